@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from abs_cli.output import errors, people, print_json
-from abs_cli.places import options_of, place_of
+from abs_cli.places import options_of, place_of, url_of
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import ConfigError
 
@@ -143,13 +143,17 @@ def target_of(sink: FiledSink) -> Relation:
             settings = access_settings(options.kafka)
             servers = options.kafka.bootstrap
             return KafkaTopic(servers, options.topic, "json", winners=None, settings=settings)
-        case _:
+        case "abs-s3":
             from abs_audit.s3 import S3Files
 
             path = options.path
             return S3Files(
                 path.bucket, path.folder.rstrip("/"), options.endpoint, options.region, None
             )
+        case _:
+            from abs_audit import relation
+
+            return relation([url_of(sink)], table=sink.audit.get("table"))
 
 
 def _expected(job: SinksFile, sink: FiledSink) -> Relation:

@@ -49,7 +49,7 @@ def sink(
     """Describe one sink of an epoch; nothing is connected to.
 
     Args:
-        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``.
+        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``; or one of another package's sinks.
         options: as for ``writeStream.format(...).option(...)``.
         name: is kept in the register, and tells the job's sinks apart; needed where there are several.
         select: SQL expressions of its columns, each made of one row alone; all columns where left out.
