@@ -49,7 +49,7 @@ def sink(
     """Describe one sink of an epoch; this connects to nothing.
 
     Args:
-        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``.
+        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``; or one of another package's sinks.
         options: as for ``writeStream.format(...).option(...)``.
         name: distinguishes the job's sinks in the register; needed if there are several.
         select: SQL expressions of its columns, each computed from one row alone; default: all columns.
