@@ -131,7 +131,7 @@ def _context(spark: SparkSession) -> Any:
 
 
 def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, Any]:
-    """The query's present run, its output mode, Java's object; None if this Spark keeps them elsewhere."""
+    """The query's run, output mode and Java object; None if this Spark keeps them elsewhere."""
     from py4j.protocol import Py4JError
 
     # foreachBatch gets a session of the query, which does not know the query. Spark's shared state,
