@@ -12,6 +12,13 @@ from pathlib import Path
 import pytest
 
 from abs_services.paths import cache_folder
+from tests.spark import jvm
+
+
+def use(version: str, patch: pytest.MonkeyPatch) -> None:
+    """Let processes import this release, and start its JVM; as ``search_path`` otherwise."""
+    patch.setenv("PYTHONPATH", search_path(version))
+    patch.delenv(jvm.HOME, raising=False)
 
 
 def search_path(version: str) -> str:

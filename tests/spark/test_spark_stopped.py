@@ -23,7 +23,7 @@ from tests.spark.drivers import Session, until
 from tests.spark.jobs import stopped
 from tests.spark.jobs.stopped import NOT_IMPORTED, OTHER_THREAD, ROUTES, TERMINATED, WAYS, Held
 from tests.spark.kafka_world import opened
-from tests.spark.other_sparks import search_path
+from tests.spark.other_sparks import use
 from tests.spark.test_spark_s3 import put_file
 from tests.spark.test_spark_versions import OLDEST
 from tests.spark.world import JOB, World
@@ -116,7 +116,7 @@ def test_a_query_that_ends_within_a_batch_leaves_nothing_open(
 def test_neither_does_one_on_the_oldest_release(
     aim: Aim, way: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", search_path(OLDEST))
+    use(OLDEST, monkeypatch)
     end_within_a_batch(aim, "epoch", way, "later", spark, tmp_path)
 
 

@@ -18,7 +18,7 @@ from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import EpochWorld, once
-from tests.spark.other_sparks import search_path
+from tests.spark.other_sparks import use
 from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
@@ -41,7 +41,7 @@ def bucket(store: S3Service, prefix: str) -> Bucket:
 
 @pytest.fixture(params=[OLDEST, *OTHERS])
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("PYTHONPATH", search_path(str(request.param)))
+    use(str(request.param), monkeypatch)
     return str(request.param)
 
 

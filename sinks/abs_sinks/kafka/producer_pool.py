@@ -156,10 +156,10 @@ class ProducerPool:
             if slot.handle != handle:
                 return True
         raise UnavailableError(
-            "The abort of what was pre-committed here is not done yet.",
+            "The abort of a transaction that was pre-committed here is not finished yet.",
             handle=handle,
-            remedy="it is tried again with the next sweep; readers wait at it until then, or until "
-            "its timeout.",
+            remedy="the next sweep tries again; until then, or until the transaction's timeout, "
+            "readers wait for it.",
         )
 
     def held(self) -> dict[HandleName, HandleName | None]:
