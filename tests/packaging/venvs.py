@@ -27,8 +27,13 @@ CLIENTS = (
     "boto3>=1.36",
 )
 """What the sinks of all targets need."""
-CONNECT = ("pyspark[connect]==4.3.0", *RUNTIME, *LIBRARIES)
-"""Spark with its Connect, and what a job needs that writes to PostgreSQL."""
+NEWEST = "4.3.0"
+"""The release of Spark that the tests themselves use."""
+
+
+def connect(spark: str = NEWEST) -> tuple[str, ...]:
+    """Spark with its Connect, and what a job needs that writes to PostgreSQL."""
+    return (f"pyspark[connect]=={spark}", *RUNTIME, *LIBRARIES)
 
 
 def python_with(*requirements: str, of: str = "", version: str = "") -> Path:
