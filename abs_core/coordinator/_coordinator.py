@@ -10,8 +10,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from abs_core import protocol
+from abs_core.aborting import attempt_all
 from abs_core.births import rules as births
 from abs_core.births.certificate import Certificate, CertificateStore, Origin
 from abs_core.births.certifier import Certifier
@@ -27,6 +29,7 @@ from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.several.together import in_turn, side_by_side
 
 __all__ = ["NOTHING_BEGUN", "Coordinator", "Report"]
 
@@ -134,17 +137,25 @@ class Coordinator:
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
         state = self._forward.finish_open(state, present=report.epoch)
-        if report.gaps_allowed:
-            # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
-            self._certifier.note(state, report.epoch)
+        noting = report.gaps_allowed and self._certifier.is_kept
+
+        def finished() -> None:
+            if noting:
+                # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
+                self._certifier.note(state, report.epoch)
+            self._tell(report, time.monotonic() - began, known=known)
+
+        # Also after a replay: the previous run may have died between finish and here.
+        tidy = partial(self._sweeper.tidy, state, forget=True, spent=given)
+        # The checkpoint and the target do not wait for each other.
+        attempt_all([finished, tidy], side_by_side if noting else in_turn)
+
+    def _tell(self, report: Report, seconds: float, *, known: bool) -> None:
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
             self._observe(Skipped(job, epoch, rows))
         else:
-            seconds = time.monotonic() - began
             self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
-        # Also after a replay: the previous run may have died between finish and here.
-        self._sweeper.tidy(state, forget=True, spent=given)
 
     def abort(self, epoch: int) -> None:
         """Abandon the epoch and abort its tasks' handles, unless it is decided.

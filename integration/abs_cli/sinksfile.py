@@ -1,4 +1,4 @@
-"""The sinks of a job, as a file tells commands: what ``abs_spark.epoch`` is told in the job's program.
+"""The sinks of a job, in a file for commands: what the job's program passes to ``abs_spark.epoch``.
 
     job = "orders"
     register = "payments"             # in whose system the register lies; default: the first

@@ -261,6 +261,23 @@ def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, 
     assert parsed("register", "show", JOB, "--url", job.url)["moved_to"] is not None
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["register", "rename", JOB, "renamed"], ["job", "reset", JOB, "--yes"]],
+    ids=["rename", "reset"],
+)
+def test_a_file_of_sinks_counts_and_not_the_address_in_the_environment(
+    job: Several, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.epoch(job.run(), 0, "a")
+    monkeypatch.setenv("ABS_REGISTER_URL", "kafka://127.0.0.1:1/abs-register")  # nobody answers
+    done = abs_(*command, "--sinks", job.file())
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert job.values() == everywhere("a")
+    listed = [each["job"] for each in parsed("register", "list", "--url", job.url)]
+    assert listed == (["renamed"] if command[1] == "rename" else [])
+
+
 def test_a_register_is_not_moved_while_a_system_is_away(
     job: Several, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,9 @@ def base(built: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, d
 
 def run(base: tuple[Path, dict[str, str]], *words: str) -> subprocess.CompletedProcess[str]:
     python, more = base
-    environment = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+    environment = {
+        n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK", "SPARK_HOME"))
+    }
     return subprocess.run(
         [str(python), *words],
         env={**environment, **more, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"},

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.venvs import CLIENTS, ROOT, python_with
+from tests.spark import jvm
 from tests.spark.drivers import PYTHON
 from tests.spark.test_spark_connect import ROOTS
 
@@ -34,7 +35,8 @@ class Runtime:
         return python_with(*packages, version=self.python)
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let drivers run on it."""
+        """Let drivers run on it, and start its JVM."""
+        monkeypatch.delenv(jvm.HOME, raising=False)
         monkeypatch.setenv(PYTHON, str(self.interpreter()))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / name) for name in ROOTS))
 

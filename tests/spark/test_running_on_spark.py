@@ -68,7 +68,11 @@ class Place:
         job, found = by_epoch.subn(BY_FORMAT, JOB)
         assert found == 1
         (self.folder / "job.py").write_text(JOB if route == "epoch" else job)
-        clean = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+        clean = {
+            n: t
+            for n, t in os.environ.items()
+            if not n.startswith(("PYTHON", "PYSPARK", "SPARK_HOME"))
+        }
         ended = subprocess.run(
             ["bash", "-euc", recipe.replace("/opt/job", str(self.folder))],
             env={**clean, "URL": self.url, "SPARK_LOCAL_IP": "127.0.0.1", **environment},

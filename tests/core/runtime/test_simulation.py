@@ -14,8 +14,9 @@ from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
 from tests import daily
 from tests.core.runtime.planted_bugs import PLANTED
 from tests.core.runtime.planted_idle_bugs import PLANTED_IDLE
+from tests.core.runtime.planted_lease_bugs import PLANTED_LEASE
 from tests.core.runtime.planted_order_bugs import PLANTED_ORDER
-from tests.model.simulation import Outcome, simulate
+from tests.model.simulation import Outcome, simulate, simulate_leaders
 from tests.model.simulation.run import Bugs
 
 HISTORIES = 600
@@ -24,6 +25,8 @@ ORDERED = 40
 """Of these, too."""
 PAUSING = 60
 """And of these."""
+LED = 60
+"""And of two processes and their lease."""
 SEARCHED = 1_000
 """Histories in which a planted bug must be found."""
 SHOWN_BY = {
@@ -171,3 +174,27 @@ def in_order(seeds: range) -> None:
         for seed in seeds:
             outcome = simulate(seed, STRATEGIES[name], ordered=True)
             assert not outcome.wrong, f"simulate({seed}, {name}, ordered=True): {outcome.wrong}"
+
+
+def test_a_job_of_two_processes_is_led_by_one_and_ends_exactly_once() -> None:
+    first = daily.seed() * LED
+    led(range(first, first + LED))
+
+
+@pytest.mark.campaign
+def test_a_job_of_two_processes_ends_exactly_once_in_many_histories() -> None:
+    led(range(5_000))
+
+
+def led(seeds: range) -> None:
+    for seed in seeds:
+        outcome = simulate_leaders(seed)
+        assert not outcome.wrong, f"simulate_leaders({seed}): {outcome.wrong}"
+
+
+@pytest.mark.parametrize("bug", PLANTED_LEASE)
+def test_a_planted_bug_is_found_by_two_leaders(bug: str) -> None:
+    lease, bugs = PLANTED_LEASE[bug]
+    assert any(simulate_leaders(seed, bugs, lease).wrong for seed in range(SEARCHED)), (
+        f"{SEARCHED} histories do not show: {bug}"
+    )

@@ -58,10 +58,10 @@ def simulate(
     """
     chance = Random(seed)
     chosen = way or STRATEGIES[chance.choice(tuple(STRATEGIES))]
-    return _History(seed, chosen, bugs or Bugs(), chance, ordered, pausing).play()
+    return History(seed, chosen, bugs or Bugs(), chance, ordered, pausing).play()
 
 
-class _History:
+class History:
     def __init__(
         self,
         seed: int,
