@@ -302,8 +302,8 @@ def _begun_again(
 
 
 _CAUSES = (
-    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or an "
-    "option that says where it lies has changed."
+    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or what "
+    "says where it lies has changed: an option, or the first of several sinks."
 )
 
 
@@ -322,8 +322,8 @@ def _register_lost(
         "written: without it what is replayed now could be written twice.",
         job=who.job,
         epoch=epoch,
-        remedy="restore the register (or set the option back); or, once you have seen in the target "
-        f"that nothing from epoch {epoch} on is there, set the option "
+        remedy="restore the register (or set the option, or the order of the sinks, back); or, once "
+        f"you have seen in the target that nothing from epoch {epoch} on is there, set the option "
         f"adopt={consent.to_go_on_without(origin, who, epoch)}.",
     )
 
