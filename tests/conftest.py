@@ -197,5 +197,6 @@ def _quick_spark(request: pytest.FixtureRequest) -> Iterator[None]:
 
     jvm.make_class_archive(jvm.run_and_dump)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(jvm.ENVIRONMENT, jvm.options())
+        for name, value in jvm.environment().items():
+            patch.setenv(name, value)
         yield

@@ -1,9 +1,14 @@
 """How the tests start Spark's JVMs: quick to begin, at the price of what makes long jobs fast.
 
 A JVM that is up and has run a first small query has taken 12 s of CPU, most of it to read, check and
-compile Spark's classes; with an archive of these classes it is 5.5 s. The archive lies in the cache
-folder and is made where it is not there. Nothing needs it: where it cannot be made, or is of another
-Spark or Java, the JVM reads the jars.
+compile Spark's classes; with an archive of these classes it is 5.5 s. An archive knows its jars by
+path and date, so both lie in a Spark home in the cache folder, which all checkouts share, and are
+made where they are not there. Nothing needs them: where they cannot be made, the JVM reads the
+package's jars.
+
+This home has no ``pyspark.zip``: Spark's Python processes take PySpark from it where it is there, and
+each of them compiles it anew (0.55 s of CPU to import ``pyspark.daemon``, 0.14 from the package). The
+other releases' tests (``other_sparks``, ``tests/packaging``) have a whole home.
 """
 
 from __future__ import annotations
@@ -23,8 +28,10 @@ from abs_services.paths import cache_folder
 
 log = logging.getLogger(__name__)
 
-ENVIRONMENT = "SPARK_SUBMIT_OPTS"
+OPTIONS = "SPARK_SUBMIT_OPTS"
 """Spark's scripts give these options to each driver's JVM, whoever starts it."""
+HOME = "SPARK_HOME"
+"""Not for another release of Spark than this Python's."""
 
 QUICK = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto "
@@ -35,26 +42,28 @@ DEADLINE_S = 300.0
 UNUSED_S = 14 * 24 * 3600
 
 
-def options() -> str:
-    """Options for a JVM of Spark, and the archive, if there is one."""
+def environment() -> dict[str, str]:
+    """What starts a driver's JVM so: the options, the archive, if there is one, and the home."""
     archive = class_archive()
     if not archive.is_file():
-        return QUICK
-    os.utime(archive)  # it is in use
-    return f"{QUICK} -XX:SharedArchiveFile={archive}"
+        return {OPTIONS: QUICK}
+    os.utime(home())  # it is in use
+    return {OPTIONS: f"{QUICK} -XX:SharedArchiveFile={archive}", HOME: str(home())}
+
+
+def home() -> Path:
+    """Where Spark's jars and scripts lie for the tests, of this Python's PySpark."""
+    jars = (_package() / "jars").iterdir()
+    known_by = sorted(f"{jar.name} {jar.stat().st_size}" for jar in jars)
+    return cache_folder() / f"spark-{hashlib.sha256(' '.join(known_by).encode()).hexdigest()[:12]}"
 
 
 def class_archive() -> Path:
     """Where the archive of this Python's Spark and of this Java lies, or would."""
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    jars = Path(found.origin).parent / "jars"
-    home = os.environ.get("JAVA_HOME")
-    java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()
-    known_by = [f"{path} {path.stat().st_mtime_ns}" for path in (jars, java) if path.exists()]
-    name = hashlib.sha256(" ".join(known_by).encode()).hexdigest()[:12]
-    return cache_folder() / f"spark-{name}.jsa"
+    java_home = os.environ.get("JAVA_HOME")
+    java = Path(f"{java_home}/bin/java" if java_home else shutil.which("java") or "java").resolve()
+    known_by = f"{java} {java.stat().st_mtime_ns}" if java.exists() else str(java)
+    return home() / f"{hashlib.sha256(known_by.encode()).hexdigest()[:12]}.jsa"
 
 
 def make_class_archive(dump: Callable[[Path], None]) -> None:
@@ -65,17 +74,33 @@ def make_class_archive(dump: Callable[[Path], None]) -> None:
     Args:
         dump: leaves the archive in the file that is given, if all goes well.
     """
-
-    def make(archive: Path) -> None:
-        for old in cache_folder().glob("spark-*.jsa"):
-            if time.time() - old.stat().st_mtime > UNUSED_S:
-                old.unlink()
-        dump(archive)
-
     try:
-        make_once(class_archive(), "spark-classes.lock", make)
+        make_once(home(), "spark-classes.lock", _make_home)
+        make_once(class_archive(), "classes.lock", dump)
     except OSError as error:
         log.warning("Spark starts without an archive of its classes: %s", error)
+
+
+def _make_home(folder: Path) -> None:
+    for old in cache_folder().glob("spark-*/"):
+        if time.time() - old.stat().st_mtime > UNUSED_S:
+            shutil.rmtree(old)
+    for part in ("bin", "jars"):
+        shutil.copytree(_package() / part, folder / part, copy_function=_link)
+
+
+def _package() -> Path:
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # the cache is on another disk
+        shutil.copy2(source, target)
 
 
 def run_and_dump(archive: Path) -> None:
@@ -87,7 +112,8 @@ def run_and_dump(archive: Path) -> None:
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        ENVIRONMENT: f"{QUICK} -XX:ArchiveClassesAtExit={archive}",
+        OPTIONS: f"{QUICK} -XX:ArchiveClassesAtExit={archive}",
+        HOME: str(home()),
     }
     command = [sys.executable, warm_up.__file__, str(archive.parent / "scratch")]
     with Session(command, archive.parent, given, "warm_up.log") as session:

@@ -99,6 +99,14 @@ def test_discovery_imports_no_library_of_a_format() -> None:
     assert told.stdout.strip() == "[]"
 
 
+def test_a_format_imports_no_pandas() -> None:
+    """pyarrow does so for the first array or scalar that is made of Python's values."""
+    modules = ", ".join(f"abs_spark.formats.{name}" for name in FORMATS if name != "files")
+    code = f"import sys, {modules}\nprint('pandas' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == "False"
+
+
 def _import_anew(name: str) -> ModuleType:
     """Not the module that others have imported."""
     source = importlib.util.find_spec(name)

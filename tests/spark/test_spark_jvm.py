@@ -29,7 +29,7 @@ def test_who_asks_for_it_at_once_gets_one_and_it_is_used_from_then_on(cache: Pat
         both_called.wait()
         jvm.make_class_archive(dump)
 
-    assert jvm.options() == jvm.QUICK
+    assert jvm.environment() == {jvm.OPTIONS: jvm.QUICK}
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -37,8 +37,12 @@ def test_who_asks_for_it_at_once_gets_one_and_it_is_used_from_then_on(cache: Pat
         thread.join(30)
     archive = jvm.class_archive()
     assert (len(made), archive.read_bytes()) == (1, b"classes")
-    assert jvm.options() == f"{jvm.QUICK} -XX:SharedArchiveFile={archive}"
-    assert sorted(cache.iterdir()) == sorted([archive, cache / "spark-classes.lock"])
+    assert jvm.environment() == {
+        jvm.OPTIONS: f"{jvm.QUICK} -XX:SharedArchiveFile={archive}",
+        jvm.HOME: str(archive.parent),
+    }
+    assert sorted(cache.iterdir()) == sorted([archive.parent, cache / "spark-classes.lock"])
+    assert not list(archive.parent.rglob("pyspark.zip")), "nothing is compiled again and again"
 
 
 def test_that_it_cannot_be_made_is_said_and_stops_nobody(
@@ -51,4 +55,4 @@ def test_that_it_cannot_be_made_is_said_and_stops_nobody(
     jvm.make_class_archive(lambda archive: None)
     assert len(caplog.records) == 2
     assert "it takes too long" in caplog.text
-    assert jvm.options() == jvm.QUICK
+    assert jvm.environment() == {jvm.OPTIONS: jvm.QUICK}

@@ -59,7 +59,7 @@ def test_no_secret_is_in_what_spark_keeps_or_shows_of_a_query(
             "ABS_LOG": "progress",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
-            jvm.ENVIRONMENT: jvm.options(),
+            **jvm.environment(),
         },
         cwd=tmp_path,
         capture_output=True,

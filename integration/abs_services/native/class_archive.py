@@ -20,7 +20,7 @@ def make_once(archive: Path, lock: str, dump: Callable[[Path], None]) -> None:
     """
     with (archive.parent / lock).open("w") as locked:
         fcntl.flock(locked, fcntl.LOCK_EX)
-        if archive.is_file():
+        if archive.exists():
             return
         with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
             made = Path(scratch) / archive.name

@@ -103,7 +103,9 @@ class IdempotentCommitter:
     ) -> Version | Conflict:
         """See ``CoCommitter``. An epoch without rows gets a winners record too, against its losers."""
         if state.frontier is None:
-            raise ProtocolError("A co-commit that finishes no epoch.", job=state.job)
+            raise ProtocolError(
+                "co_commit was called with a state in which no epoch is finished.", job=state.job
+            )
         winners = tuple(sorted(c.handle for c in committables))
         place = state.generation, state.frontier
         before = [each.epoch for each in state.recent if each.epoch < state.frontier]

@@ -90,7 +90,7 @@ class Claim:
     def _open(self) -> int:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_ours(self.folder):
-            raise PermissionError(f"{self.folder} is somebody else's")
+            raise PermissionError(f"{self.folder} belongs to another user")
         self._tidy()
         path = (
             self.folder / f"{_prefix(self.register, self.job)}{self.generation}-{self.incarnation}"
@@ -168,7 +168,11 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
                     log.info("transaction %s of a process that has died is aborted", name)
                     ended += 1
     except (AbsError, OSError) as error:
-        log.warning("what dead processes of job %s have left is not aborted: %s", task.job, error)
+        log.warning(
+            "transactions that dead processes of job %s left open are not aborted: %s",
+            task.job,
+            error,
+        )
     return ended
 
 

@@ -89,7 +89,7 @@ def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
             continue
         if name in found:
             raise SchemaError(
-                f"The column {name} is there twice: {schema.names[found[name]]} and {field.name}.",
+                f"The column {name} appears twice: {schema.names[found[name]]} and {field.name}.",
                 remedy="drop one of them, or rename it.",
             )
         found[name] = index

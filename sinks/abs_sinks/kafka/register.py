@@ -284,7 +284,7 @@ class KafkaRegister:
         state = state_from_text(cell.text, where)
         if state.job != job:
             raise CorruptionError(
-                f"The register at {where} is that of job {state.job!r}.",
+                f"The register at {where} belongs to job {state.job!r}.",
                 job=job,
                 remedy="it was copied or renamed: write it back under its own key.",
             )

@@ -205,7 +205,7 @@ class Session:
         found = describe(settings, sorted(each for each in listing if each.startswith(_PREFIX)))
         for name, seen in found.items():
             if seen is not None and place in seen.partitions:
-                log.warning("ending the transaction %s: its register holds up others", name)
+                log.warning("ending the open transaction %s, because it blocks other jobs", name)
                 init_producer_id(settings, name)
 
     def close(self) -> None:

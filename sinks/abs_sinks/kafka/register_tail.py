@@ -167,14 +167,14 @@ class Tail:
             with translate_errors(f"reading {self.name}"):
                 if not self._read(end, patience) and not self._at_an_end:
                     # No transaction is in the way: this consumer goes on to ask a leader that is dead.
-                    log.debug("%s does not answer: read by a new consumer", self.name)
+                    log.debug("%s does not answer; reading it with a new consumer", self.name)
                     self._consumer.close()
                     self._consumer = _consumer(self._settings)
                     self._read(end, max(patience, timeouts.NEW_READER_SECONDS))
         if self._at < end:
             raise BlockedError(
-                f"The register's partition {self.name} is read up to offset {self._at} of {end}:"
-                " a transaction that is not ended is in the way.",
+                f"The register's partition {self.name} is read up to offset {self._at} of {end}: "
+                "an open transaction blocks the rest.",
                 remedy="the broker ends it after its timeout.",
             )
         self._seen = time.monotonic()

@@ -66,7 +66,7 @@ def find_topic(settings: Settings, name: str) -> TopicFacts | None:
     if wrong:
         raise PreflightError(
             f"The topic {name} cannot hold registers: {'; '.join(wrong)}.",
-            remedy="name another one by the option registertopic: it is made where it is missing; "
+            remedy="name another one with the option registertopic (a missing one is created); "
             f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
         )
     return found
@@ -95,7 +95,7 @@ def made(
     deadline = time.monotonic() + timeouts.APPEARS_SECONDS
     while (found := look()) is None:
         if time.monotonic() > deadline:
-            raise UnavailableError(f"The topic {name} was made, and is not to be seen yet.")
+            raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
         time.sleep(0.02)
     need_two(settings, name)
     return found

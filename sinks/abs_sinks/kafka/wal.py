@@ -230,8 +230,8 @@ def store_of(options: KafkaOptions) -> SegmentStore:
     """The store of the option ``wal``; ``OptionError`` if it is not given."""
     if options.common.wal is None:
         raise OptionError(
-            "protocol=wal needs the option wal: where tasks leave their records until the epoch is "
-            "committed.",
+            "protocol=wal needs the option wal: the place where tasks keep their records until "
+            "the epoch is committed.",
             remedy="set wal=file:///... : a folder that every executor and the driver see.",
         )
     return segment_store(options.common.wal)
@@ -261,7 +261,8 @@ def sending(
                     raise _too_long(committable, timeout)
             if sender.rows - before != committable.rows:
                 raise CorruptionError(
-                    f"A segment has {sender.rows - before} rows, and {committable.rows} were told.",
+                    f"A segment has {sender.rows - before} rows, but its committable says "
+                    f"{committable.rows}.",
                     handle=str(committable.handle),
                 )
         sender.flush()

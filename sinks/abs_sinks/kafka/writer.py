@@ -111,8 +111,8 @@ class RecordChecks:
             if not facts:
                 raise SchemaError(
                     f"Topic {self._options.topic} does not exist.",
-                    remedy="create it, with as many partitions as it shall have; this sink makes "
-                    "no topics.",
+                    remedy="create it with the partitions that it needs; this sink does not "
+                    "create topics.",
                 )
             self._check_one(records, facts[self._options.topic], None, first_row)
             return
@@ -140,7 +140,7 @@ class RecordChecks:
             first_row,
             f"names a topic that is this sink's own ({register}, or one that ends with "
             f"{side_topic('')})",
-            "leave out the rows of such topics; what they hold is of use nowhere else.",
+            "filter the rows of such topics out; their content is of no use in another cluster.",
         )
 
     def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.format.compression import NONE, Compression
-from abs_clients.kafka.format.headers import NO_HEADERS, Headers, header_bytes
+from abs_clients.kafka.format.headers import NO_HEADERS, NOTHING, Headers, header_bytes
 from abs_clients.kafka.format.varints import Numbers, lengths_of, varints, zigzag
 
 HEADER_BYTES = 61
@@ -33,7 +33,6 @@ _MAGIC = 2
 _TRANSACTIONAL = 1 << 4
 
 _ATTRIBUTES = b"\0"
-_NOTHING = pa.scalar(b"", pa.binary())
 _KEPT = 1 << 14
 """For batches of so many records what is the same in all of them is made once."""
 
@@ -116,7 +115,7 @@ def encoded(
         _size(value_size),
         value,
         pa.scalar(headers, pa.binary()) if isinstance(headers, bytes) else headers,
-        _NOTHING,  # what stands between them
+        NOTHING,  # what stands between them
     )
     return bytes_of(joined).data
 
@@ -178,13 +177,13 @@ def _size_bytes(size: Sizes) -> Sizes:
 
 def _joined(*parts: bytes | pa.Array | pa.Scalar) -> Any:
     columns = [pa.scalar(each, pa.binary()) if isinstance(each, bytes) else each for each in parts]
-    return pc.binary_join_element_wise(*columns, _NOTHING)
+    return pc.binary_join_element_wise(*columns, NOTHING)
 
 
 def _sized(column: pa.BinaryArray | None) -> tuple[Sizes, pa.Array | pa.Scalar]:
     """Sizes and bytes of a column; empty for null."""
     if column is None or column.null_count == len(column):
-        return -1, _NOTHING
+        return -1, NOTHING
     if column.null_count:
         lengths = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
         return lengths, column.fill_null(b"")

@@ -156,7 +156,7 @@ class Transport:
             cluster(self._settings).connection(Lane.DATA).close(client)
             raise UnavailableError(
                 f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
-                remedy="the epoch is tried again, with a new one.",
+                remedy="the epoch is tried again with a new client.",
             ) from error
 
     def answer(self, seconds: float) -> Answer | None:
