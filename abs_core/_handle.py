@@ -44,7 +44,7 @@ def job_key(job: str, token: str | None = None) -> str:
         key = "@".join(quote(part, safe="") for part in parts)
     except UnicodeEncodeError as error:
         raise OptionError(
-            f"The job name {job!a} holds a lone surrogate: it is no text.",
+            f"The job name {job!a} is not valid Unicode text: it contains an unpaired surrogate.",
             remedy="write it as UTF-8.",
         ) from error
     if len(key) > JOB_KEY_MAX:
@@ -78,7 +78,7 @@ class HandleName:
         # No sweep would find a name that does not parse.
         if _NAME.fullmatch(str(self)) is None:
             raise ProtocolError(
-                f"{str(self)!r} is no name for a handle.",
+                f"{str(self)!r} is not a valid handle name.",
                 remedy="this is a defect of the engine's adaptor: names take the register's id, a "
                 "key made by `job_key`, numbers from 0 on and an attempt in lower-case hex.",
             )

@@ -38,15 +38,15 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
     if state.lineage != who.lineage:
         restore = "restore the checkpoint that belongs to it"
         consent = (
-            "if all that this query will read is new to the target (what it reads is written, also "
-            "where the job wrote it before)"
+            "if everything that this query will read is new to the target (it is written even if "
+            "the job wrote it before)"
         )
     else:
         restore = "write to the target that belongs to it"
         done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
         consent = (
-            f"if the target was moved or renamed with its rows ({done} is taken to be there, and not "
-            "written again)"
+            f"if the target was moved or renamed with its rows ({done} counts as present there, "
+            "and is not written again)"
         )
     differences = [
         f"its {label} is {theirs}, this run's is {mine}"
@@ -57,7 +57,7 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
         if theirs != mine
     ]
     return IdentityError(
-        f"The job's register is another one's: {'; '.join(differences)}.",
+        f"This register belongs to another query or another target: {'; '.join(differences)}.",
         job=state.job,
         remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
         f"adopt={token}.",
@@ -68,10 +68,10 @@ def other_sinks(state: JobState, names: Sequence[str]) -> IdentityError:
     """The run began with a different set of sinks."""
     begun = [sink.name for sink in state.sinks if sink.until is None]
     return IdentityError(
-        f"This run of the job has begun with other sinks ({', '.join(begun)}) than it goes on with "
-        f"({', '.join(names)}): the rows of one of the two would be lost.",
+        f"This run of the job began with the sinks {', '.join(begun)} and now continues with "
+        f"{', '.join(names)}: the rows of one of the two calls would be lost.",
         job=state.job,
-        remedy="hand all sinks of a batch over in one call; or give the second call another job. To "
+        remedy="pass all sinks of a batch in one call; or give the second call another job. To "
         "add or take out a sink, restart the query.",
     )
 
@@ -90,8 +90,9 @@ def open_elsewhere(state: JobState) -> IdentityError:
 def moved_away(state: JobState) -> IdentityError:
     """The register was moved; no consent allows a run to use the remaining cell."""
     return IdentityError(
-        f"The job's register is not here any more: it was moved to {state.moved_to}.",
+        f"The job's register is no longer here: it was moved to {state.moved_to}.",
         job=state.job,
-        remedy="let the job look for it there: by the option that says where a register lies, by the "
-        "argument register of an epoch over several sinks, or by the option job.",
+        remedy="point the job to the new location: with the option that names the register's "
+        "place, with the argument register of an epoch over several sinks, or with the option "
+        "job.",
     )

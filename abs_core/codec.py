@@ -48,7 +48,7 @@ def committable_from_json(value: object) -> Committable:
     found = fields(value)
     handle = HandleName.parse(text(found["handle"]))
     if handle is None:
-        raise ValueError(f"{found['handle'][:300]!a} is no name of a handle")
+        raise ValueError(f"{found['handle'][:300]!a} is not a handle name")
     extra = {name: text(said) for name, said in fields(found["extra"]).items()}
     return Committable(
         handle, whole(found["rows"]), text(found["digest"]), tuple(sorted(extra.items()))
@@ -170,14 +170,14 @@ def _token_from_json(value: object) -> NotedToken:
     token, register, generation, at = of(list, value)
     moment = datetime.fromisoformat(text(at))
     if moment.tzinfo is None:
-        raise ValueError(f"{text(at)[:40]!a} has no zone")
+        raise ValueError(f"{text(at)[:40]!a} has no time zone")
     return NotedToken(text(token), text(register), _number(generation), text(at))
 
 
 def _sinks_from_json(value: object) -> tuple[NamedSink, ...]:
     sinks = tuple(_sink_from_json(sink) for sink in of(list, value))
     if not sinks or [sink.number for sink in sinks] != list(range(len(sinks))):
-        raise ValueError("sinks that are not numbered from 0 on")
+        raise ValueError("sinks that are not numbered from 0")
     return sinks
 
 

@@ -50,7 +50,7 @@ class RegisterStore(Protocol):
     """
 
     def load(self, job: str) -> Stored | None:
-        """The present state and its version, or None where the job has no cell yet."""
+        """The present state and its version, or None if the job has no cell yet."""
         ...
 
     def compare_and_set(
@@ -155,7 +155,7 @@ class Writer(Protocol):
         ...
 
     def pre_commit(self) -> Committable | None:
-        """Make the rows durable and return their handle; None where no row was written.
+        """Make the rows durable and return their handle; None if no row was written.
 
         Returns only after the target has acknowledged every send. After a lost reply the writer
         queries the target, and raises ``UnavailableError`` where the outcome stays unknown.

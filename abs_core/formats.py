@@ -74,11 +74,11 @@ def _loaded(entry: EntryPoint) -> SinkFormat:
         # A third-party module may raise anything when it is imported.
         raise ConfigError(
             f"{whose} cannot be loaded: {type(error).__name__}: {error}.",
-            remedy="mend the package that has it, or uninstall it.",
+            remedy="repair or uninstall the package that provides it.",
         ) from error
     if not isinstance(found, SinkFormat):
         raise ConfigError(
             f"{whose} is a {type(found).__name__}, not a SinkFormat.",
-            remedy="let it name an object of abs_core.formats.SinkFormat.",
+            remedy="make it name an object of abs_core.formats.SinkFormat.",
         )
     return found

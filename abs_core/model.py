@@ -18,7 +18,7 @@ from abs_core.errors import AbsError, ProtocolError
 from abs_core.rowdigest import RowDigest
 
 SUPERSEDED_MAX = 64
-"""How many superseded runs a register keeps; an older zombie would be taken for a new run."""
+"""How many superseded runs a register keeps; an older zombie would count as a new run."""
 
 RECENT_MAX = 16
 """For how many past epochs a replay can be distinguished from a rolled-back checkpoint."""
@@ -81,7 +81,7 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A task's share of an epoch; ``committable`` is None where there was no row.
+    """A task's share of an epoch; ``committable`` is None if there was no row.
 
     Args:
         digest: of the rows, where the engine asks for one.
@@ -149,7 +149,7 @@ class Recent:
 
     Args:
         fingerprint: digest of the epoch's input description, or of its rows (``RowDigest``) where
-            that could not be read; None where there is neither.
+            that could not be read; None if there is neither.
         rows: over all tasks.
     """
 
@@ -240,7 +240,7 @@ class JobState:
 
     @property
     def moved_to(self) -> str | None:
-        """Display name of the register that the state was moved to; None where it was not moved."""
+        """Display name of the register that the state was moved to; None if it was not moved."""
         if not self.lineage.startswith(MOVED):
             return None
         return self.lineage.removeprefix(MOVED).rpartition(": ")[0]
@@ -278,7 +278,7 @@ class Inspection:
     """The target's present view of a handle.
 
     Args:
-        seconds_left: until the target aborts it by itself; None where it never does.
+        seconds_left: until the target aborts it by itself; None if it never does.
         timeout: the target's name of the setting that limits this time.
     """
 
@@ -292,9 +292,9 @@ class InDoubt:
     """A pre-committed handle that the target still holds.
 
     Args:
-        age_seconds: since the pre-commit, by the target's clock; None where unknown.
+        age_seconds: since the pre-commit, by the target's clock; None if unknown.
         detail: the target's own name for it, for display.
-        size: in bytes, in the target; None where unknown.
+        size: in bytes, in the target; None if unknown.
     """
 
     handle: HandleName

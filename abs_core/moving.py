@@ -43,11 +43,17 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
         lineage = lineage.removeprefix(mark)
     else:
         raise ConfigError(
-            f"Job {job!r} was being {lineage.partition(': ')[0]}.", remedy="finish that first."
+            f"An earlier command did not finish: job {job!r} was being "
+            f"{lineage.partition(': ')[0]}.",
+            remedy="run that command again first.",
         )
     moved = replace(state, job=new, lineage=lineage)
     if there is None and isinstance(register.compare_and_set(new, None, moved), Conflict):
-        raise ContentionError("Somebody else moves this job, too.", job=job, remedy="look again.")
+        raise ContentionError(
+            "Another process is moving this job's register at the same time.",
+            job=job,
+            remedy="wait until it has finished, then run the command again.",
+        )
     register.retire(job)
     return there or moved
 
@@ -76,8 +82,8 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
     if state.moved_to is None:
         if there is not None and there.moved_to is None:
             raise ConfigError(
-                f"Job {job!r} is here and there: one of both is a copy.",
-                remedy="find out which one the query uses, and retire the other.",
+                f"Job {job!r} has a register in both places: one of them is a copy.",
+                remedy="find out which of them the query uses, and retire the other.",
             )
         state = take_over(register, committer, state)
         # From here on no run can start, even if this process dies.
@@ -87,7 +93,7 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
     if not state.lineage.startswith(begun):
         raise ConfigError(
             f"The register of job {job!r} was moved to {state.moved_to}.",
-            remedy="look there; what is here is a note.",
+            remedy="use the register there; here is only a note of the move.",
         )
     lineage = state.lineage.removeprefix(begun)
     arrived = _put(other, replace(state, lineage=lineage))
@@ -103,7 +109,9 @@ def _put(other: Inventory, state: JobState) -> JobState:
     version = None if there is None else there.version
     if isinstance(other.compare_and_set(state.job, version, state), Conflict):
         raise ContentionError(
-            "Somebody else moves this job, too.", job=state.job, remedy="look again."
+            "Another process is moving this job's register at the same time.",
+            job=state.job,
+            remedy="wait until it has finished, then run the command again.",
         )
     return state
 
@@ -136,7 +144,7 @@ def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> Job
     """The state that an interrupted operation has already stored there; None if there is none."""
     there = register.load(job)
     if there is not None and there.state.register != state.register:
-        raise ConfigError(f"There is another job {job!r} there already.", remedy=remedy)
+        raise ConfigError(f"The new place already has another job {job!r}.", remedy=remedy)
     return None if there is None else there.state
 
 
@@ -155,7 +163,7 @@ def _swap(register: RegisterStore, expected: JobState, state: JobState) -> None:
         swapped = register.compare_and_set(expected.job, stored.version, state)
     if isinstance(swapped, Conflict):
         raise ContentionError(
-            "The job's register changed meanwhile: the job is running.",
+            "The job's register has changed in the meantime: the job is running.",
             job=expected.job,
-            remedy="stop the job, then do it again.",
+            remedy="stop the job, then run the command again.",
         )

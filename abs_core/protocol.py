@@ -8,7 +8,7 @@ was lost loads the state and applies the rule again.
 Invariants kept here: I2 a decision leaves the register only through ``finish``; I3 ``decide`` keeps
 the first decision of an epoch, and the epochs of a lineage are decided in ascending order; I4
 ``sweepable`` and ``abandon`` never touch what a decision may name; I5 every rule but ``finish``
-refuses a lower generation.
+and ``superseded`` refuses a lower generation.
 """
 
 from __future__ import annotations
@@ -169,15 +169,15 @@ def plan(
                 f"Epoch {epoch} follows epoch {last}: the epochs between were never written.",
                 job=state.job,
                 epoch=epoch,
-                remedy="restore the checkpoint that belongs to this job; if the epochs are really "
-                "gone, go on under another job name and write them again.",
+                remedy="restore the checkpoint that belongs to this job; if the epochs are "
+                "really gone, continue under another job name and write them again.",
             )
         )
     return Write()
 
 
 def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) -> Refused | None:
-    """Compare a replayed epoch with the recorded one; None where they are the same.
+    """Compare a replayed epoch with the recorded one; None if they are the same.
 
     Fingerprints are compared where both are known and of one kind, row counts otherwise. Skipping a
     different epoch would lose data, so it is refused.
@@ -185,8 +185,8 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
     recorded = state.record(epoch)
     if recorded is None:
         why = (
-            f"nothing of it is on record: it was committed more than {RECENT_MAX} epochs ago, or "
-            "left out"
+            f"the register has no record of it: it was committed more than {RECENT_MAX} epochs "
+            "ago, or left out"
         )
     else:
         difference = _difference(recorded, fingerprint, rows)
@@ -206,7 +206,7 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
 
 
 def _difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
-    """How the epoch differs from its record; None where it does not."""
+    """How the epoch differs from its record; None if it does not."""
     known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
     comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
     if comparable and not by_rows:
@@ -325,6 +325,15 @@ def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
 def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:
     """The handles that may be aborted."""
     return [handle for handle in handles if sweepable(state, generation, handle)]
+
+
+def superseded(state: JobState, handles: Iterable[HandleName]) -> list[HandleName]:
+    """The handles of earlier generations that may be aborted, by a run that is itself superseded, too.
+
+    Not those of the present generation: its processes may use their names again.
+    """
+    older = (handle for handle in handles if handle.generation < state.generation)
+    return sweep(state, state.generation, older)
 
 
 def _is_decided(state: JobState, epoch: int) -> bool:

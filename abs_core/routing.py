@@ -151,18 +151,19 @@ def none_to_commit(
 
 def _no_committer(committable: Committable) -> UnknownProtocolError:
     return UnknownProtocolError(
-        f"A handle was made under protocol={committable.protocol}, and nothing here can tell what "
-        "became of it, or end it.",
+        f"A handle was made under protocol={committable.protocol}; this sink can neither look up "
+        "its outcome nor end it.",
         handle=committable.handle,
-        remedy=f"start the job with the options that it had under protocol={committable.protocol}: "
-        "that ends what is decided. Then change the protocol.",
+        remedy="start the job once with the options that it had under "
+        f"protocol={committable.protocol}, which finishes the decided epochs; then change the "
+        "protocol.",
     )
 
 
 def _not_made_by(protocol: str, committable: Committable) -> ProtocolError:
     return ProtocolError(
-        f"A handle was made under protocol={committable.protocol}, and protocol={protocol} is to "
-        "commit it.",
+        f"A handle was made under protocol={committable.protocol}, but protocol={protocol} was "
+        "asked to commit it.",
         handle=committable.handle,
         remedy="restart the query: its epoch is written again.",
     )

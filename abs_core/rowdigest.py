@@ -62,9 +62,9 @@ class RowDigest:
         if not mine or not theirs:
             return None if self.total == recorded.total else "its rows have other values"
         if new := _named(mine.keys() - theirs.keys()):
-            return f"it has {new} now, and had not"
+            return f"it now also has {new}"
         if gone := _named(theirs.keys() - mine.keys()):
-            return f"it had {gone}, and has not now"
+            return f"it no longer has {gone}"
         if changed := _named(name for name, part in mine.items() if part != theirs[name]):
             return f"the values of {changed} differ"
         if self.total != recorded.total:
@@ -87,7 +87,7 @@ def read_row_digest(fingerprint: str) -> RowDigest:
     columns = {name: int(text(part), 16) for name, part in fields(value.get("columns", {})).items()}
     digest = RowDigest(int(text(value["total"]), 16), tuple(sorted(columns.items())))
     if digest.to_text() != fingerprint:
-        raise ValueError(f"no digest of rows: {fingerprint[:50]!r}")
+        raise ValueError(f"not a digest of rows: {fingerprint[:50]!r}")
     return digest
 
 

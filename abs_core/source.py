@@ -64,7 +64,7 @@ class Reader(Protocol):
         ...
 
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        """The next batch; None where the split is finished or no data came in time.
+        """The next batch; None if the split is finished or no data came in time.
 
         Raises:
             ReplayMismatchError: data to be read again is gone or has changed.
@@ -135,7 +135,7 @@ class Endless(Forgetful, Protocol):
     """``Forgetful`` for readers without an end, which keep the positions themselves."""
 
     def passed(self, left: Sequence[Split]) -> Offsets | None:
-        """The position that all splits have passed; None where splits are missing or have an end.
+        """The position that all splits have passed; None if splits are missing or have an end.
 
         Args:
             left: the positions of all unfinished splits of one snapshot.

@@ -104,7 +104,7 @@ def version(value: object, newest: int, *, name: str = "version") -> int:
             f"it has {name} {number}, of a newer release; this release reads {_range(newest)}"
         )
     if number < 1:
-        raise ValueError(f"{name} {number} is none; this release reads {_range(newest)}")
+        raise ValueError(f"{name} {number} does not exist; this release reads {_range(newest)}")
     return number
 
 
@@ -123,7 +123,7 @@ def _range(newest: int) -> str:
 
 def _int(digits: str) -> int:
     if len(digits) > _DIGITS or not -LARGEST - 1 <= int(digits) <= LARGEST:
-        raise ValueError(f"a number of {len(digits)} digits is not one of 64 bits")
+        raise ValueError(f"a number of {len(digits)} digits does not fit into 64 bits")
     return int(digits)
 
 
@@ -135,7 +135,7 @@ def _float(digits: str) -> float:
 
 
 def _constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _check_levels(value: object) -> None:
@@ -153,7 +153,7 @@ def _check_texts(value: object) -> None:
         one = left.pop()
         if isinstance(one, str):
             if not _is_unicode(one):
-                raise ValueError(f"{shown(one)} holds a lone surrogate")
+                raise ValueError(f"{shown(one)} contains an unpaired surrogate")
         elif isinstance(one, dict):
             left += [*one, *one.values()]
         elif isinstance(one, list):

@@ -121,7 +121,7 @@ def from_text(content: str | bytes, where: str) -> Certificate:
     try:
         found = fields(parse(content))
         if found["kind"] != _KIND:
-            raise ValueError("it is no birth certificate")
+            raise ValueError("it is not a birth certificate")
         version(found["version"], VERSION)
         frontier = found["frontier"]
         return Certificate(
@@ -135,6 +135,6 @@ def from_text(content: str | bytes, where: str) -> Certificate:
     except ValueError as error:
         raise CorruptionError(
             f"The birth certificate at {where} cannot be read: {error}.",
-            remedy="restore the checkpoint that it is part of; or, once `abs register show` has shown "
-            f"you that the job's register is there and complete, delete this one file; or {NEWER}.",
+            remedy="restore the checkpoint that contains it; or, if `abs register show` shows "
+            f"that the job's register exists and is complete, delete this one file; or {NEWER}.",
         ) from error

@@ -38,6 +38,11 @@ class Certifier:
         self._certified = False
         self._told = False
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a place for certificates."""
+        return self._certificates is not None
+
     def look_around(self, epoch: int) -> None:
         """Check, before a register is minted, that the job's checkpoint was not deleted.
 

@@ -60,7 +60,7 @@ class ParentCertificates:
             self._cell.change(lambda state: note(state, self._job, entry, self._target, register))
         except TargetError as error:
             raise ProtocolError(
-                f"The batch could not be noted in its job's parent record: {error}",
+                f"The batch could not be recorded in its job's parent record: {error}",
                 job=self._job,
                 remedy="run the batch again: nothing of it is committed.",
             ) from error

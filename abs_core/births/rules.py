@@ -1,6 +1,6 @@
 """Pure rules of birth certificates, which detect a lost or outdated register.
 
-A register that is missing, replaced or reverted must not be taken for a new one: the engine's replay
+A register that is missing, replaced or reverted must not be mistaken for a new one: the engine's replay
 would be written twice. The **certificate** is in the engine's checkpoint, which survives the loss of
 the register. It is written before a run's first decision (earlier, nothing is committed) and read
 before a task may start the run.
@@ -73,7 +73,8 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
     if certificate is None:
         if state is None and not origin.readable and epoch > 0:
             return (
-                "is not there, and the checkpoint cannot be read, which would tell whether it was"
+                "is not there, and the checkpoint, which would show whether it existed, cannot "
+                "be read"
             )
         return None
     if state is None:
@@ -123,11 +124,13 @@ def uncertified(
 def went_back(state: JobState | None, seen: JobState) -> str | None:
     """How the register is older than the state that this process has seen; None if it is not."""
     if state is None:
-        return "is not there any more, while the job runs"
+        return "is missing while the job is running"
     if state.register != seen.register:
-        return f"is another one, while the job runs ({state.register}, not {seen.register})"
+        return f"was replaced in a running job ({state.register}, not {seen.register})"
     if state.generation < seen.generation:
-        return f"went back while the job runs (from generation {seen.generation} to {state.generation})"
+        return (
+            f"went back in a running job (from generation {seen.generation} to {state.generation})"
+        )
     if state.generation > seen.generation:
         return None
     for what, now, then in (
@@ -135,7 +138,7 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
         ("finished", state.frontier, seen.frontier),
     ):
         if then is not None and (now is None or now < then):
-            return f"went back while the job runs (epoch {then} was {what}, and is not)"
+            return f"went back in a running job (epoch {then} was {what}, and is not)"
     return None
 
 
@@ -150,7 +153,7 @@ def gone(job: str, why: str, place: str) -> RegisterLostError:
 
 def missing(who: Identity, place: str) -> Refused:
     """Refuse because the register is missing, although this run has started."""
-    return Refused(gone(who.job, "is not there, while the job runs", place))
+    return Refused(gone(who.job, "is missing while the job is running", place))
 
 
 def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Refused | None:
@@ -182,9 +185,9 @@ def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Re
         return None
     return Refused(
         IdentityError(
-            f"Another query, whose checkpoint lay at this place ({who.checkpoint}), has written to "
-            f"{who.target}: job {named}. The checkpoint was deleted: all that the source still has "
-            "would be written a second time.",
+            f"Another query with its checkpoint at this location ({who.checkpoint}) has written "
+            f"to {who.target}: job {named}. Its checkpoint was deleted, so everything that the "
+            "source still has would be written a second time.",
             job=who.job,
             epoch=epoch,
             remedy=f"restore the checkpoint; or, to start again from nothing, clean the target and "
@@ -226,19 +229,20 @@ def passed_over(
     if who.adopt == token:
         return None
     if failed.partly:
-        what = "was written in part only: a second call failed, which had others of its rows"
-        remedy = "let errors out of the function, and write those rows yourself. Then"
+        what = "was written only in part: a second call, with other rows of the epoch, failed"
+        remedy = "let errors leave the function, and write those rows yourself. Then"
     else:
         what = "failed and was not written"
         remedy = (
-            "let errors out of the function. To have the epochs written, stop the query, delete "
-            f"from its checkpoint all of commits/ from {first} on and all of offsets/ above {first}, "
-            "and start it again; or, to go on without them,"
+            "let errors leave the function. To have the epochs written, stop the query, delete "
+            f"from its checkpoint all of commits/ from {first} on and all of offsets/ above "
+            f"{first}, and start it again; or, to continue without them,"
         )
     return Refused(
         EpochGapError(
-            f"Epoch {first} {what}, and the query has gone on to epoch {epoch}: what was between would "
-            "be lost. A function that keeps an error to itself does that.",
+            f"Epoch {first} {what}, but the query has moved on to epoch {epoch}: the epochs "
+            "between would be lost. This happens when the function that calls the sink catches "
+            "its error.",
             job=who.job,
             epoch=epoch,
             remedy=f"{remedy} set the option adopt={token} for one start.",
@@ -255,11 +259,11 @@ def _renamed(
         return None  # renamed by `abs register rename`; the next certificate has the new name
     return Refused(
         IdentityError(
-            f"This checkpoint is that of job {certificate.job}: under another name it would write "
-            "again what is committed under that one.",
+            f"This checkpoint belongs to job {certificate.job}. Under another name, its committed "
+            "epochs would be written a second time.",
             job=who.job,
-            remedy=f"set job={certificate.job} again; or, to rename the job, run `abs register rename "
-            f"{certificate.job} {who.job}` first. Its register lies at {certificate.place}.",
+            remedy=f"set job={certificate.job} again; or, to rename the job, run `abs register "
+            f"rename {certificate.job} {who.job}` first. Its register is at {certificate.place}.",
         )
     )
 
@@ -302,8 +306,8 @@ def _begun_again(
 
 
 _CAUSES = (
-    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or an "
-    "option that says where it lies has changed."
+    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or what "
+    "names its place has changed: an option, or the first of several sinks."
 )
 
 
@@ -319,11 +323,11 @@ def _register_lost(
     )
     return RegisterLostError(
         f"The job's register {why}. It was looked for at {place}.{before} {_CAUSES} Nothing was "
-        "written: without it what is replayed now could be written twice.",
+        "written: without the register, replayed epochs could be written twice.",
         job=who.job,
         epoch=epoch,
-        remedy="restore the register (or set the option back); or, once you have seen in the target "
-        f"that nothing from epoch {epoch} on is there, set the option "
+        remedy="restore the register (or set the option, or the order of the sinks, back); or, after "
+        f"checking that the target contains nothing from epoch {epoch} on, set the option "
         f"adopt={consent.to_go_on_without(origin, who, epoch)}.",
     )
 
@@ -334,20 +338,20 @@ def _uncertified(
     write = "let the driver's Python write into the checkpoint, and restart the query"
     if origin.certificate is None:
         what = (
-            f"The job's register at {place} has nothing on record, and the query begins with epoch "
-            f"{epoch}: nothing tells whether it was lost, and a birth certificate, which would tell "
-            "from now on, cannot be written."
+            f"The job's register at {place} is empty, but the query begins with epoch {epoch}. It "
+            "is unknown whether the register was lost, and a birth certificate, which would show "
+            "this from now on, cannot be written."
         )
         token = consent.to_go_on_without(origin, who, epoch)
         remedy = (
-            f"{write}; or, once you have seen in the target that nothing from epoch {epoch} on is "
-            f"there, set the option adopt={token}."
+            f"{write}; or, after checking that the target contains nothing from epoch {epoch} on, "
+            f"set the option adopt={token}."
         )
     else:
         what = (
-            "The birth certificate is that of an earlier run, or of a register that was given up by "
-            "consent, and this run's cannot be written, without which a register that is lost later on "
-            "could be taken for a new one."
+            "The birth certificate belongs to an earlier run, or to a register that was given up "
+            "by consent, and this run's cannot be written. Without it, a register that is lost "
+            "later could be taken for a new one."
         )
         remedy = f"{write}."
     return RegisterLostError(
@@ -361,7 +365,7 @@ def _uncertified(
 def _open_before(state: JobState, who: Identity) -> IdentityError:
     return IdentityError(
         f"The register of job {state.job} holds {len(state.open)} decided epoch(s) that are not "
-        "finished; before they are, nobody may consent to go on without it.",
+        "finished; until they are, the job cannot continue without it.",
         job=who.job,
         epoch=state.open[0].epoch,
         remedy=f"finish them: `abs in-doubt commit {state.job}`. Then start again.",

@@ -10,8 +10,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from abs_core import protocol
+from abs_core.aborting import attempt_all
 from abs_core.births import rules as births
 from abs_core.births.certificate import Certificate, CertificateStore, Origin
 from abs_core.births.certifier import Certifier
@@ -27,6 +29,7 @@ from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.several.together import in_turn, side_by_side
 
 __all__ = ["NOTHING_BEGUN", "Coordinator", "Report"]
 
@@ -134,17 +137,25 @@ class Coordinator:
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
         state = self._forward.finish_open(state, present=report.epoch)
-        if report.gaps_allowed:
-            # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
-            self._certifier.note(state, report.epoch)
+        noting = report.gaps_allowed and self._certifier.is_kept
+
+        def finished() -> None:
+            if noting:
+                # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
+                self._certifier.note(state, report.epoch)
+            self._tell(report, time.monotonic() - began, known=known)
+
+        # Also after a replay: the previous run may have died between finish and here.
+        tidy = partial(self._sweeper.tidy, state, forget=True, spent=given)
+        # The checkpoint and the target do not wait for each other.
+        attempt_all([finished, tidy], side_by_side if noting else in_turn)
+
+    def _tell(self, report: Report, seconds: float, *, known: bool) -> None:
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
             self._observe(Skipped(job, epoch, rows))
         else:
-            seconds = time.monotonic() - began
             self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
-        # Also after a replay: the previous run may have died between finish and here.
-        self._sweeper.tidy(state, forget=True, spent=given)
 
     def abort(self, epoch: int) -> None:
         """Abandon the epoch and abort its tasks' handles, unless it is decided.
@@ -159,10 +170,11 @@ class Coordinator:
             self.sweep(state)
 
     def end(self) -> bool:
-        """End this run: commit its decisions and abort its other handles; whether it was ended.
+        """End this run: commit its decisions and abort its other handles; whether it had started.
 
-        Does nothing if the run has not started, or a newer run has taken over. Its tasks may still be
-        running: ``sweep_ended``, or the next start, sweeps their later pre-commits.
+        If a newer run has taken over, this aborts only what tasks of superseded runs have pre-committed
+        since: the newer run sweeps again only with its next epoch. Tasks may still be running:
+        ``sweep_ended``, or the next epoch or start, sweeps their later pre-commits.
 
         Raises:
             TargetError: the outcome is unknown; the next start does it.
@@ -177,18 +189,19 @@ class Coordinator:
             return protocol.end(state, self._who)
 
         state = self._cell.change(rule)
-        if state.run != protocol.ended(self._who).run:
-            return False
-        self._observe(Ended(self._who.job, state.generation))
-        self._fence(state)
-        self._sweeper.sweep(state, protocol.ended(self._who))
-        state = self._forward.finish_open(state)
-        self._patience.retry(lambda: self._committer.forget(state))
+        mine = state.run == protocol.ended(self._who).run
+        if mine:
+            self._observe(Ended(self._who.job, state.generation))
+            self._fence(state)
+        self._sweeper.sweep_superseded(state)
+        if mine:
+            state = self._forward.finish_open(state)
+            self._patience.retry(lambda: self._committer.forget(state))
         return True
 
     def sweep_ended(self) -> None:
         """Sweep again after ``end``, for pre-commits of late tasks."""
-        self._sweeper.sweep(present(self._cell, self._who), protocol.ended(self._who))
+        self._sweeper.sweep_superseded(present(self._cell, self._who))
 
     def roll_forward(self) -> JobState:
         """Commit and finish all open decisions.

@@ -76,8 +76,9 @@ class Decider:
                     "A task skipped this epoch, but the register does not hold it as committed.",
                     job=self._who.job,
                     epoch=report.epoch,
-                    remedy="restart the query; if it comes again, the register was restored from "
-                    "an old backup: restore the target and the checkpoint with it.",
+                    remedy="restart the query; if it happens again, the register was restored "
+                    "from an old backup: restore the target and the checkpoint from the same "
+                    "time.",
                 )
             return False
         refused = protocol.same_epoch(state, report.epoch, *report.known_by(state))
@@ -130,7 +131,7 @@ class Decider:
         rows = sum(committable.rows for committable in made)
         if rows != report.rows:
             raise ProtocolError(
-                f"The sink composed {rows} rows of the {report.rows} that were pre-committed.",
+                f"The sink composed {rows} rows, but {report.rows} were pre-committed.",
                 job=self._who.job,
                 epoch=report.epoch,
                 remedy="this is a defect of the sink: please report it. Nothing is committed.",

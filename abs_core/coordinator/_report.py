@@ -16,7 +16,7 @@ class Report:
     """The shares of all tasks of one epoch.
 
     Args:
-        fingerprint: digest of the epoch's input description; None where it cannot be read.
+        fingerprint: digest of the epoch's input description; None if it cannot be read.
         gaps_allowed: whether epochs may be left out before this one.
         trusted: an already committed epoch counts as this one without a comparison of rows.
     """

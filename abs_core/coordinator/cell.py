@@ -121,7 +121,7 @@ class Cell:
 
 def _overtaken(job: str, times: int) -> ContentionError:
     return ContentionError(
-        f"The job's register was changed by others first, {times} time(s) in a row.",
+        f"Another process changed the job's register first, {times} time(s) in a row.",
         job=job,
-        remedy="see that only one query runs under this job name; then restart.",
+        remedy="make sure that only one query runs under this job name, then restart it.",
     )

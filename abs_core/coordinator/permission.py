@@ -103,6 +103,7 @@ class Permission:
 
 def _again(timeout: str) -> str:
     return (
-        "restart the query: the epoch is written again. If it comes again, epochs take too long for "
-        f"the target's own timeout{f' ({timeout})' if timeout else ''}, less the option patience."
+        "restart the query: the epoch is written again. If it happens again, epochs take too "
+        f"long for the target's own timeout{f' ({timeout})' if timeout else ''}, less the option "
+        "patience."
     )

@@ -86,11 +86,11 @@ class RollForward:
         lost = self.lost(decision)
         if set(lost) != set(consented):
             raise ProtocolError(
-                f"{len(lost)} handles of the decision are lost, and {len(consented)} were consented "
-                "to, or others.",
+                f"{len(lost)} handles of the decision are lost, but the consent names "
+                f"{len(consented)}, or other ones.",
                 job=self._who.job,
                 epoch=decision.epoch,
-                remedy="look again, then consent to what is lost now.",
+                remedy="list the lost handles again, and consent to those.",
             )
         return self._finish(decision)
 

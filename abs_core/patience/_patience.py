@@ -78,7 +78,10 @@ class Patience:
 
             def pause(seconds: float) -> None:
                 if (given_up or threading.Event()).wait(seconds):
-                    raise AbsError("What was tried again was given up.", job=self.job)
+                    raise AbsError(
+                        "Retrying was cancelled because another part of the job failed.",
+                        job=self.job,
+                    )
 
             retrying = Retrying(
                 retry=retry_if_exception(_may_pass),

@@ -97,7 +97,7 @@ class FileRegister:
             return None
         try:
             if size > CELL_MAX:
-                raise ValueError(f"it has {size:,} bytes, and a register {CELL_MAX:,} at most")
+                raise ValueError(f"it has {size:,} bytes; a register has {CELL_MAX:,} at most")
             cell = fields(parse(content))
             version(cell.get("format", 1), FORMAT, name="format")
             number, state_text = whole(cell["cell"], 1), text(cell["state"])
@@ -110,7 +110,7 @@ class FileRegister:
         state = state_from_text(state_text, str(path))
         if state.job != job:
             raise CorruptionError(
-                f"The register file {path} is that of job {state.job!r}.",
+                f"The register file {path} belongs to job {state.job!r}.",
                 job=job,
                 remedy="it was copied or renamed: put it back under its own name.",
             )

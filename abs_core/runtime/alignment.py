@@ -78,7 +78,7 @@ class Step:
 
 
 Strategy = Callable[[Inputs, Alignment, "int | None", int], Step]
-"""``input`` is None where the checkpoint is triggered at the task itself: at a source."""
+"""``input`` is None if the checkpoint is triggered at the task itself: at a source."""
 
 IDLE = Alignment()
 

@@ -202,7 +202,7 @@ def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
         if by_port[port] is BROADCAST:
             raise ConfigError(
                 f"Operator {node.id} cannot be rescaled from this snapshot: it holds broadcast data.",
-                remedy="go on with the old parallelism, or from an aligned snapshot.",
+                remedy="continue with the old parallelism, or from an aligned snapshot.",
             )
         if by_port[port].keyed:
             dealt = by_port[port].split(batch, node.parallelism, 0, old)

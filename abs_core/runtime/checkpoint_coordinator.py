@@ -194,7 +194,7 @@ class CheckpointCoordinator:
         if self.state is before:
             return
         _log.warning(
-            "checkpoint %d failed, and its part goes into the next one: %s", checkpoint, why
+            "checkpoint %d failed; its records become part of the next one: %s", checkpoint, why
         )
         self._dropped(checkpoint, f"its checkpoint failed: {why}")
         if self._halting == checkpoint:
@@ -204,7 +204,7 @@ class CheckpointCoordinator:
             raise UnavailableError(
                 f"{self.state.failed} checkpoints failed in a row, the last one because {why}",
                 epoch=checkpoint,
-                remedy="nothing is lost: mend the cause, and start the job again.",
+                remedy="nothing is lost: fix the cause, and start the job again.",
             )
 
     def _dropped(self, checkpoint: int, why: str) -> None:

@@ -146,8 +146,8 @@ class TaskContext:
         if self.trust_pickles or all(place is None or place.is_private() for place in places):
             return
         raise ConfigError(
-            f"The state {name!r} of operator {self.task.operator} is kept as pickles where others may "
-            "be able to write: reading it would run their code.",
+            f"The state {name!r} of operator {self.task.operator} is stored as pickles in a place "
+            "where others may be able to write: reading it would run their code.",
             remedy="use another codec (JSON, TEXT, ...); or keep snapshots in a folder that only this "
             "user can write to; or, if you trust all who can write there, give the job "
             "`trust_pickles=True`.",

@@ -129,8 +129,8 @@ class Graph:
         """
         if not OPERATOR_ID.fullmatch(node.id) or node.id in self.nodes:
             raise OptionError(
-                f"The operator id {node.id!r} is there twice, or has something else in it than "
-                "letters, digits, '.', '_' and '-', 100 at most.",
+                f"The operator id {node.id!r} is used twice, or is not 1 to 100 letters, digits, "
+                "'.', '_' and '-'.",
                 remedy="give each operator an id of its own; its state is kept under it.",
             )
         if not 1 <= node.parallelism <= self.max_parallelism:
@@ -142,8 +142,8 @@ class Graph:
         strangers = [edge.sender for edge in node.inputs if edge.sender not in self.nodes]
         if strangers:
             raise OptionError(
-                f"Operator {node.id} takes what {strangers[0]} emits, which is not in this graph.",
-                remedy="give it streams of its own graph only.",
+                f"Operator {node.id} reads from {strangers[0]}, which is not in this graph.",
+                remedy="give it only streams of its own graph.",
             )
         self.nodes[node.id] = node
         return Stream(self, node.id)
@@ -316,7 +316,7 @@ class Stream:
         """The key's columns; raises ConfigError if the stream is not keyed."""
         if not isinstance(self.partition, ByKey):
             raise ConfigError(
-                f"What comes from {self.id} has no key.", remedy="use `key_by` first."
+                f"The stream from {self.id} has no key.", remedy="use `key_by` first."
             )
         return self.partition.columns
 
@@ -366,6 +366,6 @@ def check(graph: Graph) -> None:
     for node in graph.nodes.values():
         if node.sink is None and node.id not in used:
             raise ConfigError(
-                f"What operator {node.id} emits goes nowhere.",
-                remedy="end it with a sink, or leave the operator out.",
+                f"The output of operator {node.id} goes nowhere.",
+                remedy="send it to a sink, or remove the operator.",
             )

@@ -127,15 +127,15 @@ class Job(JobSpec):
             return CompositeCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))
         if self.register is not None:
             raise ConfigError(
-                f"The sink {joint[0]} commits rows and register at once, and the job's register "
-                "is another one.",
+                f"The sink {joint[0]} commits rows and register in one transaction, but the job's "
+                "register is another one.",
                 remedy="leave out `register`, so that the job has the sink's own; or build the sink "
                 "with co_commit=False, where it has that.",
             )
         if order != joint:
             raise ConfigError(
-                f"The sink {joint[0]} commits rows and register at once, and cannot take over from "
-                f"the sink {order[0]}, which the job had.",
+                f"The sink {joint[0]} commits rows and register in one transaction, and cannot "
+                f"replace the sink {order[0]}, which the job had before.",
                 job=job_key(self.graph.name),
                 remedy=f"give it the id {order[0]}; or give the graph a new name.",
             )

@@ -33,7 +33,7 @@ def _sum(present: pa.Array, added: pa.Array) -> pa.Array:
 
 def _beyond() -> RowError:
     return RowError(
-        "A sum is beyond 64 bits.", remedy="sum a column of floats, or of a larger unit."
+        "A sum does not fit into 64 bits.", remedy="sum a column of floats, or of a larger unit."
     )
 
 
@@ -75,7 +75,7 @@ def folding(fold: str, column: str | None) -> Callable[..., pa.Array]:
     if fold not in FOLDS or (fold != "count" and column is None):
         raise OptionError(
             f"There is no fold {fold!r} of {column!r}.",
-            remedy=f"choose of {[*FOLDS]}; all but count need a column.",
+            remedy=f"choose one of {[*FOLDS]}; all but count need a column.",
         )
     return FOLDS[fold]
 
@@ -167,7 +167,8 @@ class KeyedContext:
         """
         if self.timers is None:
             raise ConfigError(
-                "A timer is set, and nothing would be called.", remedy="give `process` an on_timer."
+                "A timer was set, but `process` has no on_timer to call.",
+                remedy="give `process` an on_timer.",
             )
         self.timers.register(self.key, at)
 
@@ -222,7 +223,7 @@ class Process(Operator):
             if not due:
                 return
         raise ConfigError(
-            f"Timers have set timers that are due at once {ROUNDS:,} times.",
+            f"Timers have set further timers that were due at once, {ROUNDS:,} times in a row.",
             remedy="set none when `time` is END_OF_TIME: at the end of the data all are due.",
         )
 

@@ -35,6 +35,7 @@ class Lease:
     Args:
         seconds: without a renewal for so long, a standby takes over.
         patience: of a standby with a register that does not answer.
+        clock: in seconds.
     """
 
     store: RegisterStore
@@ -42,29 +43,45 @@ class Lease:
     seconds: float
     holder: str
     patience: Patience = DEFAULT_PATIENCE
+    clock: Callable[[], float] = time.monotonic
     _version: Version | None = None
     _state: JobState | None = None
+    _since: float = 0.0
+    """When this process has first seen the version, or written it."""
 
     def acquire(self, stop: Event) -> bool:
         """Wait until this process leads; False if the job is done, or ``stop`` is set.
 
         Raises TargetError if the register does not answer within ``patience``.
         """
-        fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
-        seen: Version | None = None
-        since = time.monotonic()
         while not stop.is_set():
-            stored = self.patience.retry(lambda: self.store.load(self._key))
-            state, version = (stored.state, stored.version) if stored else (fresh, None)
-            if state.target == DONE:
-                return False
-            if version != seen:
-                seen, since = version, time.monotonic()
-            expired = state.target == FREE or time.monotonic() - since >= self.seconds
-            if expired and self._take(version, state):
-                return True
+            leads = self.attempt()
+            if leads is not None:
+                return leads
             stop.wait(self.seconds / 10)
         return False
+
+    def attempt(self) -> bool | None:
+        """Look once: True if this process leads now, False if the job is done, None if it must wait."""
+        stored = self.patience.retry(lambda: self.store.load(self._key))
+        fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
+        state, version = (stored.state, stored.version) if stored else (fresh, None)
+        if state.target == DONE:
+            return False
+        if version != self._version:
+            self._version, self._since = version, self.clock()
+        expired = state.target == FREE or self.clock() - self._since >= self.seconds
+        return True if expired and self._take(version, state) else None
+
+    def keep(self) -> bool:
+        """Renew; False if another process has taken over, or may have, as no renewal gets through."""
+        try:
+            self.renew()
+        except FencedError:
+            return False
+        except Exception:  # noqa: BLE001 - a register may be anybody's; nobody else would see it
+            return self.clock() - self._since < self.seconds
+        return True
 
     def renew(self) -> None:
         """Renew the lease.
@@ -112,7 +129,7 @@ class Lease:
                     remedy="none, if a standby took over; this process must stop.",
                 )
             swapped = stored.version
-        self._version, self._state = swapped, state
+        self._version, self._state, self._since = swapped, state, self.clock()
 
 
 def lead(
@@ -134,17 +151,9 @@ def lead(
     ended, lost = Event(), Event()
 
     def renewing() -> None:
-        last = time.monotonic()
         while not ended.wait(lease.seconds / 4):
-            try:
-                lease.renew()
-                last = time.monotonic()
-            except FencedError:
+            if not lease.keep():
                 lost.set()
-            except Exception:  # noqa: BLE001 - a register may be anybody's; nobody else would see it
-                if time.monotonic() - last >= lease.seconds:
-                    lost.set()
-            if lost.is_set():
                 stop.set()
                 return
 

@@ -76,7 +76,8 @@ def event_times(batch: pa.RecordBatch, column: str) -> pa.Array:
     """
     if column not in batch.schema.names:
         raise SchemaError(
-            f"The time {column!r} is not in the batch's columns {batch.schema.names}."
+            f"The time {column!r} is not in the batch's columns {batch.schema.names}.",
+            remedy="name a column that the operator's input has.",
         )
     times = batch.column(column)
     if not (pa.types.is_integer(times.type) or pa.types.is_timestamp(times.type)):

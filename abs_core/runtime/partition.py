@@ -80,7 +80,7 @@ class ByKey:
         except KeyError as error:
             raise SchemaError(
                 f"The key {list(self.columns)} is not in the batch's columns {batch.schema.names}.",
-                remedy="key by columns that the operator before emits.",
+                remedy="key by columns of the previous operator's output.",
             ) from error
         targets = owner(key_groups(columns, self.max_parallelism), width, self.max_parallelism)
         targets = targets.astype(np.uint16)  # 16 bits are sorted by radix, three times as fast

@@ -140,8 +140,8 @@ class StoreKeeper:
             record = read_record(self.store.record(number))
             if record.register != state.register:
                 raise IdentityError(
-                    f"The snapshot store holds checkpoint {number}, of another register than the "
-                    "job's, which knows nothing of it.",
+                    f"The snapshot store holds checkpoint {number}, which belongs to another "
+                    "register; the job's own register does not know it.",
                     job=state.job,
                     remedy="restore the register; or, for a new job, use an empty snapshot store.",
                 )
@@ -189,8 +189,8 @@ class StoreKeeper:
         self._pickled.update(new)
         if new:
             _log.warning(
-                "job %s keeps states as pickles: %s; who can write to its snapshot store can run "
-                "code in it",
+                "job %s keeps states as pickles: %s; anyone who can write to its snapshot store "
+                "can run code in the job",
                 *(self.graph.name, ", ".join(new)),
             )
 
@@ -216,8 +216,8 @@ class StoreKeeper:
                 forget(self.graph, self._decided[0].operators)
         except Exception as error:  # noqa: BLE001 - stores and sources may be anybody's
             _log.warning(
-                "job %s, checkpoint %d: what is needed no longer was not freed; nothing is lost, and "
-                "the next checkpoint tries again: %s",
+                "job %s, checkpoint %d: data that is no longer needed could not be deleted; "
+                "nothing is lost, and the next checkpoint tries again: %s",
                 *(self.graph.name, checkpoint, error),
                 exc_info=not isinstance(error, AbsError),
             )
@@ -227,8 +227,8 @@ class StoreKeeper:
         assert self._state is not None, "looked at once there is a state"
         if record.generation > self._state.generation:
             raise FencedError(
-                f"Checkpoint {record.checkpoint} is of generation {record.generation}, and this run "
-                f"is of {self._state.generation}.",
+                f"Checkpoint {record.checkpoint} has generation {record.generation}, and this run "
+                f"has {self._state.generation}.",
                 job=self._state.job,
                 remedy="none: a newer run has taken over; this process must stop.",
             )
@@ -236,20 +236,20 @@ class StoreKeeper:
     def _check_operators(self, record: Record, state: JobState, restore: Restore) -> None:
         lost = sorted(set(record.operators) - set(self.graph.nodes))
         sinks = ", ".join(id_ for id_ in lost if id_ in record.sinks)
-        left = "what they had pre-committed and no decision names"
+        left = "handles that they pre-committed and no decision names"
         told = f" Of these, {sinks} are sinks: {left} may stay." if sinks else ""
         if lost and not restore.drop_state:
             raise ConfigError(
-                "The snapshot holds state of operators that the graph has not: "
+                "The snapshot holds state of operators that the graph does not have: "
                 f"{', '.join(lost)}.{told}",
                 job=state.job,
                 remedy="give them their old ids; or, to drop that state for good, allow `drop_state`.",
             )
         if sinks:
             _log.warning(
-                "job %s goes on without the sinks %s, by consent. All that was decided is committed; "
-                "%s is not in their targets, and may be in doubt there: `abs in-doubt list` shows "
-                "it; a start with the sink under its old id, or `abs in-doubt abort`, ends it",
+                "job %s continues without the sinks %s, by consent. All decided epochs are "
+                "committed; %s may still be in doubt in their targets: `abs in-doubt list` shows "
+                "them; a start with the sink under its old id, or `abs in-doubt abort`, ends them",
                 *(state.job, sinks, left),
             )
 
@@ -270,7 +270,7 @@ class StoreKeeper:
         told = f"{rows} records that were on their way to {', '.join(sorted(gone))}"
         if not restore.drop_records:
             raise ConfigError(
-                f"The snapshot holds {told}, which the graph has no more.",
+                f"The snapshot holds {told}, which the graph no longer has.",
                 job=state.job,
                 remedy="give it its old id; or run the old graph until a checkpoint with "
                 "way='aligned', then change it; or, to lose these records for good, allow "
@@ -288,11 +288,11 @@ class StoreKeeper:
             if not restore.go_back:
                 whose = "" if own else f" of another register ({record.register}, job {record.job})"
                 raise ProtocolError(
-                    f"Checkpoint {wanted}{whose} is not what the sinks are committed to: that is "
+                    f"The sinks are not committed to checkpoint {wanted}{whose}, but to "
                     f"{last}{'' if own else f' of register {state.register}'}.",
                     job=state.job,
-                    remedy="restore that one; or consent to `go_back`: what was committed since "
-                    f"checkpoint {wanted} is then written again.",
+                    remedy="restore that one; or consent to `go_back`: the rows committed since "
+                    f"checkpoint {wanted} are then written again.",
                 )
             rows = sum(epoch.rows for epoch in state.recent if epoch.epoch > wanted)
             _log.warning(

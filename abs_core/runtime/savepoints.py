@@ -105,5 +105,5 @@ class Savepoints(Companion):
             self.failed(checkpoint, why, remedy)
         for request in self._asked:
             if request.set_running_or_notify_cancel():
-                what = f"A savepoint was asked for and not begun: {why}"
+                what = f"A savepoint was requested, but not started: {why}"
                 request.set_exception(UnavailableError(what, job=self._job, remedy=remedy))

@@ -93,8 +93,8 @@ def check_decided(state: JobState, had: Mapping[str, str], present: Mapping[str,
 
 def taken_out(sink: str, committable: Committable, epoch: int | None = None) -> ConfigError:
     return ConfigError(
-        f"The sink {sink} was taken out, or given another target, and has yet to commit what is "
-        f"decided: {committable.rows} rows or more.",
+        f"The sink {sink} was removed, or given another target, before it had committed the "
+        f"decided rows: {committable.rows} or more.",
         job=committable.handle.job,
         epoch=epoch,
         handle=str(committable.handle),

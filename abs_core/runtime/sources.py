@@ -252,10 +252,10 @@ def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
     left = [_position(entry)[0] for each in lists for entry in each.get()]
     if node.bounded and any(split.end is None for split in left):
         raise ConfigError(
-            f"The source {node.id} was read without an end: it would never come to the one that it "
-            "has now.",
-            remedy="let it stay `bounded=False`; or give it another id, say where it begins, and "
-            "allow `drop_state` for the place that the old one had got to.",
+            f"The source {node.id} was started without an end (`bounded=False`); it cannot be "
+            "given one now.",
+            remedy="keep `bounded=False`; or give it another id and a start, and allow "
+            "`drop_state` for the position of the old one.",
         )
     source: object = node.source
     if isinstance(source, Growing) and not node.bounded:
@@ -274,7 +274,7 @@ def _resume(
     for entry in new:
         min(lists, key=lambda each: len(each.get())).add(entry)
     if new:
-        _log.info("source %s reads what it did not have before: %s", id_, ", ".join(new))
+        _log.info("source %s reads new splits: %s", id_, ", ".join(new))
 
 
 def _position(entry: str | bytes) -> tuple[Split, int | None, int]:

@@ -47,7 +47,8 @@ class TableReader:
     def __init__(self, table: pa.Table, split: Split, batch_rows: int) -> None:
         if split.end is not None and int(split.end) > table.num_rows:
             raise ReplayMismatchError(
-                f"The table {split.source} has {table.num_rows} rows, and had {split.end}.",
+                f"The table {split.source} has {table.num_rows} rows, and had {split.end} when "
+                "the job began.",
                 remedy="give the job the tables that it began with.",
             )
         self._table, self._split, self._batch_rows = table, split, batch_rows

@@ -236,9 +236,9 @@ class Task:
         else:
             if self._ended:
                 raise ConfigError(
-                    "Data comes round after the loop has ended.",
-                    remedy="what windows, timers and `on_end` in a loop emit at the end of the data "
-                    "must leave it at once.",
+                    "Records entered a loop after it had ended.",
+                    remedy="at the end of the data, windows, timers and `on_end` inside a loop "
+                    "must send their records out of it.",
                 )
             if self.state.open:
                 for checkpoint in logs(self.state, number):
@@ -277,8 +277,8 @@ class Task:
     def _check_abandoned(self) -> None:
         if self.abandoned:
             raise FencedError(
-                f"Task {self.id} came back after the job had gone on without it.",
-                remedy="none: nothing of what it did since counts.",
+                f"Task {self.id} resumed after the job had continued without it.",
+                remedy="none: everything that it did since then is discarded.",
             )
 
     def _copy(self, checkpoint: int) -> None:

@@ -173,9 +173,9 @@ class Execution:
         # No copy is still being persisted when its state is closed, and perhaps restored anew.
         if not self._background.rest(self.job.hang_after):
             raise HungError(
-                f"A part of a checkpoint is being made durable for {self.job.hang_after:g} s.",
+                f"Storing a part of a checkpoint has taken {self.job.hang_after:g} s.",
                 job=job_key(self.job.graph.name),
-                remedy="look at the snapshot store; the next run begins from the last decision.",
+                remedy="check the snapshot store; the next run begins from the last decision.",
             )
         # What was written of them to another system must not count, nor hold locks, under this
         # generation, which goes on.
@@ -193,8 +193,8 @@ class Execution:
         for region, task in tasks:
             if after is not None and not task.abandoned and task.hangs(now, after):
                 task.abandoned = True
-                what = f"Its function or call has not come back for {after:g} s."
-                remedy = "find out what it waits for; or give `hang_after` more seconds."
+                what = f"Its function or call has not returned for {after:g} s."
+                remedy = "find out what it waits for; or raise `hang_after`."
                 self._fail(region, task.id, HungError(what, remedy=remedy))
 
     def _restore(self, failed: Region, task: TaskId, cause: BaseException) -> None:
@@ -207,7 +207,7 @@ class Execution:
         if not isinstance(cause, AbsError):
             what = UnavailableError(
                 f"{type(cause).__name__}: {cause}.",
-                remedy="see the cause; what is decided stays, and a restart goes on from there.",
+                remedy="see the cause; decided epochs stay, and a restart continues after them.",
             )
             what.__cause__, cause = cause, what
         cause.by(str(task), job_key(self.job.graph.name))
@@ -218,7 +218,7 @@ class Execution:
         self._in_a_row = self.coordinator.state.decided, row
         self._restarts += 1
         _log.warning(
-            "restore %d of %d in a row, of all that is connected with the operator: %s",
+            "restore %d of %d in a row, of every operator connected with the failed one: %s",
             *(row, self.job.restarts, cause),
             exc_info=cause,
         )
@@ -249,10 +249,8 @@ class Execution:
         It could still write in this generation, which a restore keeps.
         """
         for task in sorted(filter(self._is_sink, region.assembly.left)):
-            what = (
-                f"Its call has not come back for {self.job.hang_after:g} s, while another failed."
-            )
-            error = HungError(what, remedy="start the job again; and find out what it waits for.")
+            what = f"Its call has not returned for {self.job.hang_after:g} s, while another failed."
+            error = HungError(what, remedy="start the job again, and find out what it waits for.")
             error.by(str(task), job_key(self.job.graph.name))
             raise error
 
@@ -322,7 +320,7 @@ class Execution:
                 self._fail_for_good(copy, error)
                 return
             # The checkpoint fails, not the job.
-            why = f"{copy.task} could not make its part durable: {error}"
+            why = f"{copy.task} could not store its part: {error}"
             self._say(Declined(copy.task, copy.attempt, copy.checkpoint, why))
             return
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
@@ -347,7 +345,7 @@ def _way_of(job: JobSpec) -> SnapshotStrategy:
     way = STRATEGIES.get(job.way)
     if way is None:
         raise ConfigError(
-            f"There is no way {job.way!r} to take snapshots.",
+            f"way={job.way!r} is not a way to take snapshots.",
             remedy=f"choose one of {', '.join(STRATEGIES)}.",
         )
     if not way.cycles and loops(job.graph):

@@ -57,7 +57,7 @@ def read(path: str | Path) -> list[Moment]:
         return [Moment(*of(list, parse(line))) for line in Path(path).read_text().splitlines()]
     except (OSError, TypeError, ValueError) as error:
         raise DataError(
-            f"{path} is no trace: {error}.", remedy="name a file that `Trace.write` wrote."
+            f"{path} is not a trace: {error}.", remedy="name a file that `Trace.write` wrote."
         ) from error
 
 
@@ -98,7 +98,11 @@ def timeline(moments: Iterable[Moment], checkpoint: int) -> Timeline:
     """
     mine = [m for m in moments if m.checkpoint == checkpoint]
     if not mine:
-        raise DataError(f"The trace holds nothing of checkpoint {checkpoint}.")
+        found = sorted({m.checkpoint for m in moments if m.checkpoint is not None})
+        raise DataError(
+            f"The trace has no events of checkpoint {checkpoint}.",
+            remedy=f"choose one that it has: {', '.join(map(str, found)) or 'none'}.",
+        )
     began = mine[0].seconds
     firsts: dict[str, dict[str, float]] = {}
     for moment in mine:

@@ -42,7 +42,8 @@ class Window(Operator):
     ) -> None:
         if size <= 0 or slide <= 0:
             raise OptionError(
-                f"A window of {size} every {slide} can't be.", remedy="give lengths above zero."
+                f"A window of {size} every {slide} is not possible.",
+                remedy="give lengths above zero.",
             )
         self._over = folding(fold, column)
         self._key, self._time, self._size, self._slide = [*key], time, size, slide
@@ -63,7 +64,7 @@ class Window(Operator):
         before = sorted({*made.get()} - {now})
         if before and len(self._timers):
             raise ConfigError(
-                f"There are open windows of {', '.join(before)}; the code has {now}.",
+                f"The snapshot has open windows of {', '.join(before)}; the code declares {now}.",
                 remedy="give the window another id, and allow `drop_state` for the open ones.",
             )
         made.put([now])

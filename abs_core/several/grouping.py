@@ -28,7 +28,7 @@ class GroupWriter(Protocol):
         ...
 
     def pre_commit(self) -> Committable | None:
-        """Make all rows durable and return their handle; None where no row was written."""
+        """Make all rows durable and return their handle; None if no row was written."""
         ...
 
     def abort(self) -> None:

@@ -37,11 +37,11 @@ def check_names(names: Sequence[str]) -> None:
         OptionError: a name is missing or not unique, or there is no sink.
     """
     if not names:
-        raise OptionError("An epoch without a sink.", remedy="give it one or more.")
+        raise OptionError("The epoch has no sinks.", remedy="pass at least one sink.")
     if len(names) > 1 and not all(names):
         raise OptionError(
-            "A sink of several has no name.",
-            remedy="give each its own (name='payments'); the register keeps it.",
+            "A sink has no name, and the epoch has more than one sink.",
+            remedy="give each sink its own (name='payments'); the register records it.",
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -104,10 +104,10 @@ def _names(state: JobState, number: int) -> bool:
 
 def _has_to_commit(state: JobState, sink: NamedSink) -> IdentityError:
     return IdentityError(
-        f"The sink {sink.name!r} was taken out, and has yet to commit what is decided.",
+        f"The sink {sink.name!r} was removed before it had committed all decided epochs.",
         job=state.job,
         epoch=state.open[0].epoch,
-        remedy=f"run the query with that sink ({sink.target}) once more; then take it out.",
+        remedy=f"run the query with that sink ({sink.target}) once more; then remove it.",
     )
 
 
@@ -130,7 +130,7 @@ def _others(state: JobState) -> IdentityError:
 
 def _too_many(state: JobState) -> IdentityError:
     return IdentityError(
-        f"The job would have had more than {SINKS_MAX} sinks in its life.",
+        f"The job has used {SINKS_MAX} sinks since it began, which is the limit.",
         job=state.job,
-        remedy="go on under another job name, which begins with a map of its own.",
+        remedy="continue under another job name, which starts to count anew.",
     )

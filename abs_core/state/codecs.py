@@ -41,7 +41,7 @@ class ByFunctions(Generic[T]):
             return self.to_bytes(value)
         except (TypeError, ValueError, struct.error, pickle.PicklingError, AttributeError) as error:
             raise RowError(
-                f"A {type(value).__name__} can't be kept by the codec {self.name}: {error}.",
+                f"A {type(value).__name__} can't be encoded by the codec {self.name}: {error}.",
                 remedy="declare the state with another codec.",
             ) from error
 
@@ -50,8 +50,8 @@ class ByFunctions(Generic[T]):
             return self.from_bytes(raw)
         except Exception as error:  # unpickling runs code of the user's classes
             raise CorruptionError(
-                f"A value of a state can't be read by the codec {self.name}: {error}.",
-                remedy="has its class changed, or the codec under the same name?",
+                f"A state's value can't be decoded by the codec {self.name}: {error}.",
+                remedy="check whether its class, or the codec of that name, has changed.",
             ) from error
 
 
@@ -85,7 +85,7 @@ def _check_names(value: Any) -> None:
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, str):
-                raise TypeError(f"the key {name!r} of a dict is no text")
+                raise TypeError(f"the key {name!r} of a dict is not a string")
         value = value.values()
     elif not isinstance(value, (list, tuple)):
         return

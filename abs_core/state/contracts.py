@@ -203,7 +203,7 @@ class Version(StrEnum):
 class Snapshot(Protocol):
     """A logical copy: the state when it was taken, whatever is written since.
 
-    ``persist`` and ``savepoint`` are called from one background thread, while the subtask goes on.
+    ``persist`` and ``savepoint`` are called from one background thread, while the subtask continues.
     """
 
     def persist(self) -> StateHandle:

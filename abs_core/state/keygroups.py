@@ -51,8 +51,8 @@ class GroupRange:
             raise ConfigError(
                 "A function has put state under a key that another task owns: it would be lost on "
                 "restart.",
-                remedy="use the key that it is called for (`at.key`); for state that is no key's, key "
-                "the stream by a constant column, or let its parallelism be 1.",
+                remedy="use the key that it is called for (`at.key`); for state without a key, "
+                "key the stream by a constant column, or set its parallelism to 1.",
             )
 
     @classmethod
@@ -70,7 +70,7 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
     """Raise ConfigError if a subtask would have no key groups."""
     if not 1 <= parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
         raise ConfigError(
-            f"A parallelism of {parallelism} does not go with {max_parallelism} key groups.",
+            f"A parallelism of {parallelism} does not fit {max_parallelism} key groups.",
             remedy=f"1 <= parallelism <= max_parallelism <= {MAX_PARALLELISM_LIMIT} must hold; "
             "max_parallelism can't be changed once a job has state.",
         )
@@ -114,7 +114,7 @@ def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
     RowError for a null.
     """
     if not columns:
-        raise SchemaError("A key needs at least one column.")
+        raise SchemaError("A key needs at least one column.", remedy="name one in `key_by`.")
     encoded = [_bytes_of(_plain(column)) for column in columns]
     if len(encoded) == 1:
         return encoded[0]
@@ -132,7 +132,9 @@ def encode_key(*values: int | str | bytes | bool) -> bytes:
     try:
         return encode_keys([pa.array([value]) for value in values])[0]
     except (OverflowError, pa.ArrowInvalid) as error:
-        raise RowError(f"The key {values} does not fit 64 bits.") from error
+        raise RowError(
+            f"The key {values} does not fit 64 bits.", remedy="use text as the key."
+        ) from error
 
 
 def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:

@@ -71,7 +71,7 @@ def check_key(key: str) -> str:
     """The key, if it is valid (see ``SnapshotStore``)."""
     if _KEY.fullmatch(key) is None:
         raise ProtocolError(
-            f"{key!r} is no key of a blob.", remedy="this is a defect of the state backend."
+            f"{key!r} is not the key of a blob.", remedy="this is a defect of the state backend."
         )
     return key
 
@@ -79,7 +79,7 @@ def check_key(key: str) -> str:
 def another_record(checkpoint: int) -> ProtocolError:
     """The error of ``complete`` for a checkpoint with another record."""
     return ProtocolError(
-        f"Checkpoint {checkpoint} has a completion record already, and it is another one.",
+        f"Checkpoint {checkpoint} already has another completion record.",
         epoch=checkpoint,
         remedy="another coordinator has completed it: this one must stop.",
     )

@@ -61,9 +61,10 @@ class Published:
                 return values
             if time.monotonic() >= deadline:
                 raise UnavailableError(
-                    f"The state {state!r} has not got to one checkpoint in all of its tasks for "
-                    f"{SETTLING_SECONDS:g} s.",
-                    remedy="ask again; a task that is busy hears of a checkpoint when it is through.",
+                    f"The state {state!r} has not reached the same checkpoint in all of its tasks "
+                    f"for {SETTLING_SECONDS:g} s.",
+                    remedy="ask again; a busy task takes part in a checkpoint when it has "
+                    "finished its work.",
                 )
             time.sleep(0.002)
 
@@ -119,7 +120,10 @@ class QueryServer:
                 tls_certificates=None if tls is None else [tls],
             )
         except (pa.ArrowException, OSError) as error:
-            raise UnavailableError(f"Can't listen on {host}:{port}: {error}.") from error
+            raise UnavailableError(
+                f"Queryable state cannot listen on {host}:{port}: {error}.",
+                remedy="choose another address, or a port that is free (0: any).",
+            ) from error
         self.address = f"{scheme}://{host}:{self._server.port}"
 
     def publish(self, operator: str, subtasks: Sequence[tuple[Place, StateBackend]]) -> None:
@@ -193,7 +197,7 @@ class QueryClient:
             return {operator: fields(shapes) for operator, shapes in told.items()}
         except ValueError as error:
             raise UnavailableError(
-                f"What answers there is no queryable state: {error}.",
+                f"The server at that address does not serve queryable state: {error}.",
                 remedy="give the address of the job's query server.",
             ) from error
 
@@ -254,7 +258,7 @@ def _check_address(address: str) -> None:
         scheme, host = "", ""
     if scheme not in (*_PLAIN, *_CLOSED):
         raise ConfigError(
-            "This is no address of queryable state.",
+            "This is not an address of queryable state.",
             remedy="give what `QueryServer.address` says: grpc://127.0.0.1:port or "
             "grpc+tls://host:port.",
         )
@@ -303,5 +307,6 @@ def _mapped() -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         said = str(error).partition(". Detail:")[0]
         raise UnavailableError(
-            f"Queryable state does not answer: {said}.", remedy="does the job run, and is it there?"
+            f"Queryable state does not answer: {said}.",
+            remedy="check that the job runs, and that this is its address.",
         ) from error

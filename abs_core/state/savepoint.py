@@ -68,7 +68,7 @@ def blob_prefix(checkpoint: int, place: Place) -> str:
     """
     if OPERATOR_ID.fullmatch(place.operator) is None:
         raise ConfigError(
-            f"{place.operator!r} is no operator id.",
+            f"{place.operator!r} is not an operator id.",
             remedy="use letters, digits, dots, underscores and hyphens, 100 at most.",
         )
     return f"{checkpoint}/{place.operator}.{place.subtask}-{secrets.token_hex(6)}"
@@ -168,7 +168,7 @@ def ipc_table(content: bytes, key: str) -> pa.Table:
         return pa.ipc.open_stream(content).read_all()
     except (pa.ArrowInvalid, OSError) as error:
         raise CorruptionError(
-            f"The blob {key} holds no Arrow stream: {error}.",
+            f"The blob {key} is not an Arrow stream: {error}.",
             remedy="restore the snapshot store from a backup.",
         ) from error
 

@@ -51,7 +51,7 @@ class Shapes:
         if name not in self._unclaimed:
             raise ConfigError(
                 f"The state {name!r} cannot be dropped: the operator uses it, or there is none.",
-                remedy="drop what `unclaimed` names.",
+                remedy="drop only states that `unclaimed` names.",
             )
         self._unclaimed.discard(name)
         del self._shapes[name]

@@ -92,7 +92,8 @@ class ReducingState(ValueState[T]):
         """
         if self._reduce_arrays is None or len(set(keys)) != len(keys):
             raise RowError(
-                "A batch was folded into a reducing state with a key twice, or no reduce_arrays.",
+                "A batch with a key twice was folded into a reducing state, or the state has no "
+                "reduce_arrays.",
                 remedy="aggregate the batch by key first; declare the state with reduce_arrays.",
             )
         reduce, codec = self._reduce_arrays, _of_arrays(self._codec)
@@ -200,7 +201,7 @@ def _clear(table: Table, key: bytes) -> None:
 def _of_arrays(codec: Codec[T]) -> ArrayCodec[T]:
     if not hasattr(codec, "decode_array"):
         raise RowError(
-            f"The codec {codec.name} has no form for Arrow arrays.",
+            f"The codec {codec.name} cannot be used with Arrow arrays.",
             remedy="use get_many and put_many, or a codec such as INT64, FLOAT64, TEXT, BYTES.",
         )
     return codec  # type: ignore[return-value]
@@ -212,4 +213,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return values.cast(kind)
     except pa.ArrowInvalid as error:
-        raise RowError(f"A value does not fit the state's type {kind}: {error}.") from error
+        raise RowError(
+            f"A value does not fit the state's type {kind}: {error}.",
+            remedy="correct the value, or declare the state with another codec.",
+        ) from error

@@ -119,12 +119,12 @@ class ContractCalls:
         self._wire.ends = self.ends
 
     def ends(self, name: str) -> bool:
-        """See there."""
+        """See ``Repeating``."""
         return name not in (*_READS, *_WRITERS)
 
     @property
     def repeated(self) -> bool:
-        """See there."""
+        """See ``Repeating``."""
         return self._wire.repeated
 
     def reads(self, name: str) -> bool:
@@ -146,7 +146,7 @@ class ContractCalls:
     def losses(self, name: str) -> Sequence[Loss]:
         if name in _READS:
             return (Loss.REQUEST,)
-        if name in _WRITERS:  # a writer is used once: what comes twice is another attempt
+        if name in _WRITERS:  # a writer is used once: a repetition is another attempt
             return (Loss.REQUEST, Loss.REPLY, Loss.DELAY)
         return tuple(Loss)
 
@@ -181,7 +181,7 @@ class _Behind:
 
 
 class SinkBehind:
-    """A sink behind the wire; what asks nothing of the target is its own."""
+    """A sink behind the wire; calls that do not ask the target bypass it."""
 
     def __init__(self, sink: Sink, wire: Wire) -> None:
         self._sink = sink
@@ -214,7 +214,7 @@ class SinkBehind:
 
 
 class _WriterBehind:
-    """A writer behind the wire. One whose call is delayed hangs: nobody aborts it meanwhile."""
+    """A writer behind the wire. While one of its calls is delayed, nobody aborts it."""
 
     def __init__(self, writer: Writer, wire: Wire) -> None:
         self._writer = writer
@@ -239,7 +239,7 @@ class _WriterBehind:
             self._hangs = len(self._wire.delayed) > delayed
 
     def _ends(self, call: Callable[[], T]) -> T:
-        """The call; one that comes late is its process's last."""
+        """Make the call; a delayed call is the last one of its process."""
         try:
             return call()
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from abs_core.births.certificate import CertificateStore
@@ -139,6 +139,16 @@ def raises(kind: type[E], call: Callable[[], object]) -> E:
     except kind as error:
         return error
     raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def check_all(rules: Mapping[str, Callable[[], object]]) -> list[str]:
+    """Run every rule and return their names; an AssertionError names the broken one."""
+    for name, rule in rules.items():
+        try:
+            rule()
+        except AssertionError as broken:
+            raise AssertionError(f"{name}: {broken}") from broken
+    return list(rules)
 
 
 def consent_in(error: AbsError) -> str:

@@ -204,7 +204,7 @@ class _Changed:
         return told
 
     def _until_the_moment(self) -> tuple[Run, list[Share]] | None:
-        """The first run, until it is cut; or the run, where it lives on, with what it pre-committed."""
+        """The first run, until it is cut; if it lives on, the run and what it pre-committed."""
         first, moment = self._change.first, self._change.moment
         self._epoch(self._run(first), 0)
         if moment in (WRITTEN, ALIVE):
@@ -220,7 +220,7 @@ class _Changed:
         return None
 
     def _go_on(self, way: str, until: int) -> str:
-        """Start by this way, and work through the epochs that are not done; what it is refused for."""
+        """Start by this way and write the remaining epochs; return the refusal's text, if any."""
         for start in range(STARTS):
             try:
                 run = self._run(way)
@@ -246,13 +246,13 @@ class _Changed:
         return self._case.run(certificates=self._checkpoint, cut=cut)
 
     def _is_clean(self, when: str) -> None:
-        """Nothing is left of runs that had one register: what another one's left is for a person."""
+        """Check that nothing is left; with a second register, a person has to clean up instead."""
         if len(self._registers) == 1:
             self._case.is_clean(when=when)
 
     def _is_told(self, error: AbsError) -> None:
         assert error.remedy, f"the error does not say what to do: {error}"
-        # Whoever believes that one writes the rows again, and they are there.
+        # Its remedy is to write the rows again, but they are there.
         assert not isinstance(error, HandleLostError), f"nothing was lost: {error}"
         self._nothing_twice(f"after {error}")
 

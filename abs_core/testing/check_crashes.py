@@ -186,12 +186,12 @@ def _changed_history(
 
 
 def _written() -> list[Row]:
-    """All rows, where the target has both values of a key that was written twice."""
+    """All rows, for a target that keeps both values of a key that was written twice."""
     return [row for parts in EPOCHS for part in parts for row in part]
 
 
 def _history(opener: Opener, fork_server: ForkServer, *crashes: str) -> list[bool]:
-    """A whole job whose first processes die as armed; whether each of them did."""
+    """Run a whole job whose first processes die as armed; return whether each of them did."""
     when = f"a job whose processes die at {' then '.join(crashes)}"
     with opener() as harness, _life(harness) as life:
         case = Case(harness)
@@ -220,7 +220,7 @@ def _run_to_the_end(fork_server: ForkServer, life: Life, when: str) -> None:
 
 
 def _nothing_too_much(case: Case, when: str) -> None:
-    """At any time: no row twice, none that was never written."""
+    """Check that no row is there twice, and none that was never written."""
     allowed = Counter(row for parts in EPOCHS for part in parts for row in part)
     extra = Counter((int(key), str(value)) for key, value in case.harness.read()) - allowed
     assert not extra, f"{when}: rows that must not be there: {sorted(extra)[:3]}"

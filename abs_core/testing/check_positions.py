@@ -33,19 +33,19 @@ EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = (
     (rows(30, 3),),
 )
 RESTART = 2
-"""Epochs of the first run; the others are a second one's."""
+"""Epochs of the first run; a second run writes the others."""
 
 LIVES = 4
-"""How often the engine starts a run again that has failed."""
+"""How often the engine restarts a failed run."""
 
 OF_MISSED = 20
 """One in this many positions may be missed, as a job's calls vary a little between runs."""
 
 FEW_MISSED = 2
-"""So many may, where few are tried; never all."""
+"""This many may be missed if few are tried; never all."""
 
 NO_PATIENCE = Patience(seconds=0.0)
-"""Of a run that fails at the first call that does."""
+"""The patience of a run that does not retry."""
 
 _WHAT = {
     Loss.REQUEST: "dropped",
@@ -163,7 +163,7 @@ def positions(opener: PositionOpener, calls: Sequence[str]) -> list[Position]:
 
 
 def without_a_fault(opener: PositionOpener) -> tuple[str, ...]:
-    """The calls of the job, in order, where none is lost."""
+    """The calls of the job in order, without a fault."""
     with opener() as (harness, calls):
         case = Case(harness)
         try:
@@ -202,7 +202,7 @@ def _lose(case: Case, calls: Calls, position: Position, *, may_wait: bool) -> _E
     """Run the job with the fault; then apply a delayed call, replay, and start again to sweep."""
     held = position.loss is Loss.DELAY
     waited = False
-    # One that is to arrive between two runs must fail its run, and not be overtaken within it.
+    # A call that arrives between two runs must fail its run, not be retried within it.
     early = held and not position.late
     job = Job(case, NO_PATIENCE if early else QUICK)
     calls.arm(position.number, position.loss)
@@ -257,7 +257,7 @@ class Job:
             shares = [self._task(run, epoch, *given) for given in enumerate(EPOCHS[epoch])]
             run.commit(epoch, shares)
         except AbsError:
-            with suppress(AbsError):  # an engine notes it and ends the run all the same
+            with suppress(AbsError):  # an engine logs it, and ends the run anyway
                 run.abort(epoch)
             raise
         self._next += 1

@@ -1,4 +1,4 @@
-"""Checks that a failed read is never taken for absence of a register, certificate or handle.
+"""Checks that a failed read is never counted as absence of a register, certificate or handle.
 
 Each read (of register, committer, and the engine's checkpoint) of a start and an epoch fails once. The
 start must end as it would without the failure: with the same refusal, or with success, at the latest
@@ -21,7 +21,7 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.harness import Harness
 
-FIRST, SECOND, THIRD = rows(0, 3), rows(10, 3), rows(20, 2)
+FIRST, SECOND = rows(0, 3), rows(10, 3)
 
 ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
 """``by_calls`` makes one of any harness."""

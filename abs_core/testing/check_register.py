@@ -9,11 +9,13 @@ import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from abs_core.births.parent import TOKENS_MAX, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
+from abs_core.testing.case import check_all
 
 NewStore = Callable[[], RegisterStore]
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@", "a@1", "a@10")
@@ -32,12 +34,7 @@ def check_register(new_store: NewStore) -> list[str]:
         AssertionError: a rule is broken; its name is in the message.
     """
     checks = (*CHECKS, *INVENTORY_CHECKS) if isinstance(new_store(), Inventory) else CHECKS
-    for check in checks:
-        try:
-            check(new_store)
-        except AssertionError as broken:
-            raise AssertionError(f"{check.__name__}: {broken}") from broken
-    return [check.__name__ for check in checks]
+    return check_all({check.__name__: partial(check, new_store) for check in checks})
 
 
 def a_job_that_never_ran_has_no_cell(new_store: NewStore) -> None:

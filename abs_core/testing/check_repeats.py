@@ -97,7 +97,7 @@ def check_repeats(
 
 
 def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
-    """All of a job with these calls."""
+    """All repeats of a job with these calls."""
     with opener() as (_, carrier):
         ends = [number for number, name in enumerate(calls, 1) if carrier.ends(name)]
     found = []
@@ -113,7 +113,7 @@ def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
 
 
 def _try(opener: RepeatOpener, repeat: Repeat) -> tuple[str, bool]:
-    """What failed, if anything did; and whether a call came again."""
+    """The failure, if there was one, and whether a call was repeated."""
     with opener() as (harness, calls):
         case = Case(harness)
         try:

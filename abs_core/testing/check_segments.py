@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
 from abs_core.errors import NotPreparedError
 from abs_core.model import Committable, HandleName
-from abs_core.testing.case import raises
+from abs_core.testing.case import check_all, raises
 from abs_core.testing.harness import SCHEMA, batch_of
 from abs_core.wal import Entry, SegmentStore, SegmentWriter, read_segment, verify
 
@@ -29,12 +30,7 @@ def check_segments(new_store: NewStore) -> list[str]:
     Raises:
         AssertionError: a rule is broken; its name is in the message.
     """
-    for check in CHECKS:
-        try:
-            check(new_store)
-        except AssertionError as broken:
-            raise AssertionError(f"{check.__name__}: {broken}") from broken
-    return [check.__name__ for check in CHECKS]
+    return check_all({check.__name__: partial(check, new_store) for check in CHECKS})
 
 
 def a_segment_comes_back_as_it_was(new_store: NewStore) -> None:

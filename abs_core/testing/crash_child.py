@@ -28,7 +28,7 @@ DONE = 0
 """Exit code of a process that was not killed: all epochs are done."""
 
 REFUSED = 3
-"""How a life ends that an error ended which says what to do, and that nothing is lost."""
+"""Exit code of a process that ended with an error that says what to do; nothing is lost."""
 
 
 @dataclass(frozen=True, slots=True)

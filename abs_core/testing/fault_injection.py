@@ -54,9 +54,9 @@ class Wire:
         self.seen: list[str] = []
         """Names of the calls so far, in order."""
         self.again: tuple[int, int] | None = None
-        """The number of a call that is made again, and of the one that it comes just before."""
+        """The number of the call to repeat, and of the call before which it is repeated."""
         self.ends: Callable[[str], bool] = lambda name: True
-        """Which calls may be made again: where the one of that number is none, the next that is."""
+        """Which calls may be repeated; if that call may not, the next one that may is."""
         self.repeated = False
         self._kept: Callable[[], object] | None = None
         self._kept_at = 0
@@ -84,14 +84,14 @@ class Wire:
         if fault is Fault.ENDED:
             raise Halted(fault.value)
         if fault is Fault.DOUBLED:
-            with suppress(AbsError):  # only the second answer is heard
+            with suppress(AbsError):  # only the second answer counts
                 call()
         if fault in (Fault.LOST, Fault.UNANSWERED, Fault.DELAYED):
             raise UnavailableError(f"{fault.value} (on purpose)")
         return call()
 
     def deliver(self, position: int) -> None:
-        """One delayed call happens now; what it raises, nobody hears."""
+        """Make one delayed call now; its error is dropped."""
         call = self.delayed.pop(position % len(self.delayed))
         with suppress(AbsError):  # its caller has long given up
             call()
@@ -107,7 +107,7 @@ class Wire:
         self.seen.append(name)
         if self._kept is not None and self._comes_again():
             self.repeated = True
-            with suppress(AbsError):  # nobody hears it
+            with suppress(AbsError):  # its answer is dropped
                 self._kept()
         fault = self.planned.popleft() if self.planned else Fault.NONE
         if fault is Fault.OVERTAKEN:

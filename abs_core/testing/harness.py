@@ -29,7 +29,7 @@ class Harness(Protocol):
 
     @property
     def own_register(self) -> bool:
-        """Whether the register lies in the sink's own system (``Sink.register``).
+        """Whether the register is in the sink's own system (``Sink.register``).
 
         False: the checks bring a register of their own, as for an epoch over several sinks; a
         ``CoCommitter`` then commits handle by handle.

@@ -41,7 +41,7 @@ class SourceCase:
         return self.harness.new_source()
 
     def latest(self, start: Offsets, limit: Limit | None = None) -> Offsets:
-        """What a new source says."""
+        """The latest offsets, by a new source."""
         return self.source().latest(start, Limit() if limit is None else limit)
 
     def filled(self, rows: int = 40) -> tuple[Offsets, Offsets, Sequence[Record]]:
@@ -77,7 +77,7 @@ class SourceCase:
                 yield batch
 
     def drain(self, readers: Sequence[Reader], rows: int) -> list[Record]:
-        """What comes out of splits without an end: so many rows, and none after them."""
+        """Read so many rows of splits without an end; none may follow."""
         found: list[Record] = []
         give_up = time.monotonic() + PATIENCE
         while len(found) < rows:
@@ -106,7 +106,7 @@ def as_engine(offsets: Offsets) -> Offsets:
 
 
 def equal(found: Sequence[Record], expected: Sequence[Record], what: str) -> None:
-    """The same rows, each as often; order is for a split to keep, not for a range."""
+    """Assert the same rows, each as often. Only splits keep an order, not ranges."""
     missing, extra = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
     shown = [str(row) for row in [*missing, *extra][:3]]
     wrong = f"{missing.total()} rows are missing and {extra.total()} too many {what}"

@@ -11,14 +11,14 @@ import pyarrow as pa
 from abs_core.source import Limit, Source
 
 Record = Hashable
-"""One row as the harness knows it again; no two rows of a harness are the same."""
+"""One row in a form that the harness can compare; no two rows of a harness are equal."""
 
 
 class SourceHarness(Protocol):
     """One empty place that a source reads, as a test sees it.
 
     Its sources start at the beginning, and give batches of few rows (five, say), so that a split has
-    several: what holds between two batches cannot be seen otherwise.
+    several batches, and the state between two of them can be checked.
     """
 
     @property

@@ -21,7 +21,7 @@ class Entry:
 
     Args:
         size: in bytes, seal included.
-        age_seconds: since the last write, by the store's clock; None where unknown.
+        age_seconds: since the last write, by the store's clock; None if unknown.
         sealed: False: its writer is still writing, or has died.
     """
 

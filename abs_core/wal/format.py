@@ -64,7 +64,7 @@ class Seal:
             number = decimal(dict(committable.extra).get("length", ""))
         except ValueError as error:
             raise CorruptionError(
-                "A committable names no length of its segment.",
+                "A committable does not give the length of its segment.",
                 handle=str(committable.handle),
                 remedy="the register is damaged, or of another release: restore it from a backup; "
                 f"or {NEWER}.",
@@ -106,7 +106,10 @@ class SegmentWriter:
         if batch.num_rows == 0:
             return
         if not batch.schema.equals(self._schema):
-            raise SchemaError(f"A batch has the schema {batch.schema}, not {self._schema}.")
+            raise SchemaError(
+                f"A batch has the schema {batch.schema}, not {self._schema}.",
+                remedy="give all batches of one writer the same schema.",
+            )
         if self._file is None:
             self._file = _Digesting(self._store.create(self._handle))
             self._stream = pa.ipc.new_stream(self._file, self._schema, options=self._options)
@@ -262,9 +265,9 @@ def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> 
     except ValueError as error:
         raise _damaged(store, handle, f"its seal cannot be read ({error})") from error
     if named != str(handle):
-        raise _damaged(store, handle, f"it is that of {shown(named)}, copied or renamed")
+        raise _damaged(store, handle, f"it belongs to {shown(named)}: it was copied or renamed")
     if seal.length + len(sealed) + _TAIL != size:
-        raise _damaged(store, handle, f"it has {size} bytes, not those that its seal says")
+        raise _damaged(store, handle, f"it has {size} bytes, not as many as its seal says")
     return seal
 
 

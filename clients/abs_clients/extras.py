@@ -39,6 +39,6 @@ def missing(error: ImportError, what: str) -> ConfigError | None:
         return None
     return ConfigError(
         f"{what} needs the Python package {module}, which is not installed.",
-        remedy=f"pip install '{DISTRIBUTION}[{extra}]', for Spark's Python on the driver and on every "
-        "executor where it is for a job.",
+        remedy=f"pip install '{DISTRIBUTION}[{extra}]'; for a job, in Spark's Python on the "
+        "driver and on every executor.",
     )

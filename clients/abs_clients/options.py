@@ -169,12 +169,13 @@ def is_text(name: str, value: str, problems: Problems) -> bool:
             what.encode()
         except UnicodeEncodeError:
             problems.add(
-                f"The option {name!a} holds a lone surrogate: it is no text.",
-                "write it as UTF-8: something took bytes of another encoding for text.",
+                f"The option {name!a} is not valid Unicode text: it contains an unpaired "
+                "surrogate.",
+                "write it as UTF-8: bytes of another encoding were read as text.",
             )
             return False
         if "\0" in what:
-            problems.add(f"The option {name!a} holds a zero byte.", "leave the zero byte out.")
+            problems.add(f"The option {name!a} contains a zero byte.", "remove the zero byte.")
             return False
     return True
 
@@ -189,7 +190,7 @@ def _nearest(key: str, by_name: Mapping[str, Option]) -> str:
 def text(given: str) -> str:
     """Any text but the empty one."""
     if not given.strip():
-        raise ValueError("given where it is named")
+        raise ValueError("a text that is not empty")
     return given
 
 

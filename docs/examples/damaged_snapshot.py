@@ -43,7 +43,7 @@ for restore in (None, Restore(before)):
         said.append(str(error))
         print(error)
 assert blob in said[0], said
-assert "not what the sinks are committed to" in said[1], said
+assert "The sinks are not committed to" in said[1], said
 
 job().run(Restore(before, go_back=True))
 with target.transaction() as db:

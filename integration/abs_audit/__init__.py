@@ -1,17 +1,19 @@
 """Audit: does a target hold exactly the expected records? See :func:`audit`."""
 
-from abs_audit.auditor import audit
+from abs_audit.auditor import AuditSettings, audit
 from abs_audit.contracts import Inspectable, Relation
-from abs_audit.epochs import EpochFound, audit_epochs
+from abs_audit.epochs import EpochFound, by_epoch
 from abs_audit.files import Files
 from abs_audit.locate import relation
 from abs_audit.postgres import PostgresTable
-from abs_audit.report import Differences, LeftBehind, Report, Sample
+from abs_audit.report import Differences, Held, LeftBehind, Report, Sample
 
 __all__ = [
+    "AuditSettings",
     "Differences",
     "EpochFound",
     "Files",
+    "Held",
     "Inspectable",
     "LeftBehind",
     "PostgresTable",
@@ -19,6 +21,6 @@ __all__ = [
     "Report",
     "Sample",
     "audit",
-    "audit_epochs",
+    "by_epoch",
     "relation",
 ]

@@ -6,9 +6,9 @@ expected records in the compared columns, and no known unfinished write could st
 It does NOT cover:
 
 - later writes: by a job that runs or restarts, or a zombie that holds no lock on the table;
-- the expected side: it is read once and taken as the truth;
-- columns that are not compared; the order of records; who wrote them, when, or in which epoch;
-  wrong states that readers saw earlier;
+- the expected side (and an epoch's records): it is read once and taken as the truth;
+- columns that are not compared; the order of records; who wrote them, when, or (unless the records
+  of each epoch are given) in which epoch; wrong states that readers saw earlier;
 - a change made after one read and undone before the next;
 - differences that are equal by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00, a
   timestamp's zone, padding of char(n), key order and blanks in JSON;
@@ -20,7 +20,8 @@ It does NOT cover:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from duckdb import DuckDBPyConnection
 from abs_audit.carry import types_of
 from abs_audit.comparison import compare, moved
 from abs_audit.contracts import Inspectable, Relation
+from abs_audit.epochs import count
 from abs_audit.plan import Plan, plan
 from abs_audit.report import LeftBehind, Report
 from abs_audit.workspace import load, prepare, workspace
@@ -40,18 +42,53 @@ PAUSE_SECONDS = 0.2
 LEAST_MEMORY_MIB = 64
 
 
+@dataclass(frozen=True, slots=True)
+class AuditSettings:
+    """How an audit compares, and with which means.
+
+    Args:
+        key: columns that identify a record. Without a key a changed record counts as missing and
+            unexpected.
+        columns: what to compare; None: all, and both sides must have the same names.
+        schema: types of columns that have a type on neither side, such as JSON: then 1.50 equals
+            1.5, and 12:00:00Z equals 12:00:00.000Z. See ``ddl``.
+        settle: seconds to go on until the target is stable. 0: two reads.
+        samples: most identities to name for each kind of difference.
+        memory_mib: memory limit of duckdb; the rest is spilled.
+        temp_directory: for spilling; needs room for twice the target and once expected.
+
+    Raises:
+        OptionError: a value is invalid.
+    """
+
+    key: Sequence[str] = ()
+    columns: Sequence[str] | None = None
+    schema: pa.Schema | None = None
+    settle: float = 0.0
+    samples: int = 10
+    memory_mib: int = 1024
+    temp_directory: Path | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.key, str):
+            raise OptionError("key is one text.", remedy="give a list of column names.")
+        if not 0 <= self.settle < float("inf"):
+            raise OptionError(f"settle is {self.settle}.", remedy="give seconds, 0 or more.")
+        if self.samples < 0:
+            raise OptionError(f"samples is {self.samples}.", remedy="give 0 or more.")
+        if self.memory_mib < LEAST_MEMORY_MIB:
+            raise OptionError(
+                f"memory_mib is {self.memory_mib}.", remedy=f"give {LEAST_MEMORY_MIB} or more."
+            )
+
+
 def audit(
     expected: Relation,
     actual: Relation,
+    settings: AuditSettings | None = None,
     *,
-    key: Sequence[str] = (),
-    columns: Sequence[str] | None = None,
-    schema: pa.Schema | None = None,
     left_behind: Callable[[], LeftBehind] | None = None,
-    settle: float = 0.0,
-    samples: int = 10,
-    memory_mib: int = 1024,
-    temp_directory: Path | None = None,
+    epochs: Mapping[int, Relation] | None = None,
 ) -> Report:
     """Compare a target with the expected records, record by record.
 
@@ -66,47 +103,32 @@ def audit(
     The module says what a clean report proves.
 
     Args:
-        key: columns that identify a record. Without a key a changed record counts as missing and
-            unexpected.
-        columns: what to compare; None: all, and both sides must have the same names.
-        schema: types of columns that have a type on neither side, such as JSON: then 1.50 equals
-            1.5, and 12:00:00Z equals 12:00:00.000Z. See ``ddl``.
         left_behind: finds what is in doubt; default: the target's own inspection, if it has one.
-        settle: seconds to go on until the target is stable. 0: two reads.
-        samples: most identities to name for each kind of difference.
-        memory_mib: memory limit of duckdb; the rest is spilled.
-        temp_directory: for spilling; needs room for twice the target and once expected.
+        epochs: the records of each epoch, of which the key's columns are read (without a key, all):
+            the report then says how many records of each are expected and how many are in the target.
 
     Raises:
-        ConfigError: an argument is invalid, or memory or disk is too small.
+        ConfigError: memory or disk is too small.
         DataError: columns or types do not match, or a value cannot be read.
         TargetError: a system does not answer, or refuses.
         CorruptionError: the two comparisons contradict each other.
     """
-    _check(key, settle, samples, memory_mib)
+    settings = settings or AuditSettings()
     start = time.monotonic()
     look = left_behind or (actual.left_behind if isinstance(actual, Inspectable) else None)
-    with workspace(memory_mib, temp_directory) as connection:
-        declared = None
-        if schema is not None:
-            declared = types_of(connection.from_arrow(schema.empty_table()), "the schema")
-        matched = plan(
-            expected.columns(connection),
-            actual.columns(connection),
-            key=key,
-            columns=columns,
-            declared=declared,
-        )
+    with workspace(settings.memory_mib, settings.temp_directory) as connection:
+        matched = _matched(connection, expected, actual, settings, epochs or {})
         prepare(connection, matched)
         load(connection, "expected", expected, matched, actual=False)
         latest, reads, last_move, looks = _read_until_still(
-            connection, actual, matched, look, start + settle
+            connection, actual, matched, look, start + settings.settle
         )
-        differences = compare(connection, "expected", latest, matched, samples=samples)
+        differences = compare(connection, "expected", latest, matched, samples=settings.samples)
+        counted = count(connection, latest, matched, epochs or {})
     return Report(
         expected_name=expected.name,
         actual_name=actual.name,
-        key=tuple(key),
+        key=tuple(settings.key),
         columns=matched.names,
         left_out=matched.left_out,
         differences=differences,
@@ -114,7 +136,30 @@ def audit(
         moved=last_move,
         looks=looks,
         seconds=time.monotonic() - start,
+        epochs=counted,
     )
+
+
+def _matched(
+    connection: DuckDBPyConnection,
+    expected: Relation,
+    actual: Relation,
+    settings: AuditSettings,
+    epochs: Mapping[int, Relation],
+) -> Plan:
+    declared = None
+    if settings.schema is not None:
+        declared = types_of(connection.from_arrow(settings.schema.empty_table()), "the schema")
+    matched = plan(
+        expected.columns(connection),
+        actual.columns(connection),
+        key=settings.key,
+        columns=settings.columns,
+        declared=declared,
+    )
+    for records in epochs.values():
+        matched = matched.widened(records.columns(connection))
+    return matched
 
 
 def _read_until_still(
@@ -147,16 +192,3 @@ def _read_until_still(
         while look and looks[-1].doubts and time.monotonic() < deadline:
             time.sleep(PAUSE_SECONDS)
             looks.append(look())
-
-
-def _check(key: Sequence[str], settle: float, samples: int, memory_mib: int) -> None:
-    if isinstance(key, str):
-        raise OptionError("key is one text.", remedy="give a list of column names.")
-    if not 0 <= settle < float("inf"):
-        raise OptionError(f"settle is {settle}.", remedy="give seconds, 0 or more.")
-    if samples < 0:
-        raise OptionError(f"samples is {samples}.", remedy="give 0 or more.")
-    if memory_mib < LEAST_MEMORY_MIB:
-        raise OptionError(
-            f"memory_mib is {memory_mib}.", remedy=f"give {LEAST_MEMORY_MIB} or more."
-        )

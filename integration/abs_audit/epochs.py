@@ -1,16 +1,16 @@
-"""Epoch by epoch: whether each is whole in every target, or in none. See :func:`audit_epochs`."""
+"""Epoch by epoch: whether each is whole in every target, or in none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
 from duckdb import DuckDBPyConnection
 
 from abs_audit.contracts import Relation
-from abs_audit.plan import plan
-from abs_audit.workspace import load, prepare, workspace
+from abs_audit.plan import Plan
+from abs_audit.report import Held, Report
+from abs_audit.workspace import load
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,83 +19,74 @@ class EpochFound:
 
     Args:
         committed: whether the job's register says so.
-        rows: that it has.
-        found: how many of them are in each target, by the target's name.
+        found: how many of its records each target should have if it is committed, and how many it
+            has; by the target's name.
     """
 
     epoch: int
     committed: bool
-    rows: int
-    found: Mapping[str, int]
+    found: Mapping[str, Held]
 
     @property
     def shortcoming(self) -> str:
         """What is wrong with it, for people; empty where nothing is."""
-        due = self.rows if self.committed else 0
-        wrong = [f"{held:,} in {name}" for name, held in self.found.items() if held != due]
-        if not wrong:
-            return ""
+        due = {name: held.expected * self.committed for name, held in self.found.items()}
+        wrong = [
+            f"{held.actual:,} rows in {name} ({due[name]:,} expected)"
+            for name, held in self.found.items()
+            if held.actual != due[name]
+        ]
         said = "committed" if self.committed else "not committed"
-        there = ", ".join(wrong)
-        return f"epoch {self.epoch} is {said}; of its {self.rows:,} rows there are {there}"
+        return f"epoch {self.epoch} is {said}; there are {', '.join(wrong)}" if wrong else ""
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
-        said = {"epoch": self.epoch, "committed": self.committed, "rows": self.rows}
-        return {**said, "found": dict(self.found)}
+        return {**asdict(self), "whole": not self.shortcoming}
 
 
-def audit_epochs(
-    epochs: Mapping[int, Relation],
-    targets: Mapping[str, Relation],
-    frontier: int | None,
-    *,
-    memory_mib: int = 1024,
-    temp_directory: Path | None = None,
+def by_epoch(
+    reports: Mapping[str, Report], frontier: int | None, since: Mapping[str, int] | None = None
 ) -> list[EpochFound]:
-    """Look for the records of each epoch in each target, by whole records.
-
-    An epoch that the register calls committed must be in all targets, and another one in none. A record
-    that is in two epochs counts for both where a target has it once, and surplus copies do not count:
-    ``audit`` of each target, record by record, finds those.
+    """Judge what audits of a job's targets have counted: a committed epoch must be in all targets,
+    and another one in none.
 
     Args:
-        epochs: the records of each, by its number.
-        targets: by name; each is read once.
+        reports: by the target's name.
         frontier: of the job's register: this epoch and all before it are committed. None: none is.
-
-    Raises:
-        ConfigError, DataError, TargetError: as ``audit``.
+        since: the first epoch of targets that did not have the job's first.
     """
-    found: dict[int, dict[str, int]] = {epoch: {} for epoch in epochs}
-    rows: dict[int, int] = {}
-    for name, target in targets.items():
-        with workspace(memory_mib, temp_directory) as connection:
-            for epoch, (total, held) in _in_target(connection, epochs, target).items():
-                rows[epoch], found[epoch][name] = total, held
+    since = since or {}
     return [
-        EpochFound(epoch, frontier is not None and epoch <= frontier, rows[epoch], found[epoch])
-        for epoch in sorted(rows)
+        EpochFound(
+            epoch,
+            frontier is not None and epoch <= frontier,
+            {
+                name: report.epochs[epoch]
+                for name, report in reports.items()
+                if epoch in report.epochs and epoch >= since.get(name, 0)
+            },
+        )
+        for epoch in sorted({epoch for report in reports.values() for epoch in report.epochs})
     ]
 
 
-def _in_target(
-    connection: DuckDBPyConnection, epochs: Mapping[int, Relation], target: Relation
-) -> dict[int, tuple[int, int]]:
-    """Of each epoch, how many records it has, and how many of them are in the target."""
-    counted: dict[int, tuple[int, int]] = {}
-    loaded = False
-    for epoch, expected in epochs.items():
-        matched = plan(expected.columns(connection), target.columns(connection))
-        if not loaded:
-            prepare(connection, matched)
-            load(connection, "actual", target, matched, actual=True)
-            loaded = True
-        load(connection, "expected", expected, matched, actual=False)
-        (row,) = connection.execute(
-            "select coalesce(sum(e.n), 0), coalesce(sum(least(e.n, coalesce(a.n, 0))), 0) from "
-            "(select digest, count(*) as n from expected group by digest) e left join "
-            "(select digest, count(*) as n from actual group by digest) a using (digest)"
-        ).fetchall()
-        counted[epoch] = int(row[0]), int(row[1])
-    return counted
+def count(
+    connection: DuckDBPyConnection, actual: str, plan: Plan, epochs: Mapping[int, Relation]
+) -> dict[int, Held]:
+    """How many records of each epoch are in the tables ``expected`` and ``actual``, by identity."""
+    same = " and ".join(f"e.c{i} is not distinct from t.c{i}" for i in range(len(plan.identity)))
+    query = "select count(*) from {} t where exists (select 1 from of_epoch e where " + same + ")"
+    found = {}
+    for epoch, records in epochs.items():
+        mine = plan.identity_in(records.columns(connection))
+        if mine is None:
+            found[epoch] = Held(0, 0)
+            continue
+        load(connection, "of_epoch", records, mine, actual=False)
+        ((expected,),) = connection.execute(query.format("expected")).fetchall()
+        ((there,),) = connection.execute(query.format(actual)).fetchall()
+        found[epoch] = Held(expected, there)
+    return found
+
+
+__all__ = ["EpochFound", "by_epoch", "count"]

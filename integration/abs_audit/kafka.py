@@ -37,7 +37,7 @@ from abs_core.errors import (
 POLL_RECORDS = 10_000
 
 SILENCE_SECONDS = 30.0
-"""A broker that sends nothing for so long, short of the end, is taken for gone."""
+"""A broker that sends nothing for so long, short of the end, counts as gone."""
 
 NEW_TOPIC_SECONDS = 5.0
 """For so long a topic that was just made may be unknown to the broker that is asked."""

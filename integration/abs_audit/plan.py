@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from abs_audit.families import Family, Type, meet
 from abs_core.errors import OptionError, SchemaError
@@ -45,6 +45,28 @@ class Plan:
     def identity(self) -> tuple[str, ...]:
         """Names of the columns that identify a record."""
         return self.names[: self.keys] or self.names
+
+    def widened(self, columns: Mapping[str, Type]) -> Plan:
+        """This plan, with an identity that can be compared with these columns of other records.
+
+        Raises:
+            SchemaError: it cannot.
+        """
+        if not columns:
+            return self
+        wide = (_wider(pair, columns) for pair in self._identifying)
+        return replace(self, pairs=(*wide, *self.pairs[len(self.identity) :]))
+
+    def identity_in(self, columns: Mapping[str, Type]) -> Plan | None:
+        """To read the identity alone from records with these columns; None where they have none."""
+        if not columns:
+            return None
+        names = ((pair, _named(pair.name, columns, "epoch's")) for pair in self._identifying)
+        return Plan(tuple(replace(p, name=n, expected=columns[n]) for p, n in names), 0)
+
+    @property
+    def _identifying(self) -> tuple[Pair, ...]:
+        return self.pairs[: len(self.identity)]
 
 
 def plan(
@@ -144,9 +166,21 @@ def _pair(
         # Bytes have no one text form: those of both sides are compared as they are written.
         common = meet(expected, known) or Type(Family.TEXT)
     if common is None:
-        raise SchemaError(
-            f"Column {name!r} is {expected} in expected and {actual} in actual; values of these "
-            "types cannot be compared.",
-            remedy="omit the column, or use a view or file that converts it as one side.",
-        )
+        raise _incomparable(name, expected, f"{actual} in actual")
     return Pair(name, actual_name, expected, actual, common)
+
+
+def _wider(pair: Pair, columns: Mapping[str, Type]) -> Pair:
+    kind = columns[_named(pair.name, columns, "epoch's")]
+    common = meet(pair.common, kind)
+    if common is None:
+        raise _incomparable(pair.name, pair.expected, f"{kind} in the epoch's records")
+    return replace(pair, common=common)
+
+
+def _incomparable(name: str, expected: Type, there: str) -> SchemaError:
+    return SchemaError(
+        f"Column {name!r} is {expected} in expected and {there}; values of these types cannot be "
+        "compared.",
+        remedy="omit the column, or use a view or file that converts it as one side.",
+    )

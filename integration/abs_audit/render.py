@@ -30,7 +30,7 @@ def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
         console.print(f"  [red]- {escape(line)}[/]", highlight=False)
     committed = sum(found.committed for found in epochs)
     verdict = "[bold red]NOT CLEAN[/]" if wrong else "[bold green]CLEAN[/]"
-    targets = escape(", ".join(epochs[0].found) if epochs else "")
+    targets = escape(", ".join(dict.fromkeys(name for each in epochs for name in each.found)))
     console.print(
         f"{verdict}  epoch by epoch: {len(epochs)} looked for in {targets}; {committed} are committed",
         highlight=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,6 +161,14 @@ class Differences:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """How many records of an epoch are expected, and how many a target has: by identity."""
+
+    expected: int
+    actual: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The result of :func:`abs_audit.audit`, which says what it proves.
 
@@ -169,6 +178,7 @@ class Report:
         looks: one inspection after each read; empty if the target offers none.
         seconds: duration of the audit.
         left_out: unexpected columns of the target that are only in folder names.
+        epochs: what the target has of each epoch that was asked for; ``epochs.by_epoch`` judges it.
     """
 
     expected_name: str
@@ -181,6 +191,7 @@ class Report:
     looks: tuple[LeftBehind, ...]
     seconds: float
     left_out: tuple[str, ...] = ()
+    epochs: Mapping[int, Held] = field(default_factory=dict)
 
     @property
     def left_behind(self) -> LeftBehind | None:

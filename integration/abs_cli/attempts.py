@@ -38,7 +38,7 @@ def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
     if state is None or state.register != handle.register:
         return "unknown: its register is not here"
     if handle.generation < state.generation:
-        return "lost: readers go on when the job decides its next epoch"
+        return "lost: readers continue when the job decides its next epoch"
     return "undecided: its epoch is under way"
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from abs_cli.audit_job import compared_by, report_job
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import ConfigError, DataError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:
+    from abs_audit import AuditSettings, Relation
 
 Sinks = Annotated[
     Path | None,
@@ -23,6 +26,15 @@ Sinks = Annotated[
         "[sinks.NAME] (format, options, audit = { expected = ..., key = ... }) for each sink.",
     ),
 ]
+Epochs = Annotated[
+    bool,
+    typer.Option(
+        "--epochs",
+        help="With --sinks: also say for each epoch whether all targets have it, or none. For a query "
+        "that reads one folder of files, and whose checkpoint is on this machine.",
+    ),
+]
+Table = Annotated[str | None, typer.Option(help="Table of the target.")]
 Expected = Annotated[
     list[str] | None,
     typer.Option(
@@ -67,6 +79,7 @@ Samples = Annotated[int, typer.Option(help="How many records to show for each ki
 StateSchema = Annotated[
     str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
 ]
+Memory = Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")]
 Temporary = Annotated[
     Path | None, typer.Option(help="Folder for data that does not fit into memory.")
 ]
@@ -75,9 +88,10 @@ Temporary = Annotated[
 def audit(
     *,
     sinks: Sinks = None,
+    epochs: Epochs = False,
     expected: Expected = None,
     actual: Actual = None,
-    table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
+    table: Table = None,
     expected_table: ExpectedTable = None,
     key: Key = "",
     columns: Columns = "",
@@ -86,7 +100,7 @@ def audit(
     settle: Settle = 0.0,
     samples: Samples = 10,
     state_schema: StateSchema = "abs",
-    memory: Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")] = 1024,
+    memory: Memory = 1024,
     temporary: Temporary = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,40 +110,41 @@ def audit(
     still change the target. 1: otherwise. 2: arguments, columns or values do not fit. 3: a side cannot
     be read.
     """
+    from abs_audit import AuditSettings, relation
+
+    compared = AuditSettings(
+        **compared_by(key, columns, schema),
+        settle=settle,
+        samples=samples,
+        memory_mib=memory,
+        temp_directory=temporary,
+    )
+    with _exit_code_1_for_findings_only():
+        if sinks is not None:
+            clean = report_job(sinks, compared, by_epoch=epochs, as_json=as_json)
+        elif not expected or not actual:
+            raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
+        else:
+            source = relation(expected, table=expected_table, null=null, stateschema=state_schema)
+            target = relation(actual, table=table, null=null, stateschema=state_schema)
+            clean = _report_target(source, target, compared, as_json=as_json)
+    if not clean:
+        raise typer.Exit(FAILED)
+
+
+def _report_target(
+    source: Relation, target: Relation, settings: AuditSettings, *, as_json: bool
+) -> bool:
     import abs_audit
-    from abs_audit.ddl import schema_of
     from abs_audit.render import show
 
-    if sinks is not None:
-        from abs_cli.audit_job import report_job
-
-        how = {"settle": settle, "samples": samples, "memory_mib": memory}
-        with _exit_code_1_for_findings_only():
-            clean = report_job(sinks, as_json=as_json, temp_directory=temporary, **how)
-        if not clean:
-            raise typer.Exit(FAILED)
-        return
-    if not expected or not actual:
-        raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
-
-    with _exit_code_1_for_findings_only(), errors.status("reading both sides ..."):
-        report = abs_audit.audit(
-            abs_audit.relation(expected, table=expected_table, null=null, stateschema=state_schema),
-            abs_audit.relation(actual, table=table, null=null, stateschema=state_schema),
-            key=_names(key),
-            columns=_names(columns) or None,
-            schema=None if schema is None else schema_of(schema),
-            settle=settle,
-            samples=samples,
-            memory_mib=memory,
-            temp_directory=temporary,
-        )
+    with errors.status("reading both sides ..."):
+        report = abs_audit.audit(source, target, settings)
     if as_json:
         print_json(report.to_dict())
     else:
         show(report, people)
-    if not report.clean:
-        raise typer.Exit(FAILED)
+    return report.clean
 
 
 @contextlib.contextmanager
@@ -141,11 +156,6 @@ def _exit_code_1_for_findings_only() -> Iterator[None]:
         raise ConfigError(error.what, remedy=error.remedy) from error
     except RefusedError as error:
         raise UnavailableError(error.what, remedy=error.remedy) from error
-
-
-def _names(text: str) -> list[str]:
-    """Split at commas; a name that contains one is in double quotes."""
-    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name]
 
 
 __all__ = ["audit"]

@@ -2,65 +2,125 @@
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from abs_cli.output import errors, people, print_json
-from abs_cli.places import options_of, place_of
+from abs_cli.places import options_of, place_of, url_of
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from abs_audit import Relation
+    from abs_audit import AuditSettings, EpochFound, Relation, Report
+    from abs_core.model import JobState
 
 _SINK = "sink:"
 
 
-def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
+def report_job(path: Path, settings: AuditSettings, *, by_epoch: bool, as_json: bool) -> bool:
     """Audit every sink with an ``audit`` in the file, print it, and return whether all are clean.
 
     A sink without an audit is not clean, nor is a job with a decided and unfinished epoch: it may
-    be committed in one target and not in another yet. ``how`` are settings of ``abs_audit.audit``.
+    be committed in one target and not in another yet.
+
+    Args:
+        settings: for what a sink's own ``audit`` leaves open.
+        by_epoch: also look for each epoch of the query's checkpoint in all targets.
 
     Raises:
-        ConfigError: the file, or the settings of an audit in it, cannot be read.
+        ConfigError: the file, the settings of an audit in it, or the checkpoint cannot be read.
         TargetError: a side cannot be read.
     """
     import abs_audit
-    from abs_audit.ddl import schema_of
-    from abs_audit.render import show
+    from abs_audit.checkpoint import epochs_in
 
     job = SinksFile.read(path)
+    records = epochs_in(_checkpoint(job)) if by_epoch else {}
     found = {}
     for sink in job.sinks:
         if "expected" not in sink.audit:
             continue
-        schema = sink.audit.get("schema")
         with errors.status(f"reading both sides of {escape(sink.name)} ..."):
-            found[sink.name] = abs_audit.audit(
-                _expected(job, sink),
-                target_of(sink),
-                key=_names(sink, "key") or (),
-                columns=_names(sink, "columns"),
-                schema=None if schema is None else schema_of(schema),
-                **how,
-            )
-    skipped = [sink.name for sink in job.sinks if sink.name not in found]
-    undone = _open_epochs(job)
+            own = _settings(sink, settings)
+            source, target = _expected(job, sink), target_of(sink)
+            found[sink.name] = abs_audit.audit(source, target, own, epochs=records)
+    state = _state(job)
+    frontier = None if state is None else state.frontier
+    since = (
+        {} if state is None else {one.name: one.since for one in state.sinks if one.until is None}
+    )
+    audited = Audited(
+        found,
+        [sink.name for sink in job.sinks if sink.name not in found],
+        [] if state is None else [decision.epoch for decision in state.open],
+        abs_audit.by_epoch(found, frontier, since),
+    )
     if as_json:
-        reports = {name: report.to_dict() for name, report in found.items()}
-        print_json({"sinks": reports, "not_audited": skipped, "open_epochs": undone})
+        print_json(audited.to_dict())
     else:
-        for name, report in found.items():
+        audited.show()
+    return audited.clean
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """The audits of a job's targets.
+
+    Args:
+        skipped: names of sinks without an audit.
+        undone: epochs that are decided and not finished.
+        epochs: empty where they were not asked for.
+    """
+
+    reports: Mapping[str, Report]
+    skipped: Sequence[str]
+    undone: Sequence[int]
+    epochs: Sequence[EpochFound]
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong, and everything was looked at."""
+        wrong = (*self.skipped, *self.undone, *(f for f in self.epochs if f.shortcoming))
+        return all(report.clean for report in self.reports.values()) and not wrong
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            "sinks": {name: report.to_dict() for name, report in self.reports.items()},
+            "not_audited": self.skipped,
+            "open_epochs": self.undone,
+            "epochs": [found.to_dict() for found in self.epochs],
+        }
+
+    def show(self) -> None:
+        """For people."""
+        from abs_audit.render import show, show_epochs
+
+        for name, report in self.reports.items():
             people.print(f"[bold]{escape(name)}[/]")
             show(report, people)
-        if skipped:
-            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}")
-        for epoch in undone:
+        if self.epochs:
+            show_epochs(self.epochs, people)
+        if self.skipped:
+            people.print(f"[red]not audited[/] {escape(', '.join(self.skipped))}")
+        for epoch in self.undone:
             people.print(f"[red]decided but not finished[/] epoch {epoch}")
-    return all(report.clean for report in found.values()) and not skipped and not undone
+
+
+def compared_by(key: str, columns: str, schema: str | None) -> dict[str, Any]:
+    """Settings of an audit, from text: names are separated by commas, or in double quotes."""
+    from abs_audit.ddl import schema_of
+
+    return {
+        "key": _names(key),
+        "columns": _names(columns) or None,
+        "schema": None if schema is None else schema_of(schema),
+    }
 
 
 def target_of(sink: FiledSink) -> Relation:
@@ -83,13 +143,17 @@ def target_of(sink: FiledSink) -> Relation:
             settings = access_settings(options.kafka)
             servers = options.kafka.bootstrap
             return KafkaTopic(servers, options.topic, "json", winners=None, settings=settings)
-        case _:
+        case "abs-s3":
             from abs_audit.s3 import S3Files
 
             path = options.path
             return S3Files(
                 path.bucket, path.folder.rstrip("/"), options.endpoint, options.region, None
             )
+        case _:
+            from abs_audit import relation
+
+            return relation([url_of(sink)], table=sink.audit.get("table"))
 
 
 def _expected(job: SinksFile, sink: FiledSink) -> Relation:
@@ -110,14 +174,31 @@ def _expected(job: SinksFile, sink: FiledSink) -> Relation:
     return target_of(others[name])
 
 
-def _names(sink: FiledSink, what: str) -> list[str] | None:
-    names = [name.strip() for name in sink.audit.get(what, "").split(",") if name.strip()]
-    return names or None
+def _settings(sink: FiledSink, settings: AuditSettings) -> AuditSettings:
+    given = compared_by(
+        sink.audit.get("key", ""), sink.audit.get("columns", ""), sink.audit.get("schema")
+    )
+    return replace(settings, **{name: value for name, value in given.items() if value})
 
 
-def _open_epochs(job: SinksFile) -> list[int]:
+def _names(text: str) -> list[str]:
+    """Split at commas; a name that contains one is in double quotes."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+
+
+def _checkpoint(job: SinksFile) -> str:
+    where = options_of(job.sinks[0]).common.checkpoint
+    if job.job is None or where is None:
+        raise ConfigError(
+            "The file does not say which epochs there are.",
+            remedy="add job = ... and checkpointLocation = ..., or leave out --epochs.",
+        )
+    return str(where)
+
+
+def _state(job: SinksFile) -> JobState | None:
     if job.job is None:
-        return []
+        return None
     (register,) = [place_of(sink).register for sink in job.sinks if sink.name == job.register]
     stored = register.load(job.job)
-    return [] if stored is None else [decision.epoch for decision in stored.state.open]
+    return None if stored is None else stored.state

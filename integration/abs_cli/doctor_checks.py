@@ -87,8 +87,10 @@ def _other(
     """Checks a sink of another package, in the way an engine builds it."""
     import pyarrow as pa
 
+    from abs_spark.formats.others import of_the_sink
+
     names = {name.lower(): text for name, text in given.items()}
-    sink = format_.sink(given, pa.schema([]) if schema is None else schema)
+    sink = format_.sink(of_the_sink(given), pa.schema([]) if schema is None else schema)
     try:
         job = job_key(names.get("job", DOCTOR), names.get("epoch"))
         return list(sink.preflight(job, tasks)), sink.guarantee()

@@ -17,7 +17,7 @@ from rich.table import Table
 from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_attempts
 from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
-from abs_cli.output import AsJson, errors, people, print_json, print_table
+from abs_cli.output import AsJson, confirm, errors, people, print_json, print_table
 from abs_cli.places import kafka_options
 from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
@@ -78,7 +78,7 @@ def list_handles(
             _print_elsewhere(known, elsewhere)
         else:
             gone += lost_handles(state, known)
-    # What nothing here can act on may be prepared all the same: it is told once.
+    # Handles that this command cannot act on may be prepared, too: they are reported once.
     told = {each.doubt.handle for each in gone}
     fates = [one for one in fates if one[0].handle not in told]
     fates += [(each.doubt, each.fate) for each in gone]
@@ -146,11 +146,9 @@ def accept_loss(
         errors.print(f"[red]lost[/] {committable.rows} rows of {committable.handle}")
     rows = sum(committable.rows for committable in lost)
     asked = f"{rows} rows of {len(lost)} handles are not in the target. Finish epoch {epoch}?"
-    if lost and not yes and not typer.confirm(asked):
-        raise typer.Exit(FAILED)
-    with noted(
-        "accept-loss", job, state.where, epoch=epoch, lost=[str(each.handle) for each in lost]
-    ):
+    confirm(asked, yes=yes or not lost)
+    handles = [str(each.handle) for each in lost]
+    with noted("accept-loss", job, state.url, epoch=epoch, lost=handles):
         after = coordinator.accept_loss(epoch, lost)
     errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}")
 

@@ -8,8 +8,7 @@ import typer
 from rich.markup import escape
 
 from abs_cli.attempts import give_up_attempts
-from abs_cli.codes import FAILED
-from abs_cli.output import errors
+from abs_cli.output import confirm, done, errors
 from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
@@ -49,12 +48,12 @@ def reset(
     state = Registers.at(url, stateschema, sinks)
     known = state.of(job)
     state.check_whole(known)
-    done = "nothing" if known.frontier is None else f"everything up to epoch {known.frontier}"
-    asked = f"{job} has committed {done} to {known.target}. Forget it, and start from nothing?"
-    if not yes and not typer.confirm(asked):
-        raise typer.Exit(FAILED)
+    asked = (
+        f"{job} has committed {done(known)} to {known.target}. Forget it, and start from nothing?"
+    )
+    confirm(asked, yes=yes)
     with noted("reset", job, state.url):
-        give_up_attempts(url, known)
+        give_up_attempts(state.url, known)
         begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
             _forget(checkpoint, known)

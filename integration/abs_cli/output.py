@@ -10,6 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from abs_cli.codes import FAILED
+from abs_core.model import JobState
+
 people = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -29,3 +32,14 @@ def print_json(value: Any) -> None:
     """Print one JSON document to stdout, without colours and wrapping."""
     json.dump(value, sys.stdout, indent=2, default=str)
     sys.stdout.write("\n")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless ``yes``; without consent the command ends."""
+    if not yes and not typer.confirm(question):
+        raise typer.Exit(FAILED)
+
+
+def done(state: JobState) -> str:
+    """What a job has committed, for people."""
+    return "nothing" if state.frontier is None else f"everything up to epoch {state.frontier}"

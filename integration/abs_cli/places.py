@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,38 +61,31 @@ def place_of(sink: FiledSink) -> Place:
             return _postgres(options_of(sink))
         case "abs-kafka":
             return _kafka(options_of(sink))
-        case _:
+        case "abs-s3":
             return _s3(options_of(sink))
+        case _:
+            url = url_of(sink)
+            return replace(_other(url, scheme_of(url)), identity=partial(_identity_of, sink))
 
 
 def options_of(sink: FiledSink) -> Any:
     """The options of one sink of a job, parsed by its format.
 
     Raises:
-        OptionError: they cannot be read, or select a protocol without a decision.
-        ConfigError: the format cannot be one of several sinks.
+        OptionError: they cannot be read, or select a protocol without a decision; or there is no such
+            format.
+        ConfigError: the format cannot be loaded.
     """
-    options: PostgresOptions | KafkaOptions | S3Options
-    match sink.format:
-        case "abs-postgres":
-            from abs_sinks.postgres.options import PostgresOptions
+    from abs_spark.formats import sink_format
 
-            options = PostgresOptions.parse(sink.options)
-        case "abs-kafka":
-            from abs_sinks.kafka.options import KafkaOptions
-            from abs_spark.wal_default import with_wal
+    options: Any
+    if sink.format == "abs-kafka":
+        from abs_sinks.kafka.options import KafkaOptions
+        from abs_spark.wal_default import with_wal
 
-            options = KafkaOptions.parse(with_wal(sink.options, started=False))
-        case "abs-s3":
-            from abs_sinks.s3.options import S3Options
-
-            options = S3Options.parse(sink.options)
-        case other:
-            raise ConfigError(
-                f"The format of sink {sink.name} is {other}, which cannot be used together with "
-                "others.",
-                remedy="use abs-postgres, abs-kafka or abs-s3.",
-            )
+        options = KafkaOptions.parse(with_wal(sink.options, started=False))
+    else:
+        options = sink_format(sink.format).parse(sink.options)
     if options.common.protocol == "idempotent":
         raise OptionError(
             f"The sink {sink.name} has protocol=idempotent, which cannot be used together with other "
@@ -100,6 +93,28 @@ def options_of(sink: FiledSink) -> Any:
             remedy="set protocol=2pc or wal; for a job with this sink alone use --url.",
         )
     return options
+
+
+def url_of(sink: FiledSink) -> str:
+    """The place of another package's sink; raises ConfigError if the file does not say it."""
+    if sink.url is None:
+        raise ConfigError(
+            f"The file does not say where the sink {sink.name} keeps its registers.",
+            remedy=f'add url = "..." to [sinks.{sink.name}], a URL of {sink.format}.',
+        )
+    return sink.url
+
+
+def _identity_of(sink: FiledSink) -> str:
+    import pyarrow as pa
+
+    from abs_spark.formats.others import make
+
+    made = make(options_of(sink), pa.schema([]))
+    try:
+        return made.target
+    finally:
+        made.close()
 
 
 def _postgres_at(url: str, schema: str) -> Place:

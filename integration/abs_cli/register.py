@@ -11,7 +11,7 @@ from rich.table import Table
 from abs_cli import tokens
 from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, people, print_json, print_table
+from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table
 from abs_cli.places import place_at
 from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
@@ -117,11 +117,7 @@ def retire(
             "batches: --tokens-before DATE.",
         )
     kept = state.of(job)
-    frontier = "nothing" if kept.frontier is None else f"everything up to epoch {kept.frontier}"
-    if not yes and not typer.confirm(
-        f"{job} has committed {frontier} to {kept.target}. Forget it?"
-    ):
-        raise typer.Exit(FAILED)
+    confirm(f"{job} has committed {done(kept)} to {kept.target}. Forget it?", yes=yes)
     name, _, token = job.partition("@")
     if token:
         if refused := tokens.retire(state.register, name, [token]):
@@ -151,8 +147,7 @@ def _retire_tokens(
         f"{len(named)} token(s) of {job} were last written before {moment:%Y-%m-%d %H:%M} UTC "
         f"({shown}). Forget them? A batch that is run again under one of them is written again"
     )
-    if not yes and not typer.confirm(question):
-        raise typer.Exit(FAILED)
+    confirm(question, yes=yes)
     refused = tokens.retire(state.register, job, named)
     for token, error in refused:
         errors.print(f"[yellow]kept[/] {escape(token)}: {escape(str(error))}")
@@ -182,11 +177,10 @@ def rename(
     known = state.of(job)
     state.check_whole(known)
     with noted("rename", job, state.url, new=new):
-        give_up_attempts(url, known)
+        give_up_attempts(state.url, known)
         moved = move(state.register, state.committer(known), job, job_key(new))
-    done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
     errors.print(
-        f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done}",
+        f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done(moved)}",
         soft_wrap=True,
     )
 
@@ -225,9 +219,8 @@ def move(
     with noted("move", job, state.url, to=other.place(job)):
         give_up_attempts(state.url, known)
         moved = move_state(state.register, state.committer(known), job, other)
-    done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
     errors.print(
-        f"[green]moved[/] {escape(job)} to {escape(other.place(job))}; it has committed {done}",
+        f"[green]moved[/] {escape(job)} to {escape(other.place(job))}; it has committed {done(moved)}",
         soft_wrap=True,
     )
 

@@ -1,6 +1,6 @@
 """Where registers and handles are, for the commands that look after them.
 
-A register lies in its sink's own system: a URL says which.
+A register is in its sink's own system; a URL names it.
 
 - ``kafka://host:port,host:port/topic`` names a register's topic (``abs-register`` where none is given),
   with librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``), or in a

@@ -109,7 +109,7 @@ def _forget(register: Inventory, job: str, gone: set[str]) -> None:
         return
 
     def forget(found: JobState | None) -> Verdict:
-        assert found is not None, "a parent record is deleted by nobody"
+        assert found is not None, "a parent record is never deleted"
         return without(found, gone)
 
     Cell(register, key, DEFAULT_PATIENCE).change(forget)

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from abs_audit import EpochFound, Files, Relation, Report, audit
+from abs_audit import AuditSettings, Files, Relation, Report, audit, by_epoch
+from abs_audit.checkpoint import epochs_in
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.engine import Engine
-from abs_demo.epochs import audited_epochs
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import Places, Route, further_places
 from abs_demo.job import TABLE, JobSettings
@@ -65,14 +65,13 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
         killing = Killing(settings, job, place.places, watch, display, rows)
         kills, seconds = killing.run()
         frontier = watch.look().finished
-    further = {} if settings.route is Route.DIRECT else further_targets(place.places)
-    files = Files((str(job.input),))
-    others = {name: audit(files, t, key=KEY, settle=SETTLE_S) for name, t in further.items()}
-    epochs: list[EpochFound] = []
-    if settings.route is Route.EPOCH:
-        targets = {"table": table_of(url), **further}
-        epochs = audited_epochs(job.checkpoint, targets, frontier)
-    return Result(settings, rows, kills, seconds, audited(job.input, url), others, tuple(epochs))
+    targets: dict[str, Relation] = {"table": table_of(url)}
+    if settings.route is not Route.DIRECT:
+        targets |= further_targets(place.places)
+    epochs = epochs_in(str(job.checkpoint)) if settings.route is Route.EPOCH else {}
+    reports = audited(job.input, targets, epochs)
+    found = tuple(by_epoch(reports, frontier))
+    return Result(settings, rows, kills, seconds, reports.pop("table"), reports, found)
 
 
 @contextlib.contextmanager
@@ -161,9 +160,12 @@ def table_of(url: str) -> PostgresTable:
     return PostgresTable(Address.parse(url), TableName.parse(TABLE))
 
 
-def audited(expected: Path, url: str) -> Report:
-    """Compare the table with the files, record by record."""
-    return audit(Files((str(expected),)), table_of(url), key=KEY, settle=SETTLE_S)
+def audited(
+    expected: Path, targets: Mapping[str, Relation], epochs: Mapping[int, Relation]
+) -> dict[str, Report]:
+    """Compare each target with the files, record by record; and with the records of each epoch."""
+    files, settings = Files((str(expected),)), AuditSettings(key=KEY, settle=SETTLE_S)
+    return {name: audit(files, target, settings, epochs=epochs) for name, target in targets.items()}
 
 
 @contextlib.contextmanager

@@ -208,5 +208,5 @@ def _variable(name: str) -> str:
 def _silent(server: str, variable: str) -> UnavailableError:
     return UnavailableError(
         f"the {server} that {variable} names does not answer",
-        remedy="see that it runs, that the address is right, and that it takes this client.",
+        remedy="check that it runs, that the address is right, and that it accepts this client.",
     )

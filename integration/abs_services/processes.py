@@ -114,8 +114,8 @@ def _has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def free_port(*, also: int = 0) -> int:
-    """A free TCP port of 127.0.0.1, whose offset ``also`` is free, too.
+def free_port() -> int:
+    """A free TCP port of 127.0.0.1.
 
     Random, so that concurrent sessions get different ones; it is not reserved.
     """
@@ -123,7 +123,7 @@ def free_port(*, also: int = 0) -> int:
     draw = random.SystemRandom()
     for _ in range(200):
         port = draw.choice(_PORTS)
-        if _is_free(port) and (not also or _is_free(port + also)):
+        if _is_free(port):
             return port
     raise UnavailableError(
         "no free TCP port was found on 127.0.0.1", remedy="end servers that are not needed."

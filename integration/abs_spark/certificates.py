@@ -76,7 +76,7 @@ class CheckpointCertificates:
     def write(self, certificate: Certificate) -> None:
         if not self._checkpoint or not self.read().readable:
             raise RefusedError(
-                "Spark's checkpoint is not to be seen from the driver's Python.",
+                "The driver's Python cannot see Spark's checkpoint.",
                 remedy="set the option checkpointLocation, in a file system that pyarrow can write.",
             )
         content = to_text(certificate).encode()

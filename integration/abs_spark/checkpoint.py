@@ -117,8 +117,8 @@ def check_never_readable(checkpoint: str, error: Exception) -> None:
     """
     if checkpoint in _readable or _is_there(checkpoint):
         raise UnavailableError(
-            f"Spark's checkpoint could be read before, and cannot be now: {str(error)[:200]}.",
-            remedy="see that the driver reaches its file system, then restart the query.",
+            f"Spark's checkpoint could be read before, and cannot be read now: {str(error)[:200]}.",
+            remedy="check that the driver reaches its file system, then restart the query.",
         ) from error
 
 

@@ -34,14 +34,14 @@ def reaching() -> Iterator[None]:
     try:
         yield
     except TargetError as error:
-        error.what = f"This executor does not get to its target, and has taken no row: {error.what}"
+        error.what = f"This executor cannot reach its target, and has read no row: {error.what}"
         error.remedy = f"{error.remedy} {_ALIKE}".strip()
         raise
 
 
 _ALIKE = (
-    "If the driver gets there: give every executor the credentials and the network path that the "
-    "driver has (environment variables, files and roles are those of each machine)."
+    "If the driver can reach it: give every executor the credentials and the network path that "
+    "the driver has (each machine has its own environment variables, files and roles)."
 )
 
 

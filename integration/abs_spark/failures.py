@@ -54,7 +54,7 @@ class FailedBatch:
             raise UnavailableError(
                 f"The checkpoint cannot be read now: {str(error)[:200]}.",
                 job=self._job,
-                remedy="see that the driver's Python can read it, and restart the query.",
+                remedy="make sure that the driver's Python can read it, then restart the query.",
             ) from error
         return from_bytes(content, path, self._job)
 
@@ -106,8 +106,8 @@ class FailedBatch:
             replace_file(filesystem, path, content)
         except FAILURES as error:
             raise UnavailableError(
-                f"A batch failed under the job's old name, {old}, and this cannot be noted under the "
-                f"new one: {str(error)[:200]}.",
+                f"A batch failed under the job's old name, {old}, and this cannot be recorded "
+                f"under the new one: {str(error)[:200]}.",
                 job=self._job,
                 remedy="let the driver's Python write into the checkpoint, then restart the query.",
             ) from error
@@ -139,5 +139,5 @@ def from_bytes(content: bytes, path: str, job: str) -> Failed:
         raise CorruptionError(
             f"{path} cannot be read: {error}.",
             job=job,
-            remedy=f"see which batches the target holds, and delete the file; or {NEWER}.",
+            remedy=f"check which batches the target contains, and delete the file; or {NEWER}.",
         ) from error

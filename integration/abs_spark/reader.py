@@ -214,7 +214,7 @@ def _patience(source: Source, split: Split) -> Patience:
 
 
 def _next(reader: Reader, split: Split, seconds: float) -> pa.RecordBatch | None:
-    """The next rows of a range; None where there are none left.
+    """The next rows of a range; None if there are none left.
 
     Raises:
         UnavailableError: none came for so long.
@@ -226,9 +226,9 @@ def _next(reader: Reader, split: Split, seconds: float) -> pa.RecordBatch | None
             return batch
         if time.monotonic() > give_up and not reader.finished:
             raise UnavailableError(
-                f"{split.source}: nothing came in {seconds:.0f} s of a range that ends at {split.end}; "
-                f"the last place was {reader.position.start}.",
-                remedy="look at the source system; the epoch is read again with the next start.",
+                f"{split.source}: no records arrived for {seconds:.0f} s in a range that ends at "
+                f"{split.end}; the last position was {reader.position.start}.",
+                remedy="check the source system; the next start reads the epoch again.",
             )
     return None
 

@@ -53,7 +53,7 @@ class CommittedStore:
         return [found for found in each if found is not None]
 
     def _look(self, key: str) -> Found | None:
-        """A committed file that was not listed; None where it went away and no manifest names it."""
+        """A committed file that was not listed; None if it went away and no manifest names it."""
         path = self.options.path
         head = Objects(self.options.bucket).head(key)
         if head is not None:

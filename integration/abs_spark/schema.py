@@ -56,7 +56,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise SchemaError(
-            f"Spark sent a batch that is not of the schema it announced: {error}",
+            f"Spark sent a batch that does not have the schema it announced: {error}",
             remedy="this is a defect: please report it with both schemas.",
         ) from error
 
@@ -88,6 +88,6 @@ def present(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch.select(schema.names).cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, ValueError) as error:
         raise SchemaError(
-            f"The source's rows are not of the schema that the query was planned with: {error}",
+            f"The source's rows do not have the schema that the query was planned with: {error}",
             remedy="give a schema that fits by .schema(...); its columns are found by name.",
         ) from error

@@ -57,9 +57,9 @@ class AbsDataSource(DataSource):
             raise OptionError(
                 f"{self.name()}: outputMode complete would replace the whole table at every epoch; "
                 "this sink only adds rows, or upserts them.",
-                remedy="use outputMode append (an aggregation needs a watermark then); or, to keep "
-                "running totals, upsert each micro-batch in foreachBatch by a batch write with "
-                "write=upsert, key, job and epoch=<batch id>.",
+                remedy="use outputMode append (an aggregation needs a watermark then); or, to "
+                "keep running totals, write through abs_spark.epoch in foreachBatch, with "
+                "write=upsert and key.",
             )
         if common.epoch is not None:
             raise OptionError(

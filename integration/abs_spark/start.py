@@ -22,10 +22,10 @@ def announce(target: Target, job: str | None) -> Announced:
 
     Spark asks its planner process for a writer at every epoch, without saying for which run. So the
     check is once in the life of that process, and the guarantee is shown here for a job that has no
-    register yet. Where a job goes on, the commit process shows it, with the run's first commit.
+    register yet. If a job continues, the commit process shows it, with the run's first commit.
 
     Args:
-        job: the register key; None where the driver cannot know it: then the tasks check.
+        job: the register key; None if the driver cannot know it: then the tasks check.
 
     Raises:
         PreflightError: the target cannot keep the promise.
@@ -76,7 +76,7 @@ def show(target: Target, guarantee: Guarantee, job: str) -> None:
 
 
 _TRUSTED = (
-    "replay=token: a batch under a token that is already committed is taken for a repetition, and "
+    "replay=token: a batch under a token that is already committed counts as a repetition, and "
     "its rows are not compared: other rows under that token are lost"
 )
 

@@ -1,7 +1,8 @@
 """Stops the project's queries before their session or driver ends.
 
 Spark does not stop them: their tasks fail, and the processes that could commit or abort open handles
-are gone. A stopped query commits or aborts its handles itself.
+are gone. A stopped query commits or aborts its handles itself. What losing attempts have left of a
+query that had ended before is ended, too (``abs_spark.epoch`` only).
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def stop_queries_first() -> None:
     def stop_in_order(context: SparkContext) -> None:
         stop_queries(context)
         stop(context)
+        _end_leftovers()
 
     SparkContext.stop = stop_in_order  # type: ignore[method-assign, assignment]
 
@@ -94,6 +96,14 @@ def _stop_all(process: int) -> None:
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
         stop_queries(context)
+    _end_leftovers()
+
+
+def _end_leftovers() -> None:
+    """End what losing attempts of ended queries have left, as ``foreach.ended`` does after a while."""
+    ended = sys.modules.get("abs_spark.foreach.ended")
+    if ended is not None:
+        ended.end_all(_SECONDS)
 
 
 def _ours() -> dict[str, Any]:

@@ -145,7 +145,7 @@ def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> l
             f"Spark committed an epoch with {len(reported)} reports of {len(messages)} tasks, for "
             f"{len(of)} runs or epochs.",
             epoch=epoch,
-            remedy="restart the query: the epoch is written again. If it comes again, please "
+            remedy="restart the query: the epoch is written again. If it happens again, please "
             "report it with the version of Spark.",
         )
     return reported

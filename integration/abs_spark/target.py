@@ -54,13 +54,13 @@ class Format:
         name: as in ``writeStream.format(name)``.
         parse: reads the options; raises ``OptionError`` with all that is wrong.
         sink: builds the sink; does not connect.
-        beside: builds the sink for a job whose register lies elsewhere, or has other sinks, too.
+        beside: builds the sink for a job whose register is elsewhere, or has other sinks, too.
         guarantee: what options promise, without a connection.
         where: what options write to, for people (I9).
         transactions: of the options; sinks for which it is equal, and not None, can share transactions.
-            None where no sinks of this kind can.
+            None if no sinks of this kind can.
         group: the group of such sinks, of their options and schemas by number.
-        replacing: the options for epochs that each hold the whole result; None where the sink cannot.
+        replacing: the options for epochs that each hold the whole result; None if the sink cannot.
         together: what is found of several such sinks of one job, by name and options, that none finds
             alone; ``Together`` says how it is called.
 

@@ -49,9 +49,7 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
         return f"s3://{bucket[1].rstrip('/')}/abs/wal"
     scheme = _SCHEME.fullmatch(checkpoint)
     if scheme is not None and scheme[1].lower() != "file":
-        raise _no_place(
-            checkpoint, f"is in a file system ({scheme[1]}) that segments cannot lie in"
-        )
+        raise _no_place(checkpoint, f"is in a file system ({scheme[1]}) that cannot hold segments")
     folder = Path(locate(checkpoint)[1]) / "abs" / WAL
     if not started:
         return folder.as_uri()
@@ -81,8 +79,8 @@ def _id_of(folder: Path) -> str:
 
 def _no_place(checkpoint: str, why: str) -> OptionError:
     return OptionError(
-        f"protocol=wal needs the option wal: beside the checkpoint no segments can be kept, as "
-        f"{checkpoint} {why}.",
+        "protocol=wal needs the option wal: segments cannot be kept beside the checkpoint, "
+        f"because {checkpoint} {why}.",
         remedy="set wal to a URL that every task and the driver reach: file:///... on a shared file "
         "system, or s3://bucket/prefix.",
     )

@@ -37,7 +37,7 @@ def parts_of(url: str) -> SplitResult:
     except ValueError:
         # ``from None``: the cause can quote the URL.
         raise OptionError(
-            "This is no URL (it is not shown here, for it can hold a password).",
+            "This is not a URL (it is not shown here, because it can contain a password).",
             remedy="write postgresql://host/database, kafka://host:port/topic or s3://bucket/prefix.",
         ) from None
 

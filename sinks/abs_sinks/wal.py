@@ -52,8 +52,8 @@ def _folder(path: str) -> Path:
         raise OptionError(f"wal: there is no home folder in {path!r}.", remedy=_WHERE) from error
     if not folder.is_absolute():
         raise OptionError(
-            f"wal: the folder {path[:200]!r} is relative: tasks and driver would each take another "
-            "one, below the folder that they happen to run in.",
+            f"wal: the folder {path[:200]!r} is relative: tasks and driver would each look for it "
+            "below their own working directory.",
             remedy=_WHERE,
         )
     return folder

@@ -89,7 +89,7 @@ class S3SnapshotStore:
         self._objects.delete([self._record(checkpoint)])
 
     def is_private(self) -> bool:
-        """False: a bucket does not tell who else may write to it."""
+        """False: a bucket does not show who else may write to it."""
         return False
 
     def _record(self, checkpoint: int) -> str:

@@ -11,9 +11,11 @@ import pyarrow as pa
 import pytest
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit import LeftBehind, Report, audit
+from abs_audit import AuditSettings, LeftBehind, Report, audit
 from abs_audit.carry import carried, types_of
 from abs_audit.families import Type
+
+BY_ID = AuditSettings(key=["id"])
 
 Compare = Callable[..., Report]
 
@@ -46,8 +48,9 @@ class Records:
 def compare() -> Compare:
     """Audit two tables, given as ``pa.Table`` or as dicts of columns."""
 
-    def run(expected: Any, actual: Any, **options: Any) -> Report:
-        return audit(records(expected), records(actual), **options)
+    def run(expected: Any, actual: Any, left_behind: Any = None, **options: Any) -> Report:
+        settings = AuditSettings(**options)
+        return audit(records(expected), records(actual), settings, left_behind=left_behind)
 
     return run
 

@@ -7,15 +7,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abs_audit import Files, Report, audit
+from abs_audit import AuditSettings, Files, Report, audit
 from abs_audit.families import Family, Type
 from abs_audit.nested import canonicaliser
 from abs_core.errors import DataError, OptionError, RowError, SchemaError, UnavailableError
+from tests.audit.conftest import BY_ID
 
 TABLE = pa.table(
     {
@@ -89,8 +91,8 @@ WRITERS: list[Callable[[Path], Path]] = [
 ]  # fmt: skip
 
 
-def compared(expected: object, actual: object, **options: object) -> Report:
-    return audit(Files((str(expected),)), Files((str(actual),)), **options)  # type: ignore[arg-type]
+def compared(expected: object, actual: object, **options: Any) -> Report:
+    return audit(Files((str(expected),)), Files((str(actual),)), AuditSettings(**options))
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -221,7 +223,7 @@ def test_a_file_that_appears_after_the_first_read_is_found(tmp_path: Path) -> No
             return found
 
     reads: list[int] = []
-    report = audit(Files((str(write_parquet(tmp_path / "e")),)), Late((str(target),)), key=["id"])
+    report = audit(Files((str(write_parquet(tmp_path / "e")),)), Late((str(target),)), BY_ID)
     assert report.differences.duplicate == 1
 
 

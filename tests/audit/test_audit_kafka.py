@@ -22,6 +22,7 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import ConfigError, DataError, OptionError, UnavailableError
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
+from tests.audit.conftest import BY_ID
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
@@ -69,7 +70,7 @@ def _tombstone(kafka: KafkaService, url: str) -> None:
 def _audit(tmp_path: Path, url: str) -> Report:
     expected = tmp_path / "expected.jsonl"
     expected.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return audit(Files((str(expected),)), relation([url]), key=["id"])
+    return audit(Files((str(expected),)), relation([url]), BY_ID)
 
 
 def test_a_topic_with_exactly_the_records_is_clean(
@@ -173,7 +174,7 @@ def test_a_topic_without_a_record_misses_them_all(
     _write(kafka, audited, ROWS[:7])
     empty = tmp_path / "empty.jsonl"
     empty.write_text("")
-    differences = audit(Files((str(empty),)), relation([audited]), key=["id"]).differences
+    differences = audit(Files((str(empty),)), relation([audited]), BY_ID).differences
     assert (differences.unexpected, differences.expected) == (7, 0)
 
 

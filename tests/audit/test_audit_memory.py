@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from abs_audit import Files, audit
+from abs_audit import AuditSettings, Files, audit
 from abs_core.errors import ConfigError
 
 RECORDS = 1_000_000
@@ -24,9 +24,9 @@ BESIDES_MIB = 260
 AUDIT = """
 import json, sys
 from pathlib import Path
-from abs_audit import Files, audit
+from abs_audit import AuditSettings, Files, audit
 expected, actual, memory = sys.argv[1:]
-report = audit(Files((expected,)), Files((actual,)), key=["id"], memory_mib=int(memory))
+report = audit(Files((expected,)), Files((actual,)), AuditSettings(key=["id"], memory_mib=int(memory)))
 peak = next(l for l in Path("/proc/self/status").read_text().splitlines() if l.startswith("VmHWM"))
 print(json.dumps({**report.differences.figures(), "peak_mib": int(peak.split()[1]) // 1024}))
 """
@@ -76,4 +76,4 @@ def test_a_temporary_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -
     write(tmp_path / "e.parquet", [batch(0)])
     sides = Files((str(tmp_path / "e.parquet"),))
     with pytest.raises(ConfigError, match="temporary"):
-        audit(sides, sides, temp_directory=tmp_path / "absent")
+        audit(sides, sides, AuditSettings(temp_directory=tmp_path / "absent"))

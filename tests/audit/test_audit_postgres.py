@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from psycopg import sql
 
-from abs_audit import Files, PostgresTable, Report, audit
+from abs_audit import AuditSettings, Files, PostgresTable, Report, audit
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.contracts import Task
@@ -33,6 +33,7 @@ from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.sink import PostgresSink
+from tests.audit.conftest import BY_ID
 
 pytestmark = pytest.mark.services
 
@@ -74,7 +75,7 @@ def target(url: str, name: str = "t", **options: Any) -> PostgresTable:
 @pytest.fixture
 def audited(database: str, expected: Files) -> Callable[..., Report]:
     def run(**options: Any) -> Report:
-        return audit(expected, target(database), key=["id"], **options)
+        return audit(expected, target(database), BY_ID, **options)
 
     return run
 
@@ -227,7 +228,7 @@ def test_a_writer_of_a_partition_is_seen_from_the_partitioned_table(
     pq.write_table(pa.table({"id": [1]}), tmp_path / "e.parquet")
     prepare(session, str(HANDLE), "insert into p1 values (2)")
     for name in ("p", "p1", "v"):
-        report = audit(Files((str(tmp_path / "e.parquet"),)), target(database, name), key=["id"])
+        report = audit(Files((str(tmp_path / "e.parquet"),)), target(database, name), BY_ID)
         assert report.differences.none
         assert report.left_behind is not None
         assert [p.on_table for p in report.left_behind.prepared] == [True], name
@@ -342,7 +343,7 @@ def test_what_the_role_may_not_read_is_a_blind_spot(
     session.execute("create table abs.s_left as select 1 as id")
     grants = "grant select on t to {role}; grant usage on schema abs to {role}"
     with reader_role(postgres.admin_url, database, grants) as url:
-        report = audit(expected, target(url), key=["id"])
+        report = audit(expected, target(url), BY_ID)
     assert report.differences.none
     assert sum("permission denied" in reason for reason in report.reasons) == 2
 
@@ -358,7 +359,7 @@ def test_rows_that_a_policy_hides_are_an_error_and_not_a_loss(
         reader_role(postgres.admin_url, database, grants) as url,
         pytest.raises(RefusedError, match="row-level security"),
     ):
-        audit(expected, target(url), key=["id"])
+        audit(expected, target(url), BY_ID)
 
 
 # One row a type: the SQL literal, the Arrow value that is equal to it, and one that is not.
@@ -527,9 +528,9 @@ def test_a_type_arrives_whole(kind: str, session: Session, database: str, tmp_pa
             path.write_text(f"id,v\n1,{value[0]}\n2,\n")
         else:
             pq.write_table(pa.table({"id": [1, 2], "v": values}), path)
-        report = audit(Files((str(path),)), target(database), key=["id"])
+        report = audit(Files((str(path),)), target(database), BY_ID)
         assert found(report) == ({"corrupted": 1} if corrupted else {}), report.to_dict()
-        turned = audit(target(database), Files((str(path),)), key=["id"])
+        turned = audit(target(database), Files((str(path),)), BY_ID)
         assert turned.differences.corrupted == corrupted
 
 
@@ -583,7 +584,7 @@ def test_all_that_the_sink_can_write_is_audited_clean(database: str, tmp_path: P
     with pa.ipc.new_file(tmp_path / "e.arrow", WRITTEN.schema) as file:
         file.write_table(WRITTEN)
     expected = Files((str(tmp_path / "e.arrow"),))
-    report = audit(expected, target(database), key=["id"])
+    report = audit(expected, target(database), BY_ID)
     assert report.clean, report.to_dict()
     assert report.differences.actual == 3
     # And of each column a change is seen.
@@ -591,7 +592,7 @@ def test_all_that_the_sink_can_write_is_audited_clean(database: str, tmp_path: P
     with psycopg.connect(database) as session:
         nulls = sql.SQL(", ").join(sql.SQL("{} = null").format(sql.Identifier(n)) for n in others)
         session.execute(sql.SQL("update t set {} where id = 1").format(nulls))
-    report = audit(expected, target(database), key=["id"])
+    report = audit(expected, target(database), BY_ID)
     assert list(report.differences.samples["corrupted"][0].changed) == others
     sink.close()
 
@@ -615,19 +616,19 @@ def test_any_name_can_be_audited(session: Session, database: str, tmp_path: Path
     report = audit(
         Files((str(tmp_path / "e.parquet"),)),
         target(database, '"S 1"."T""{x}"'),
-        key=['A "b", {c}'],
+        AuditSettings(key=['A "b", {c}']),
     )
     assert report.clean
 
 
 def test_two_tables_can_be_compared(session: Session, database: str, expected: Files) -> None:
     session.execute("create view v as select * from t")
-    assert audit(target(database, "v"), target(database), key=["id"]).clean
+    assert audit(target(database, "v"), target(database), BY_ID).clean
 
 
 def test_a_missing_table_is_a_clear_error(database: str, expected: Files) -> None:
     with pytest.raises(OptionError, match='"no"'):
-        audit(expected, target(database, "no"), key=["id"])
+        audit(expected, target(database, "no"), BY_ID)
 
 
 def test_a_lock_that_shuts_readers_out_is_waited_for_a_bounded_time(
@@ -637,7 +638,7 @@ def test_a_lock_that_shuts_readers_out_is_waited_for_a_bounded_time(
         other.execute("lock table t in access exclusive mode")
         began = monotonic()
         with pytest.raises(ContentionError, match="lock timeout"):
-            audit(expected, target(database, locktimeout=0.1), key=["id"])
+            audit(expected, target(database, locktimeout=0.1), BY_ID)
         assert 0.09 < monotonic() - began < 60.0
 
 
@@ -650,9 +651,9 @@ def test_a_backend_that_dies_in_the_middle_of_the_read_is_a_typed_error(
         " from generate_series(1, 200000) id"
     )
     with pytest.raises(UnavailableError, match="dying"):
-        audit(expected, target(database, "dying"), key=["id"], columns=["id"])
+        audit(expected, target(database, "dying"), AuditSettings(key=["id"], columns=["id"]))
     with pytest.raises(TargetError, match="dying"):
-        audit(target(database, "dying"), target(database, "dying"), key=["id"])
+        audit(target(database, "dying"), target(database, "dying"), BY_ID)
 
 
 def test_a_read_that_breaks_off_leaves_no_session_behind(session: Session, database: str) -> None:
@@ -679,7 +680,7 @@ def test_a_server_that_is_killed_between_two_reads_is_a_typed_error(
 
     try:
         with pytest.raises(UnavailableError, match="Cannot connect"):
-            audit(expected, target(database), key=["id"], left_behind=look)
+            audit(expected, target(database), BY_ID, left_behind=look)
     finally:
         postgres.start()
 

@@ -14,6 +14,7 @@ from pyarrow import parquet
 from abs_audit import Files, Report, audit, relation
 from abs_core.errors import ConfigError, OptionError
 from abs_services import S3Service
+from tests.audit.conftest import BY_ID
 
 pytestmark = pytest.mark.services
 
@@ -45,7 +46,7 @@ class Folder:
     def audit(self) -> Report:
         expected = self.scratch / "expected.parquet"
         parquet.write_table(pa.Table.from_pylist(ROWS), expected)
-        return audit(Files((str(expected),)), relation([self.url]), key=["id"])
+        return audit(Files((str(expected),)), relation([self.url]), BY_ID)
 
 
 @pytest.fixture

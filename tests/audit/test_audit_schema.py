@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abs_audit import Files, Report, audit
+from abs_audit import AuditSettings, Files, Report, audit
 from abs_audit.ddl import from_ddl, schema_of
 from abs_core.errors import OptionError
+from tests.audit.conftest import BY_ID
 
 DDL = "id BIGINT, amount DECIMAL(12,2), at TIMESTAMP, note STRING"
 WRITTEN = '{"id":1,"amount":727.1,"at":"2026-11-20T08:15:07Z"}\n{"id":2,"amount":5}\n'
@@ -24,8 +25,9 @@ def json_of(path: Path, text: str) -> Files:
 
 
 def compared(folder: Path, expected: str, actual: str, ddl: str | None) -> Report:
-    sides = [json_of(folder / f"{n}.json", text) for n, text in enumerate((expected, actual))]
-    return audit(*sides, key=["id"], schema=None if ddl is None else from_ddl(ddl))
+    one, other = (json_of(folder / f"{n}.json", t) for n, t in enumerate((expected, actual)))
+    schema = None if ddl is None else from_ddl(ddl)
+    return audit(one, other, AuditSettings(key=["id"], schema=schema))
 
 
 def test_two_json_sides_are_compared_by_the_named_types(tmp_path: Path) -> None:
@@ -56,7 +58,9 @@ def test_types_of_a_side_that_has_some_go_before_the_named_ones(tmp_path: Path) 
     pq.write_table(table, tmp_path / "typed.parquet")
     text = json_of(tmp_path / "text.json", '{"id":1,"amount":0.1000000000000000055}\n')
     schema = from_ddl("id BIGINT, amount DECIMAL(38,20)")
-    assert audit(Files((str(tmp_path / "typed.parquet"),)), text, schema=schema).clean
+    assert audit(
+        Files((str(tmp_path / "typed.parquet"),)), text, AuditSettings(schema=schema)
+    ).clean
 
 
 @pytest.mark.parametrize("kind", ["parquet", "json", "csv", "arrow"])
@@ -66,13 +70,13 @@ def test_a_column_in_the_names_of_folders_is_compared_where_it_is_expected(
     target = _foldered(tmp_path / "target", kind)
     expected = pa.table({"id": [1, 2, 3], "day": ["2026-11-20", None, "a/b"]})
     pq.write_table(expected, tmp_path / "expected.parquet")
-    report = audit(Files((str(tmp_path / "expected.parquet"),)), target, key=["id"])
+    report = audit(Files((str(tmp_path / "expected.parquet"),)), target, BY_ID)
     assert report.clean, report.differences
     assert "day" in report.columns
 
     wrong = expected.set_column(1, "day", pa.array(["2026-11-21", None, "a/b"]))
     pq.write_table(wrong, tmp_path / "expected.parquet")
-    report = audit(Files((str(tmp_path / "expected.parquet"),)), target, key=["id"])
+    report = audit(Files((str(tmp_path / "expected.parquet"),)), target, BY_ID)
     assert report.differences.corrupted == 1
 
 
@@ -82,7 +86,7 @@ def test_a_column_that_the_job_derived_for_its_folders_is_left_out_and_said(
 ) -> None:
     target = _foldered(tmp_path / "target", kind)
     pq.write_table(pa.table({"id": [1, 2, 3]}), tmp_path / "expected.parquet")
-    report = audit(Files((str(tmp_path / "expected.parquet"),)), target, key=["id"])
+    report = audit(Files((str(tmp_path / "expected.parquet"),)), target, BY_ID)
     assert report.clean
     assert report.left_out == ("day",)
     assert any("day" in note for note in report.notes)

@@ -34,7 +34,7 @@ from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_tail import Cells
+from abs_sinks.kafka.register_cells import Cells, number_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
@@ -110,7 +110,7 @@ def _kafka_cell(content: bytes, _: Path) -> None:
     cells.apply(JOB.encode(), content)
     cell = cells.get(JOB, "the register's topic")
     assert cell is not None
-    assert cell.number >= 0
+    assert number_of(cell.version) >= 0
     _again(state_from_text(cell.text, "there"))
 
 

@@ -168,7 +168,7 @@ def test_an_attempt_is_listed_until_its_job_has_decided_or_it_is_given_up(
     again = case.run()
     again.tasks(1, [])  # its start supersedes the run before
     (listed,) = undecided(sent)
-    assert listed["fate"] == "lost: readers go on when the job decides its next epoch"
+    assert listed["fate"] == "lost: readers continue when the job decides its next epoch"
     again.epoch(1, OTHERS)
     assert undecided(sent) == []
 

@@ -154,6 +154,6 @@ def test_a_register_that_readers_go_by_is_neither_moved_nor_deleted(
     for command in (["register", "rename", JOB, NEW], ["job", "reset", JOB, "--yes"]):
         refused = abs_(*command)
         assert isinstance(refused.exception, ProtocolError), refused.output
-        assert "readers go by" in str(refused.exception)
+        assert "readers use" in str(refused.exception)
     case.run().epoch(1, MORE)
     case.finished(ROWS, MORE, when="after refusals")

@@ -52,6 +52,9 @@ class Several:
     adopt: str | None = None
     starts: int = 0
     audit: dict[str, tuple[str, str]] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    spark: Path | None = None
+    """The query's checkpoint, for commands that read it."""
     patience: str | None = None
     """For how many seconds Kafka's calls are repeated; None: its default."""
 
@@ -72,6 +75,8 @@ class Several:
     def file(self, **changed: str) -> Path:
         """The TOML file; with other options of ``payments``."""
         lines = [f'job = "{JOB}"', f'register = "{self.register}"']
+        if self.spark is not None:
+            lines += [f'checkpointLocation = "{self.spark}"']
         for name, options in self.options.items():
             given = options | (changed if name == "payments" else {})
             kind = {"payments": "abs-postgres", "alerts": "abs-kafka", "items": "abs-s3"}[name]
@@ -80,6 +85,7 @@ class Several:
             if self.audit:
                 expected, key = self.audit[name]
                 lines += [f"[sinks.{name}.audit]", f'expected = "{expected}"', f'key = "{key}"']
+                lines += [f'columns = "{self.columns[name]}"'] if name in self.columns else []
         path = self.folder / "job.toml"
         path.write_text("\n".join(lines))
         return path
@@ -255,6 +261,23 @@ def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, 
     assert parsed("register", "show", JOB, "--url", job.url)["moved_to"] is not None
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["register", "rename", JOB, "renamed"], ["job", "reset", JOB, "--yes"]],
+    ids=["rename", "reset"],
+)
+def test_a_file_of_sinks_counts_and_not_the_address_in_the_environment(
+    job: Several, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.epoch(job.run(), 0, "a")
+    monkeypatch.setenv("ABS_REGISTER_URL", "kafka://127.0.0.1:1/abs-register")  # nobody answers
+    done = abs_(*command, "--sinks", job.file())
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert job.values() == everywhere("a")
+    listed = [each["job"] for each in parsed("register", "list", "--url", job.url)]
+    assert listed == (["renamed"] if command[1] == "rename" else [])
+
+
 def test_a_register_is_not_moved_while_a_system_is_away(
     job: Several, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +387,45 @@ def test_every_target_is_audited_and_one_that_lacks_a_row_is_found(
     assert counts == {"payments": (1, 0), "alerts": (0, 0), "items": (0, 1)}
 
 
+def test_an_epoch_that_is_missing_in_one_target_is_named(job: Several, tmp_path: Path) -> None:
+    rows = [[f'{{"id": {n}}}' for n in ids] for ids in (range(3), range(3, 5))]
+    run = job.run()
+    epochs = [
+        [json.dumps({"key": row, "value": row, **json.loads(row)}) for row in epoch]
+        for epoch in rows
+    ]
+    files = [tmp_path / f"{number}.json" for number in range(len(epochs))]
+    for number, (file, lines) in enumerate(zip(files, epochs, strict=True)):
+        job.epoch(run, number, *rows[number])
+        file.write_text("\n".join(lines))
+    job.spark = checkpoint_of(tmp_path / "spark", files)
+    records = str(tmp_path / "*.json")
+    job.audit = {"payments": (records, "key"), "alerts": (records, "id"), "items": (records, "key")}
+    job.columns = {"payments": "value", "alerts": "id", "items": "value"}
+    clean = abs_("audit", "--sinks", job.file(), "--epochs")
+    assert clean.exit_code == 0, (clean.output, clean.exception)
+    assert "CLEAN  epoch by epoch: 2 looked for in payments, alerts, items; 2 are" in clean.output
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        connection.execute("delete from payments where value = any(%s)", [rows[1]])
+    torn = abs_("audit", "--sinks", job.file(), "--epochs", "--json")
+    assert torn.exit_code == 1, (torn.output, torn.exception)
+    found = {one["epoch"]: one for one in json.loads(torn.stdout)["epochs"]}
+    assert [found[0]["whole"], found[1]["whole"]] == [True, False]
+    there = {name: held["actual"] for name, held in found[1]["found"].items()}
+    assert there == {"payments": 0, "alerts": 2, "items": 2}
+
+
+def checkpoint_of(folder: Path, files: list[Path]) -> Path:
+    """What Spark keeps of a query that reads a folder, a file an epoch."""
+    for name in ("offsets", "sources/0"):
+        (folder / name).mkdir(parents=True)
+    for epoch, file in enumerate(files):
+        (folder / "offsets" / str(epoch)).write_text(f'v1\n{{}}\n{{"logOffset":{epoch}}}')
+        entry = json.dumps({"path": file.as_uri(), "batchId": epoch})
+        (folder / "sources" / "0" / str(epoch)).write_text(f"v1\n{entry}")
+    return folder
+
+
 def test_nothing_of_a_file_with_a_password_is_shown(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     for text in ('password = "geheim"', '[sinks.a]\nformat = "x"\noptions = "geheim', "[sinks]"):
@@ -387,7 +449,7 @@ def test_the_file_of_the_docs_is_read_and_its_commands_are_known(tmp_path: Path)
         assert options_of(sink).common.protocol == "2pc"
         assert sink.audit["key"] == "id"
     commands = [line for line in page.splitlines() if line.startswith("abs ") and "--sinks" in line]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for line in commands:
         words = line.split("   ")[0].split()
         group = 2 if words[1] in ("register", "in-doubt") else 1

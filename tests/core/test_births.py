@@ -90,7 +90,7 @@ def test_an_epoch_that_was_written_in_part_is_not_passed_over_though_it_is_decid
     assert births.passed_over(state, WHO, noted, 7) is None
     refused = births.passed_over(state, WHO, noted, 8)
     assert refused is not None
-    assert "Epoch 7 was written in part only" in refused.error.what
+    assert "Epoch 7 was written only in part" in refused.error.what
     token = refused.error.remedy.partition("adopt=")[2][:12]
     assert births.passed_over(state, replace(WHO, adopt=token), noted, 8) is None
 

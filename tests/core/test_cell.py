@@ -43,7 +43,7 @@ def test_who_is_never_first_gives_up_in_time_and_says_so() -> None:
     store = _Contended(times=1_000_000)
     cell = Cell(store, JOB, Patience(seconds=1.0, job=JOB, system="the register"))
     error = raises(ContentionError, lambda: cell.change(_start))
-    assert f"changed by others first, {store.tries} time(s)" in error.what
+    assert f"changed the job's register first, {store.tries} time(s)" in error.what
     assert "Waited for the register" in error.what
     assert error.job == JOB
     assert "under this job name" in error.remedy

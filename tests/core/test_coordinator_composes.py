@@ -86,7 +86,7 @@ def test_rows_that_are_lost_in_composing_are_never_decided() -> None:
     with composing(lose=1) as harness:
         case = Case(harness)
         run = case.run()
-        with pytest.raises(ProtocolError, match="5 rows of the 6"):
+        with pytest.raises(ProtocolError, match="5 rows, but 6"):
             run.epoch(0, LEFT, RIGHT)
         assert run.state().last_decided is None
 

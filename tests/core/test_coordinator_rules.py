@@ -172,7 +172,7 @@ def test_a_register_that_vanished_is_an_error(case: Case) -> None:
     shares = run.tasks(0, LEFT)
     store.gone = True
     error = raises(RegisterLostError, lambda: run.commit(0, shares))
-    assert "is not there any more, while the job runs" in error.what
+    assert "is missing while the job is running" in error.what
     assert "looked for at" in error.what
 
 

@@ -78,7 +78,7 @@ def test_only_a_text_that_prints_the_same_is_a_name(text: str) -> None:
 )
 def test_a_name_that_no_sweep_would_find_is_refused(part: dict[str, Any]) -> None:
     parts = {field: getattr(NAME, field) for field in HandleName.__slots__} | part
-    with pytest.raises(ProtocolError, match="no name for a handle"):
+    with pytest.raises(ProtocolError, match="not a valid handle name"):
         HandleName(**parts)
 
 

@@ -201,7 +201,7 @@ def test_a_damaged_file_is_a_corruption_error(content: bytes, tmp_path: Path) ->
 def test_a_register_file_under_another_jobs_name_is_refused(tmp_path: Path) -> None:
     FileRegister(tmp_path).compare_and_set("job", None, STATE)
     (tmp_path / "job.json").rename(tmp_path / "other.json")
-    with pytest.raises(CorruptionError, match="that of job 'job'"):
+    with pytest.raises(CorruptionError, match="belongs to job 'job'"):
         FileRegister(tmp_path).load("other")
 
 

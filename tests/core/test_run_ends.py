@@ -70,10 +70,26 @@ def test_a_run_that_was_superseded_ends_nothing_of_its_successor(case: Case) -> 
     old.begin(0)
     shares = new.tasks(0, LEFT)
     generation = new.state().generation
-    assert not old.coordinator.end()
+    old.coordinator.end()
     assert new.state().generation == generation
     new.coordinator.commit(Report(0, shares, None))
     case.finished(LEFT, when="after a superseded run wanted to end")
+
+
+def test_what_a_superseded_run_pre_commits_later_it_aborts_itself(case: Case) -> None:
+    """As a stopped driver does that goes on: its successor may have no further epoch to sweep with."""
+    old, new = case.run(), case.run()
+    old.begin(0)
+    late = [old.attempt(0, partition) for partition in (0, 1)]
+    new.epoch(0, LEFT)
+    for attempt in late:
+        try:
+            attempt.write(*RIGHT).pre_commit()
+        except FencedError:
+            attempt.writer.abort()  # protocol idempotent writes under the register's own eyes
+    assert old.coordinator.end()
+    case.is_clean(when="after a superseded run has ended")
+    case.finished(LEFT, when="after a superseded run has ended")
 
 
 def test_it_is_told_and_done_once(case: Case) -> None:

@@ -118,7 +118,7 @@ def test_a_run_that_goes_on_with_other_sinks_is_refused(
 ) -> None:
     """Two functions of one job would each take the other's epochs for written."""
     state = started(None, who("r1", A, B))
-    assert "has begun with other sinks (a, b)" in str(refused(state, who("r1", *others)))
+    assert "began with the sinks a, b" in str(refused(state, who("r1", *others)))
 
 
 def test_a_job_may_have_so_many_sinks_in_its_life_and_no_more() -> None:

@@ -19,7 +19,7 @@ from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import close_session
+from abs_sinks.kafka.register_session import session_of
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import TableHarness
 from abs_sinks.postgres.testing import Variant as TableVariant
@@ -185,7 +185,7 @@ class ChangingTopic(AttemptHarness):
 
     def close(self) -> None:
         for options in self._options.values():
-            close_session(options)
+            session_of(options).close()
         super().close()
         names = [*self._registers, side_topic(self.topic)]
         there = topic_facts(self.options.kafka, names, again=True)

@@ -29,7 +29,7 @@ from abs_core.testing import Row
 from abs_sinks.kafka.choice import AUTO
 from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_session import close_session
+from abs_sinks.kafka.register_session import session_of
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.kit.kafka_log import committed
@@ -138,7 +138,7 @@ class TopicHarness:
 
     def let_go(self) -> None:
         """Close what this process has open for its sinks, before the other address goes."""
-        close_session(self._through)
+        session_of(self._through).close()
         close_clusters(self._through.kafka)
 
     def read(self) -> Sequence[Row]:
@@ -224,7 +224,7 @@ class TopicHarness:
         for text in self.open_ids((State.ONGOING,)):
             if (name := parse_id(text)) is not None:
                 init_producer_id(self.options.kafka, str(name))
-        close_session(self.options)
+        session_of(self.options).close()
         made = [self.topic, self.options.registertopic]
         there = topic_facts(self.options.kafka, made, again=True)
         delete_topics(self.options.kafka, [name for name in made if name in there])

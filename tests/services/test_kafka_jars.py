@@ -75,7 +75,7 @@ def test_a_jar_that_is_not_the_release_s_is_refused_after_its_fetch(
     cache: Path, table: Table, fetches: list[dict[str, bytes]], wrong: dict[str, bytes]
 ) -> None:
     fetches += [wrong, GOOD]
-    with pytest.raises(CorruptionError, match="not those that this release"):
+    with pytest.raises(CorruptionError, match="not the ones that this release"):
         broker_jars(Path("java"), table(GOOD))
     assert [path.name for path in cache.iterdir()] == ["kafka.lock"]
     assert content(broker_jars(Path("java"), table(GOOD))) == GOOD

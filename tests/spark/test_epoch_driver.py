@@ -100,7 +100,7 @@ def of_classic(group: str) -> Any:
 
 
 def test_a_job_group_that_a_function_has_set_is_never_taken_for_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'ours' was set by the function") as refused:
+    with pytest.raises(ConfigError, match="has set the job group 'ours'") as refused:
         running(of_classic("ours"), 0, str(tmp_path), "process")
     assert "setJobGroup" in str(refused.value.remedy)
     of_spark = "0b54d2ac-5d1e-4b2f-9a55-6a0e2f3a4b5c"
@@ -126,7 +126,7 @@ def test_where_the_mode_is_not_told_a_query_with_state_is_refused_before_it_is_l
     tmp_path: Path,
 ) -> None:
     batch, checkpoint = of_connect(tmp_path, "state")
-    with pytest.raises(OptionError, match="keeps state, and its output mode is not told"):
+    with pytest.raises(OptionError, match="keeps state, and Spark does not report its output mode"):
         to_a_table(checkpoint, None)(batch, 0)
 
 

@@ -155,7 +155,7 @@ def test_a_deleted_checkpoint_of_a_job_without_a_name_is_refused(
     job = without_name(world)  # the query id names it: it goes with the checkpoint
     run_to_end(spark, job, world.url)
     shutil.rmtree(world.checkpoint)
-    with pytest.raises(StreamingQueryException, match="The checkpoint was deleted") as raised:
+    with pytest.raises(StreamingQueryException, match="Its checkpoint was deleted") as raised:
         run_to_end(spark, job, world.url)
     world.holds(expected)
     token = consent_in(str(raised.value))

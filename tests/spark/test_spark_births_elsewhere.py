@@ -291,7 +291,7 @@ def test_a_deleted_checkpoint_of_a_job_without_a_name_is_refused(
     job = without_name(place.job)
     run(spark, job)
     shutil.rmtree(place.checkpoint)
-    refused(spark, job, "The checkpoint was deleted")
+    refused(spark, job, "Its checkpoint was deleted")
     place.holds_all()
 
 

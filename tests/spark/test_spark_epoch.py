@@ -133,7 +133,7 @@ def test_what_is_not_made_of_one_row_is_refused_by_name(
     spark: SparkSession, world: EpochWorld, select: list[str]
 ) -> None:
     world.files.add_files(range(1))
-    with pytest.raises(StreamingQueryException, match=r"items.*not made of one row alone"):
+    with pytest.raises(StreamingQueryException, match=r"items.*not computed from one row alone"):
         world.run(spark, world.epoch(world.postgres(), world.to_s3(select=select)))
     assert not world.ids()["payments"]
 
@@ -163,7 +163,7 @@ def test_a_second_call_in_one_batch_is_refused(spark: SparkSession, world: Epoch
         function(df, batch)
         function(df, batch)
 
-    with pytest.raises(StreamingQueryException, match="in this very run"):
+    with pytest.raises(StreamingQueryException, match="This run has already written"):
         world.run(spark, twice)
     assert world.ids()["payments"] == once(ids(range(1)))
 
@@ -198,7 +198,7 @@ def test_a_job_under_another_name_is_refused_also_beside_no_other(
     world.files.add_files(range(1))
     world.run(spark, world.epoch(world.postgres()))
     world.files.add_files(range(1, 2))
-    with pytest.raises(StreamingQueryException, match="is that of job job"):
+    with pytest.raises(StreamingQueryException, match="belongs to job job"):
         world.run(spark, world.epoch(world.postgres(), job="renamed"))
     assert world.ids()["payments"] == once(ids(range(1)))
 
@@ -375,7 +375,7 @@ def test_a_query_that_is_not_ours_is_not_explained(spark: SparkSession, tmp_path
     rate = spark.readStream.format("rate").load().writeStream.format("noop")
     query = rate.option("checkpointLocation", str(tmp_path)).start()
     try:
-        with pytest.raises(ConfigError, match="No batch"):
+        with pytest.raises(ConfigError, match="has received no batch"):
             abs_spark.explain(query)
     finally:
         query.stop()

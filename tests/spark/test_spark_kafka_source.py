@@ -197,7 +197,7 @@ def test_a_topic_made_anew_stops_the_query_unless_data_may_be_lost(
     topic_of.delete()
     topic_of.create()
     again = topic_of.add(30)
-    with pytest.raises(StreamingQueryException, match="was deleted and made anew"):
+    with pytest.raises(StreamingQueryException, match="was deleted and created again"):
         job.run(spark)
     job.holds(added)
     job.run(spark, failOnDataLoss="false")

@@ -154,7 +154,7 @@ def test_with_a_password_that_postgresql_refuses_no_row_is_taken(
 
 
 def says_executor(error: TargetError) -> None:
-    assert error.what.startswith("This executor does not get to its target"), error
+    assert error.what.startswith("This executor cannot reach its target"), error
     assert "credentials and the network path" in error.remedy
 
 
@@ -167,7 +167,7 @@ def test_an_epoch_whose_executors_have_other_credentials_than_its_driver_names_t
     # What Spark hands to its Python workers; the driver goes on with the right ones.
     monkeypatch.setitem(spark.sparkContext.environment, "AWS_ACCESS_KEY_ID", "somebody")
     monkeypatch.setitem(spark.sparkContext.environment, "AWS_SECRET_ACCESS_KEY", "else")
-    told = rf"This executor does not get to its target.*on executor {socket.gethostname()}"
+    told = rf"This executor cannot reach its target.*on executor {socket.gethostname()}"
     with pytest.raises(StreamingQueryException, match=told):
         world.run(spark, world.epoch(world.to_s3()))
     assert not world.bucket.names()

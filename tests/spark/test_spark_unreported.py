@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from abs_core.births.certificate import Origin
+from abs_core.model import Wrote
 from abs_spark import run as runs
 from abs_spark.driver import driver_id
 from abs_spark.formats.postgres import FORMAT
+from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target
@@ -42,7 +46,11 @@ def target_of(world: World, options: dict[str, str]) -> Target:
 
 def stopped(target: Target, driver: str | None) -> None:
     """Spark calls the writer of its commit process, with no task's report."""
-    StreamWriter(target, "start", driver, Announced(), Origin(), None).abort([None, None], 0)
+    writer_of(target, driver).abort([None, None], 0)
+
+
+def writer_of(target: Target, driver: str | None = DRIVER) -> StreamWriter:
+    return StreamWriter(target, "start", driver, Announced(), Origin(), None)
 
 
 def test_its_run_is_told_by_the_register(world: World, target: Target) -> None:
@@ -72,6 +80,43 @@ def test_a_checkpoint_that_cannot_be_read_tells_no_query(world: World, target: T
     runs.attach(target, RunName(JOB, QUERY, run_of("run", DRIVER))).begin(0, Origin())
     stopped(target_of(world, {}), DRIVER)
     assert world.generation() == 1
+
+
+class HangsUp(logging.Handler):
+    """Sends what Spark's daemon sends when the session ends, with each line that is logged."""
+
+    lines = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines += 1
+        signal.raise_signal(signal.SIGHUP)
+
+
+@pytest.mark.parametrize("ends", ["a commit", "an abort"])
+def test_a_commit_process_is_not_ended_within_what_it_does_by_its_sessions_end(
+    world: World, target: Target, ends: str
+) -> None:
+    told: list[int] = []
+    name = RunName(JOB, QUERY, run_of("run", DRIVER))
+    runs.attach(target, name).begin(0, Origin())
+    log, hangs_up = logging.getLogger("abs_spark"), HangsUp()
+    before = signal.signal(signal.SIGHUP, lambda number, _: told.append(number))
+    log.addHandler(hangs_up)
+    try:
+        if ends == "an abort":
+            stopped(target, DRIVER)
+        else:
+            share = Wrote(0, None)
+            report = EpochMessage(name, 0, share, started=False, announced=Announced())
+            writer_of(target).commit([report], 0)
+        within, told[:] = told[:], []
+        signal.raise_signal(signal.SIGHUP)
+    finally:
+        log.removeHandler(hangs_up)
+        signal.signal(signal.SIGHUP, before)
+    assert hangs_up.lines
+    assert not within
+    assert told == [signal.SIGHUP], "afterwards it ends as any other"
 
 
 def test_a_driver_is_told_by_the_folder_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

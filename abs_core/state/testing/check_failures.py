@@ -104,7 +104,7 @@ def damage_is_named(case: StateCase) -> None:
     changes: list[Callable[[bytes], bytes] | None] = [
         None,
         lambda content: content[:-1],
-        # Also where the content can still be read: a value that is another one.
+        # Even if the content can still be read, but a value has changed.
         *(partial(_flipped, part=part) for part in range(1, 8)),
         lambda content: next(other for other in contents if other != content),
     ]

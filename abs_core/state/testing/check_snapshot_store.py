@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from abs_core.errors import CorruptionError, ProtocolError
 from abs_core.state.contracts import BlobRef, SnapshotStore
-from abs_core.testing.case import raises
+from abs_core.testing.case import check_all, raises
 
 Change = Callable[[bytes], bytes] | None
 Damage = Callable[[SnapshotStore, str, Change], None]
@@ -26,22 +26,18 @@ def check_snapshot_store(
         damage: changes or deletes a blob directly: (store, key, change or None).
         damage_record: the same for a completion record: (store, checkpoint, change or None).
     """
-    rules: dict[str, Callable[[], None]] = {
-        "what is put comes back": lambda: _round_trip(new_store()),
-        "deletion is told and can be repeated": lambda: _delete(new_store()),
-        "damage of a blob is named": lambda: _damaged_blob(new_store(), damage),
-        "a record is written once": lambda: _once(new_store()),
-        "of two records one wins": lambda: _race(new_store()),
-        "a record never names a blob that is not there": lambda: _missing(new_store(), damage),
-        "damage of a record is named": lambda: _damaged_record(new_store(), damage_record),
-        "a retired checkpoint is gone": lambda: _retire(new_store()),
-    }
-    for name, rule in rules.items():
-        try:
-            rule()
-        except AssertionError as broken:
-            raise AssertionError(f"{name}: {broken}") from broken
-    return list(rules)
+    return check_all(
+        {
+            "what is put comes back": lambda: _round_trip(new_store()),
+            "deletion is told and can be repeated": lambda: _delete(new_store()),
+            "damage of a blob is named": lambda: _damaged_blob(new_store(), damage),
+            "a record is written once": lambda: _once(new_store()),
+            "of two records one wins": lambda: _race(new_store()),
+            "a record never names a blob that is not there": lambda: _missing(new_store(), damage),
+            "damage of a record is named": lambda: _damaged_record(new_store(), damage_record),
+            "a retired checkpoint is gone": lambda: _retire(new_store()),
+        }
+    )
 
 
 def _round_trip(store: SnapshotStore) -> None:

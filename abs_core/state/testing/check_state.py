@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -38,7 +39,7 @@ from abs_core.state.testing.state_case import (
     StateCase,
     StateSubject,
 )
-from abs_core.testing.case import raises
+from abs_core.testing.case import check_all, raises
 
 Rule = Callable[[StateCase], None]
 
@@ -48,16 +49,13 @@ def check_state(subject: StateSubject, rules: Sequence[Rule] | None = None) -> l
 
     Raises AssertionError with the name of a broken rule.
     """
-    chosen = applicable(subject) if rules is None else rules
-    for rule in chosen:
-        case = StateCase(subject, f"job{secrets.token_hex(6)}")
-        try:
+
+    def check(rule: Rule) -> None:
+        with closing(StateCase(subject, f"job{secrets.token_hex(6)}")) as case:
             rule(case)
-        except AssertionError as broken:
-            raise AssertionError(f"{rule.__name__}: {broken}") from broken
-        finally:
-            case.close()
-    return [rule.__name__ for rule in chosen]
+
+    chosen = applicable(subject) if rules is None else rules
+    return check_all({rule.__name__: partial(check, rule) for rule in chosen})
 
 
 def applicable(subject: StateSubject) -> list[Rule]:

@@ -1,4 +1,4 @@
-"""Lost registers: what the checkpoint tells of, and the sink's own register does not hold."""
+"""Lost registers: the checkpoint has a certificate, and the sink's register does not match it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLACE = "file://here/checkpoint"
 
 
 class Brittle(MemoryCertificates):
-    """A checkpoint that can be read, and for now not be written."""
+    """A checkpoint that can be read, but not written while it is ``full``."""
 
     def __init__(self, *, full: bool = False) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ def a_register_that_is_not_there_is_not_minted_beside_a_certificate(case: Case) 
     run = case.run(certificates=checkpoint)
     error = raises(RegisterLostError, lambda: run.begin(1))
     place = run.store.place(JOB) if isinstance(run.store, Inventory) else ""
-    assert place in error.what, f"where it was looked for is not told: {error.what}"
+    assert place in error.what, f"the error does not say where it was looked for: {error.what}"
     assert run.store.load(JOB) is None, "a register was minted"
     case.finished(when="after a start beside a certificate, without a register")
 
@@ -126,7 +126,7 @@ def a_register_that_may_be_lost_decides_nothing_where_no_certificate_can_be_writ
 ) -> None:
     full = Brittle(full=True)
     case.run("new", certificates=full).epoch(0, rows(20, 1))  # nothing can be lost before
-    case.run("new", certificates=full).epoch(1, rows(30, 1))  # and it says what it has decided
+    case.run("new", certificates=full).epoch(1, rows(30, 1))  # its register says what was decided
     lost = case.run(certificates=full)
     shares = lost.tasks(1, ROWS)
     error = raises(RegisterLostError, lambda: lost.commit(1, shares))
@@ -189,7 +189,7 @@ def another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_
     old.epoch(1, ROWS)
     new = case.run("new", lineage="new", checkpoint=PLACE)
     error = raises(IdentityError, lambda: new.begin(0))
-    assert "job old" in error.what, f"whose checkpoint it was is not told: {error.what}"
+    assert "job old" in error.what, f"the error does not say whose checkpoint it was: {error.what}"
     assert new.store.load("new") is None, "a register was minted"
     case.run("apart", lineage="apart", checkpoint=f"{PLACE}/another").begin(0)
     case.run("new", lineage="new", checkpoint=PLACE, adopt=consent_in(error)).epoch(0, MORE)

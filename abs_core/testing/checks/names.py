@@ -35,7 +35,7 @@ def in_doubt_of_no_job_is_everything(case: Case) -> None:
         share = case.run(name).attempt(0).write(*rows(100 * number, 1)).pre_commit()
         assert share.committable is not None
         written.add(share.committable.held_as)
-    # Not only these: the target's system may hold others'.
+    # The target's system may hold handles of others, too.
     found = {doubt.handle for doubt in case.sink().committer().in_doubt(None)}
     assert found >= written, f"in doubt for any job are {found}, and not {written - found}"
 
@@ -47,7 +47,7 @@ def jobs_never_touch_each_other(case: Case) -> None:
         run = case.run(name)
         waiting[run] = run.tasks(0, rows(100 * number, 2))
     for name in LOOK_ALIKES[:3]:
-        # Another run of three of them sweeps: nobody else's handle may go.
+        # New runs of three of the jobs sweep: no other job's handle may be aborted.
         case.run(name).begin(0)
     expected = []
     for number, (run, shares) in enumerate(waiting.items()):

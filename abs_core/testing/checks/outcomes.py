@@ -1,4 +1,4 @@
-"""The committer's own calls: what it says of a handle, and that every call can be repeated."""
+"""The committer's own calls: the outcome of each handle, and that every call can be repeated."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def commit_of_an_aborted_handle_is_not_reported_as_done(case: Case) -> None:
 @rule(hiding_two_step)
 def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
     run, given = _decided(case)
-    run.committer.abort([given[0].held_as])  # what nobody but an operator would do
+    run.committer.abort([given[0].held_as])  # only an operator would do that
     named = raises(HandleLostError, lambda: case.run().epoch(0, LEFT, RIGHT)).handle
     assert named == str(given[0].handle), f"the error names {named}, not {given[0].handle}"
     assert run.state().open, "the decision must stay until each handle is proven committed"
@@ -144,7 +144,7 @@ def a_handle_that_cannot_be_aborted_does_not_stop_the_sweep_of_the_others(case: 
         assert left <= {stuck.handle, stuck.held_as}, (
             f"one handle cannot be aborted, and {len(left) - 1} others are left with it"
         )
-        # The next run goes on, and sweeps what comes after.
+        # The next run continues, and sweeps what comes after.
         case.run().tasks(0, LEFT)
         case.run().epoch(0, LEFT, RIGHT)
         left = in_doubt()

@@ -89,7 +89,7 @@ def a_finished_epoch_is_tidied_by_the_next_run(case: Case) -> None:
 
 @rule()
 def the_epoch_before_is_rolled_forward_with_the_next(case: Case) -> None:
-    # The engine noted the epoch as done, though this run died inside commit: it goes on after it.
+    # The engine recorded the epoch as done, though this run died inside commit: it continues.
     _halt(case, Cut("commit", handles=1) if not case.co_commits else Cut("forget"))
     case.run().epoch(1, rows(20, 2))
     case.finished(LEFT, RIGHT, rows(20, 2), when="after the next epoch")

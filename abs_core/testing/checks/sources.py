@@ -235,7 +235,7 @@ def a_changed_past_is_an_error(case: SourceCase) -> None:
 
 
 def a_past_that_changes_under_a_reader_is_an_error(case: SourceCase) -> None:
-    """Of a split without an end: what follows is not what followed, and must not come as if it were."""
+    """A split without an end must not return changed records as if nothing had changed."""
     for name in case.harness.damages:
         with case.another() as other:
             start, _, added = other.filled()
@@ -256,7 +256,7 @@ def a_past_that_changes_under_a_reader_is_an_error(case: SourceCase) -> None:
 
 
 def _kept(readers: Iterable[Reader]) -> None:
-    """As an engine does before it keeps their places."""
+    """Check the readers, as an engine does before it stores their positions."""
     for reader in readers:
         if isinstance(reader, Checking):
             reader.check()

@@ -1,4 +1,4 @@
-"""Epochs without trouble: what is written is there, once, and nothing else."""
+"""Epochs without faults: every written row is there once, and nothing else."""
 
 from __future__ import annotations
 

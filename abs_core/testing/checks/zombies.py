@@ -127,7 +127,7 @@ def two_coordinators_may_roll_forward_at_once(case: Case) -> None:
     decision = old.state().open[0]
     old.committer.commit(decision.committables[:1])
     case.run().epoch(0, LEFT, RIGHT)
-    # The zombie goes on where it was: every handle is committed, its proof deleted.
+    # The zombie continues where it was: every handle is committed, its proof deleted.
     old.committer.commit(decision.committables)
     case.finished(LEFT, RIGHT, when="after a commit by a zombie and by its successor")
 
@@ -183,7 +183,7 @@ def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
     slow = run.attempt(0, 0).write(*LEFT)
     run.abort(0)
     _late(slow)
-    # Also where rows are visible before the commit: of an epoch that was given up there are none.
+    # Even if rows are visible before the commit, an abandoned epoch must have none.
     case.holds(when="after a task pre-committed behind the abort of its epoch")
     case.run().epoch(0, LEFT)
     case.finished(LEFT, when="after the next run")
@@ -240,7 +240,7 @@ def writers_alive_at_once_never_share_a_handle(case: Case) -> None:
 
 
 def _late(attempt: Attempt, *more: tuple[int, str]) -> list[HandleName]:
-    """What a zombie does: go on. The sink may refuse, by a typed error, or take it for nothing."""
+    """Continue as a zombie does. The sink may refuse with a typed error, or ignore it."""
     try:
         wrote = attempt.write(*more).pre_commit()
     except (ProtocolError, TargetError):

@@ -2,7 +2,7 @@
 
 Sinks and sources share it, so behaviour of restarting brokers is handled once:
 
-- A refused password or certificate is an event to librdkafka, which goes on trying. It becomes
+- A refused password or certificate is an event to librdkafka, which keeps trying. It becomes
   an error.
 - librdkafka waits for a dead controller or leader as long as it remembers it as such. After a
   request without an answer the next one uses a new client.
@@ -299,13 +299,13 @@ def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> i
         if error.args[0].code() not in UNHEARD:
             raise
         raise UnavailableError(
-            f"Kafka: the leader of {name} has not heard of it: {error.args[0].str()}.",
-            remedy="see that the topic is there; then start again.",
+            f"Kafka: the leader of {name} does not know it: {error.args[0].str()}.",
+            remedy="check that the topic exists, then start again.",
         ).of(SYSTEM) from error
     if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
         raise UnavailableError(
-            f"Kafka: the leader of {name} does not tell its offsets.",
-            remedy="see that the partition has a leader; then start again.",
+            f"Kafka: the leader of {name} did not return its offsets.",
+            remedy="check that the partition has a leader, then start again.",
         ).of(SYSTEM)
     return offset
 
@@ -316,6 +316,6 @@ def _taken(answer: Future[Any], seconds: float) -> Any:
         return answer.result(seconds + timeouts.LATE_SECONDS)
     except TimeoutError as error:
         raise UnavailableError(
-            f"Kafka: a request of {seconds:g} s neither came back nor failed.",
-            remedy="look at the brokers and at kafka.bootstrap.servers; then start again.",
+            f"Kafka did not answer an admin request within {seconds:g} s.",
+            remedy="check the brokers and kafka.bootstrap.servers, then start again.",
         ).of(SYSTEM) from error

@@ -81,8 +81,8 @@ def attempt_of(value: bytes | None) -> HandleName | None:
     handle = HandleName.parse(value.decode("ascii", errors="replace"))
     if handle is None:
         raise CorruptionError(
-            f"A record's header {HEADER} is {value[:100]!r}, which names no attempt.",
-            remedy="look who else writes to the topic: this header is abs-sinks' own.",
+            f"A record's header {HEADER} is {value[:100]!r}, which is not the name of an attempt.",
+            remedy="find out who else writes to the topic: this header is reserved for abs-sinks.",
         )
     return handle
 
@@ -153,7 +153,7 @@ class Decided:
         except ValueError as error:
             raise CorruptionError(
                 f"A winners record cannot be read: {error}.",
-                remedy=f"look who else writes to the side topic; or {NEWER}.",
+                remedy=f"find out who else writes to the side topic; or {NEWER}.",
             ) from error
 
 
@@ -163,7 +163,7 @@ def _winner(register: str, job: str, value: object) -> HandleName:
     name = ":".join(["abs1", register, job, *map(str, numbers), text(attempt)])
     handle = HandleName.parse(name)
     if handle is None:
-        raise ValueError(f"{name[:300]!a} is no name of a handle")
+        raise ValueError(f"{name[:300]!a} is not a handle name")
     return handle
 
 
@@ -228,7 +228,9 @@ class Winners:
         if handle in self._names:
             return True
         if not self.there:
-            raise _lost(handle, "There is no side topic, which is made before any attempt writes")
+            raise _lost(
+                handle, "There is no side topic, although it is created before any attempt writes"
+            )
         places = self._places.get((handle.register, handle.job), [])
         place = handle.generation, handle.epoch
         next_at = bisect_left(places, place, key=lambda each: each.at)
@@ -269,10 +271,11 @@ class Winners:
 
 def _lost(handle: HandleName, why: str) -> CorruptionError:
     return CorruptionError(
-        f"{why}: it cannot be told whether the attempt's records count.",
+        f"{why}: it is unknown whether the attempt's records count.",
         handle=handle,
-        remedy="restore the side topic, and keep it longer than the data (retention.ms); to go on "
-        "without these records, begin behind them; winners=false reads the records of every attempt.",
+        remedy="restore the side topic, and keep it longer than the data (retention.ms); to "
+        "continue without these records, start after them; winners=false reads the records of "
+        "every attempt.",
     )
 
 

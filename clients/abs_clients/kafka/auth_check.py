@@ -1,6 +1,6 @@
 """Checks authentication before anything else is sent to the brokers.
 
-librdkafka reports a refused password or certificate as an event and goes on trying; kafka-python
+librdkafka reports a refused password or certificate as an event and keeps trying; kafka-python
 tries for 15 seconds and then says that there is no broker. Here the event becomes an error.
 """
 

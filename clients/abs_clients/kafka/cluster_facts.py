@@ -70,7 +70,7 @@ def cluster_id(settings: Settings) -> str:
 
     found = cluster(settings).run("asking for the cluster's id", work)
     if not found:
-        raise RefusedError("The brokers have no cluster id.", remedy="take Kafka 3.0 or newer.")
+        raise RefusedError("The brokers have no cluster id.", remedy="use Kafka 3.0 or newer.")
     known.learn(_ID, found)
     return found
 

@@ -34,16 +34,19 @@ class Meaning:
     remedy: str = ""
 
 
-_LISTED = "`abs doctor` lists what else it lacks."
+_LISTED = "`abs doctor` lists all missing rights."
 _ACL_TOPIC = Meaning(
     RefusedError,
-    "allow the principal on the topic what it lacks: READ and DESCRIBE to read it; WRITE and DESCRIBE "
-    "to write to it, and READ, CREATE and DESCRIBE_CONFIGS too where the job keeps its own there; "
-    f"{_LISTED}",
+    "allow the principal the missing rights on the topic: READ and DESCRIBE to read it; WRITE "
+    "and DESCRIBE to write to it, and READ, CREATE and DESCRIBE_CONFIGS too if the topic is the "
+    f"job's own; {_LISTED}",
 )
-_ACL_CLUSTER = Meaning(RefusedError, f"allow the principal what it lacks on the cluster; {_LISTED}")
+_ACL_CLUSTER = Meaning(
+    RefusedError, f"allow the principal the missing rights on the cluster; {_LISTED}"
+)
 _ACL_GROUP = Meaning(
-    RefusedError, "allow the principal READ on the group, or name one by kafka.group.id."
+    RefusedError,
+    "allow the principal READ on the group, or name another group with kafka.group.id.",
 )
 _ACL_ID = Meaning(
     RefusedError,
@@ -52,19 +55,21 @@ _ACL_ID = Meaning(
 )
 ACCESS = Meaning(
     RefusedError,
-    "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*; brokers that ask for a certificate "
-    "take one that an authority of theirs has signed (kafka.ssl.certificate.location and "
+    "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*; brokers that ask for a "
+    "certificate accept one that their authority has signed (kafka.ssl.certificate.location and "
     "kafka.ssl.key.location).",
 )
-"""The brokers take password or certificate not, or we theirs."""
+"""The brokers do not accept our password or certificate, or we do not accept theirs."""
 
 _BUSY = "nothing of the epoch is lost: it is tried again."
 _PASSES = Meaning(UnavailableError, _BUSY)
-_AWAY = Meaning(UnavailableError, "see that the brokers are up, and kafka.bootstrap.servers.")
+_AWAY = Meaning(
+    UnavailableError, "check that the brokers are up, and check kafka.bootstrap.servers."
+)
 _CONTENDED = Meaning(ContentionError, _BUSY)
 _FENCED = Meaning(
     FencedError,
-    "this task or run was taken for dead, and its transaction ended by a newer one: let it stop.",
+    "a newer task or run has replaced this one and ended its transaction: let it stop.",
 )
 _NO_TOPIC = Meaning(SchemaError, "create the topic, or correct its name.")
 _TOO_LARGE = Meaning(
@@ -132,12 +137,12 @@ _NO_WORD = [
     "_LOG_TRUNCATION",
     "_MAX_POLL_EXCEEDED",
 ]
-"""librdkafka's, where it was not let ask in time, or nobody has told it whom."""
+"""librdkafka's own codes: it could not ask in time, or did not know which broker to ask."""
 
 CONSEQUENCES = frozenset(
     {KafkaError._STATE, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL}
 )
-"""What follows when a producer has failed, and never why it did."""
+"""Codes that follow the failure of a producer, and never its cause."""
 
 MEANINGS: Mapping[str, Meaning] = {
     # No answer, or none yet.
@@ -164,10 +169,10 @@ MEANINGS: Mapping[str, Meaning] = {
     "CLUSTER_AUTHORIZATION_FAILED": _ACL_CLUSTER,
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _ACL_ID,
     "POLICY_VIOLATION": Meaning(
-        RefusedError, "a policy of the brokers forbids it: ask who set it."
+        RefusedError, "a policy of the brokers forbids it: ask the person who set it."
     ),
-    "UNSUPPORTED_VERSION": Meaning(RefusedError, "take a broker of version 3.0 or newer."),
-    "_UNSUPPORTED_FEATURE": Meaning(RefusedError, "take a broker of version 3.0 or newer."),
+    "UNSUPPORTED_VERSION": Meaning(RefusedError, "use a broker of version 3.0 or newer."),
+    "_UNSUPPORTED_FEATURE": Meaning(RefusedError, "use a broker of version 3.0 or newer."),
     # What the job asks for.
     **dict.fromkeys(("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"), _NO_TOPIC),
     "TOPIC_EXCEPTION": Meaning(SchemaError, "correct the topic's name."),
@@ -182,7 +187,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "INVALID_TIMESTAMP": Meaning(
         RowError, "correct the column timestamp, or message.timestamp.* of the topic."
     ),
-    "INVALID_RECORD": Meaning(RowError, "a compacted topic takes no record without a key."),
+    "INVALID_RECORD": Meaning(RowError, "a compacted topic accepts no record without a key."),
     **dict.fromkeys(("INVALID_MSG", "_BAD_MSG", "_BAD_COMPRESSION"), _DAMAGED),
     # Transactions.
     **dict.fromkeys(("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"), _FENCED),
@@ -218,7 +223,7 @@ _BY_NUMBER = {number_of(name): meaning for name, meaning in MEANINGS.items()}
 UNHEARD = _numbers(
     ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 )
-"""The broker that was asked has not heard of the topic or partition: it may be new, or gone."""
+"""The broker that was asked does not know the topic or partition: it may be new, or gone."""
 
 PRODUCE_RETRIABLE = _numbers(
     (*_MOVING, "INVALID_MSG", "UNKNOWN_TOPIC_OR_PART", "THROTTLING_QUOTA_EXCEEDED")
@@ -228,9 +233,9 @@ PRODUCE_RETRIABLE = _numbers(
 CONSUMER_RETRIES = frozenset(
     number for number, meaning in _BY_NUMBER.items() if meaning.kind.retryable
 ) | _numbers(("GROUP_AUTHORIZATION_FAILED",))
-"""Events after which a consumer of librdkafka goes on by itself; for how long is for the caller to say.
+"""Events after which a consumer of librdkafka continues by itself; the caller decides for how long.
 
-No group is joined here, so what concerns the group's coordinator is no matter."""
+No group is joined here, so the group's coordinator does not matter."""
 
 
 def meaning_of(code: int) -> Meaning | None:

@@ -79,8 +79,8 @@ class Failures:
             if found is not None:
                 raise to_abs_error(found, doing, self._who) from error
             raise UnavailableError(
-                f"The Kafka client failed for good while {doing}.",
-                remedy="it is tried again, with a new one.",
+                f"The Kafka client failed while {doing}, and cannot be used again.",
+                remedy="the job tries again with a new client.",
             ) from error
 
 

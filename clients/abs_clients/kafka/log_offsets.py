@@ -1,4 +1,4 @@
-"""First and end offset of a partition (ListOffsets), uncommitted records included; topic id.
+"""First and end offset of a partition (ListOffsets), and its last stable offset; topic id.
 
 Uses the control connection: a librdkafka consumer keeps asking a dead leader until its metadata is
 15 minutes old.
@@ -19,7 +19,7 @@ from abs_clients.kafka.settings import Settings
 
 _EARLIEST, _LATEST = -2, -1
 _VERSIONS = (1, 7)
-_UNCOMMITTED = 0
+_UNCOMMITTED, _COMMITTED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,15 @@ class Extent:
 
     Args:
         first: the first existing offset.
-        end: the offset of the next record.
+        end: the offset of the next record, uncommitted ones included.
+        stable: the first offset that a transaction still holds back; ``end`` if none does.
         topic_id: differs for a recreated topic. Empty if the broker does not tell (before Kafka
         2.8).
     """
 
     first: int
     end: int
+    stable: int
     topic_id: str = ""
 
 
@@ -53,23 +55,24 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None
             return None
         node = next(iter(leaders))
         # A request may name a partition only once.
+        # The end last: if it is the stable offset, nothing was open at that moment.
         asked = [
-            manager.send(_request(topic, partition, when), node_id=node)
-            for when in (_EARLIEST, _LATEST)
+            manager.send(_request(topic, partition, *what), node_id=node)
+            for what in ((_EARLIEST, _UNCOMMITTED), (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED))
         ]
         described = manager.send(_description(topic), node_id=node)  # in the same round trip
-        first, end = [_offset(await future) for future in asked]
-        return Extent(first, end, _topic_id(await described))
+        first, stable, end = [_offset(await future) for future in asked]
+        return Extent(first, end, stable, _topic_id(await described))
 
     return cluster(settings).run(f"looking for the end of topic {topic}/{partition}", work)
 
 
-def _request(topic: str, partition: int, when: int) -> Any:
+def _request(topic: str, partition: int, when: int, isolation: int) -> Any:
     of_topic = ListOffsetsRequest.ListOffsetsTopic
     place = of_topic.ListOffsetsPartition(partition_index=partition, timestamp=when)
     least, most = _VERSIONS
     return ListOffsetsRequest(
-        isolation_level=_UNCOMMITTED,
+        isolation_level=isolation,
         topics=[of_topic(name=topic, partitions=[place])],
         min_version=least,
         max_version=most,

@@ -1,4 +1,4 @@
-"""Producer ids: taking one over, which fences who holds it, and what partitions know of one.
+"""Producer ids: taking one over, which fences its holder, and what partitions know of one.
 
 Ends what is open under a transactional id, by taking the id over (InitProducerId). Never by
 EndTxn(abort): the producer that holds the id may be alive, would go on in the same epoch, and part of
@@ -83,9 +83,10 @@ def init_producer_id(
         )
     except RetryError as error:
         raise UnavailableError(
-            f"The abort under a transactional id is not done after {timeouts.FENCE_SECONDS:g} s.",
+            "The abort under a transactional id was not finished within "
+            f"{timeouts.FENCE_SECONDS:g} s.",
             handle=transactional_id,
-            remedy="see whether the leaders of the topic's partitions are up.",
+            remedy="check that the leaders of the topic's partitions are up.",
         ) from error
     assert found is not None
     return found
@@ -115,7 +116,7 @@ def try_init_producer_id(
     timeout_ms: int,
     held: tuple[int, int] = TAKEN_OVER,
 ) -> tuple[int, int] | None:
-    """``fence``; the producer id and epoch that are the id's from now on, None where that is False."""
+    """``fence``; the producer id and epoch that are the id's from now on, None if that is False."""
 
     async def work(manager: Any) -> tuple[int, int] | None:
         nodes = await coordinators_of(manager, [transactional_id])
@@ -138,7 +139,7 @@ def try_init_producer_id(
 def describe_producers(
     settings: Settings, partitions: Sequence[tuple[str, int]], producer_id: int
 ) -> dict[tuple[str, int], ProducerState | None]:
-    """What each partition has from a producer id; None where nothing. Needs READ on the topics.
+    """What each partition has from a producer id; None if nothing. Needs READ on the topics.
 
     Raises:
         RefusedError: the principal may not.

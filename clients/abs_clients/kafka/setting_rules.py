@@ -20,8 +20,10 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 JAVA_ONLY = {
     "sasl.jaas.config": "set kafka.sasl.username and kafka.sasl.password (for Kerberos: "
     "kafka.sasl.kerberos.principal and kafka.sasl.kerberos.keytab).",
-    "sasl.client.callback.handler.class": "set kafka.sasl.oauthbearer.method and its siblings.",
-    "sasl.login.callback.handler.class": "set kafka.sasl.oauthbearer.method and its siblings.",
+    "sasl.client.callback.handler.class": "set kafka.sasl.oauthbearer.method and the settings "
+    "that belong to it.",
+    "sasl.login.callback.handler.class": "set kafka.sasl.oauthbearer.method and the settings "
+    "that belong to it.",
     "sasl.login.class": "leave it out.",
     "ssl.truststore.location": "set kafka.ssl.ca.location to a file of PEM certificates.",
     "ssl.truststore.password": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
@@ -30,8 +32,8 @@ JAVA_ONLY = {
     "ssl.keystore.type": "leave it out: certificates and keys are read as PEM.",
     "ssl.keystore.certificate.chain": "set kafka.ssl.certificate.pem.",
     "ssl.keystore.key": "set kafka.ssl.key.pem.",
-    "ssl.protocol": "leave it out: the best that both sides know is taken.",
-    "ssl.enabled.protocols": "leave it out: the best that both sides know is taken.",
+    "ssl.protocol": "leave it out: the best version that both sides support is used.",
+    "ssl.enabled.protocols": "leave it out: the best version that both sides support is used.",
     "key.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
     "value.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
     "partitioner.class": "set kafka.partitioner (murmur2_random is the default, and Java's).",
@@ -40,7 +42,7 @@ JAVA_ONLY = {
     "metric.reporters": "leave it out: see the metrics of the query.",
     "buffer.memory": "set kafka.queue.buffering.max.kbytes.",
     "max.request.size": "set kafka.message.max.bytes.",
-    "max.block.ms": "leave it out: a full queue is waited for.",
+    "max.block.ms": "leave it out: the sink waits if the queue is full.",
     "compression.gzip.level": "set kafka.compression.level.",
     "compression.lz4.level": "set kafka.compression.level.",
     "compression.zstd.level": "set kafka.compression.level.",

@@ -41,12 +41,12 @@ def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str
             return None
         return (
             f"With these kafka.* settings there can be no transaction: {text}.",
-            "leave out or correct what it names.",
+            "correct or remove the setting that it names.",
         )
     # By some names librdkafka means another: what was written down is looked for by itself.
     culprit = next((n for n, v in given.items() if _refusal({n: v}) is not None), None)
     if culprit is None:
-        return f"librdkafka refuses the kafka.* settings: {text}.", "correct what it names."
+        return f"librdkafka refuses the kafka.* settings: {text}.", "correct the one that it names."
     if "No such" in text:
         near = difflib.get_close_matches(culprit, NAMES.split(), n=3, cutoff=0.5)
         meant = " or ".join(f"kafka.{n}" for n in near)

@@ -67,9 +67,6 @@ LOOK_SECONDS = 20.0
 APPEARS_SECONDS = 15.0
 """A topic that was just made, until the broker that is asked has heard of it."""
 
-RENEW_SECONDS = 1.0
-"""After which clients that still say that there is no such topic make way for new ones."""
-
 UNHEARD_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, *[1.0] * 9)
 """Before each further look for a topic that should be there; then it counts as gone. The topic may be
 new, or the broker that is asked has just started."""

@@ -49,8 +49,13 @@ class TopicFacts:
         return None if given is None else int(given)
 
     @property
+    def cleanup_policy(self) -> str | None:
+        """None if that may not be read."""
+        return dict(self.configs).get("cleanup.policy")
+
+    @property
     def compacted(self) -> bool:
-        return "compact" in dict(self.configs).get("cleanup.policy", "")
+        return "compact" in (self.cleanup_policy or "")
 
 
 def topic_facts(
@@ -120,7 +125,7 @@ def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
 
     found = known.admin.until_heard(look, lambda each: each is None)
     if found is None:
-        raise UnavailableError(f"A broker has not heard of topic {name} yet.")
+        raise UnavailableError(f"A broker does not know topic {name} yet.")
     return found
 
 
@@ -141,8 +146,8 @@ def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
     found = known.admin.until_heard(look, lambda each: each is None)
     if found is None:
         raise UnavailableError(
-            f"A broker knows a topic of {', '.join(names)}, and another does not.",
-            remedy="see that all brokers are up, and have the same cluster's metadata.",
+            f"One broker knows a topic of {', '.join(names)}, and another one does not.",
+            remedy="check that all brokers are up, and belong to the same cluster.",
         )
     return found
 

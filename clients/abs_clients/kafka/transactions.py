@@ -225,7 +225,7 @@ def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
         remembered = any(each in known for each in ids)
         found = await _described(manager, ids)
         if remembered and None in found.values():
-            # Only the coordinator of now may say that there is no such id: look who that is.
+            # Only the current coordinator may say that there is no such id: look it up.
             known.clear()
             found = await _described(manager, ids)
         return found

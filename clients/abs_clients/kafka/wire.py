@@ -39,10 +39,10 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        """Who connects keeps waiting only those who want the same connection."""
+        """A thread that connects blocks only those that want the same connection."""
         self._client: KafkaAdminClient | None = None
         self._alone_since: float | None = None
-        """Since when the client has reached nobody; None where it has answers."""
+        """Since when the client has reached no broker; None if it has answers."""
 
     def client(self) -> KafkaAdminClient:
         """The connected client. Its exceptions are kafka-python's: map them (``translate_errors``).
@@ -95,7 +95,7 @@ class Connection:
             except kafka.errors.IncompatibleBrokerVersion as error:
                 raise RefusedError(
                     f"The broker does not know a request that is needed for {doing}.",
-                    remedy="take a broker of version 3.0 or newer.",
+                    remedy="use a broker of version 3.0 or newer.",
                 ) from error
             except BaseException as error:
                 invalidate(private.manager_of(client))
@@ -127,7 +127,7 @@ def _connected(settings: Settings) -> KafkaAdminClient:
     try:
         return _bootstrapped(settings, whole // 3)
     except UnavailableError as error:
-        log.debug("connecting once more: %s", error)
+        log.debug("reconnecting: %s", error)
         return _bootstrapped(settings, whole - whole // 3, again=True)
 
 
@@ -156,8 +156,8 @@ def _bootstrapped(settings: Settings, timeout_ms: int, *, again: bool = False) -
                 )
         except UnavailableError as error:
             error.remedy = (
-                "see that the brokers are up, and kafka.bootstrap.servers; and where they are reached "
-                "by TLS or with a password, that kafka.security.protocol says so."
+                "check that the brokers are up, and check kafka.bootstrap.servers; if the "
+                "brokers need TLS or a password, check kafka.security.protocol, too."
             )
             raise
         return client

@@ -66,7 +66,7 @@ class Address:
             # From None: the driver's message can quote the address, password and all.
             raise OptionError(
                 "The option url is not a connection string that libpq can read (it is not shown "
-                "here, for it can hold a password).",
+                "here, because it can contain a password).",
                 remedy="write postgresql://host:5432/database, or host=... dbname=...; in a URI, "
                 "percent-encode special characters of user and password.",
             ) from None
@@ -154,8 +154,8 @@ def _from_jdbc(rest: str) -> str:
         if instead is None:
             # Its name is not shown: it can be what follows the & in a password.
             raise OptionError(
-                "The option url holds a parameter that libpq does not have, by which this sink "
-                "connects.",
+                "The option url contains a parameter that libpq, which this sink connects with, "
+                "does not have.",
                 remedy="leave it out, or see libpq's list of connection parameters; in a password, "
                 "percent-encode & as %26.",
             )

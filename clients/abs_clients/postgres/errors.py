@@ -31,18 +31,18 @@ SYSTEM = "PostgreSQL"
 _BY_STATE: dict[str, _Mapped] = {
     # Single states go before their class.
     "22P04": (TargetError, "this is a defect of the sink's encoder: please report it."),
-    "25P03": (UnavailableError, "let the task be tried again: its process stood still."),
+    "25P03": (UnavailableError, "let Spark retry the task: its process had stopped for a while."),
     "25P04": (ContentionError, "raise transaction_timeout for the role."),
     "25006": (RefusedError, "connect to the primary, with a role that may write."),
     "40002": (RefusedError, "the input violates a constraint of the table; correct one of them."),
-    "42501": (RefusedError, "grant the role what it lacks; `abs doctor` lists it."),
-    "42P01": (SchemaError, "look whether the table was dropped or renamed."),
+    "42501": (RefusedError, "grant the role the missing rights; `abs doctor` lists them."),
+    "42P01": (SchemaError, "check whether the table was dropped or renamed."),
     "42703": (SchemaError, "the table was altered; restart the query."),
     "42804": (SchemaError, "the table was altered; restart the query."),
     "53100": (RefusedError, "the server's disk is full: make room, then restart."),
-    "55P03": (ContentionError, "see pg_locks and `abs in-doubt list` for who holds the lock."),
+    "55P03": (ContentionError, "pg_locks and `abs in-doubt list` show who holds the lock."),
     "55006": (ContentionError, ""),
-    "57014": (ContentionError, "raise statement_timeout if it is that."),
+    "57014": (ContentionError, "raise statement_timeout if that was the cause."),
     "58P01": (CorruptionError, "see the server's log; restore the server from a backup."),
     "XX001": (CorruptionError, "see the server's log; restore the server from a backup."),
     "XX002": (CorruptionError, "see the server's log; rebuild the index."),
@@ -151,10 +151,14 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return UnavailableError(
             f"PostgreSQL went away while {doing}: {text}.",
-            remedy="what was asked may have happened; the job looks before it goes on.",
+            remedy="the server may have executed the request; the job checks that before it "
+            "continues.",
         )
     if isinstance(error, psycopg.DataError):
-        return RowError(f"A value cannot be sent while {doing}: {text}.")
+        return RowError(
+            f"A value cannot be sent while {doing}: {text}.",
+            remedy="correct the value in the input.",
+        )
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
 
 

@@ -25,7 +25,10 @@ _CREDENTIALS = (
 ENDPOINT_REMEDY = "check the option endpoint (or AWS_ENDPOINT_URL), and that the server runs."
 
 BY_CODE: dict[str, _Translation] = {
-    "AccessDenied": (RefusedError, "grant the role what it lacks; `abs doctor` lists it."),
+    "AccessDenied": (
+        RefusedError,
+        "grant the role the missing permissions; `abs doctor` lists them.",
+    ),
     "AllAccessDisabled": (RefusedError, ""),
     "BadDigest": (UnavailableError, "the data was damaged on the way."),
     "ConditionalRequestConflict": (ContentionError, ""),
@@ -38,7 +41,7 @@ BY_CODE: dict[str, _Translation] = {
     "InvalidToken": (RefusedError, _CREDENTIALS),
     "KeyTooLongError": (RefusedError, "shorten the option path, or the values of partitionby."),
     "NoSuchBucket": (RefusedError, "create the bucket, or check the options path and endpoint."),
-    "NotImplemented": (RefusedError, "this server lacks a call that is needed here."),
+    "NotImplemented": (RefusedError, "the server does not implement a call that is needed here."),
     "OperationAborted": (ContentionError, ""),
     "PermanentRedirect": (RefusedError, "set the option region (or endpoint) to the bucket's."),
     "RequestTimeTooSkewed": (RefusedError, "set this machine's clock, or the server's."),
@@ -105,7 +108,8 @@ def _translated(error: Exception, doing: str) -> AbsError:
     if isinstance(error, _UNREACHED):
         return UnavailableError(
             f"S3 went away while {doing}: {text}.",
-            remedy="what was asked may have happened; the job looks before it goes on.",
+            remedy="the server may have executed the request; the job checks that before it "
+            "continues.",
         )
     if isinstance(error, _NO_CREDENTIALS):
         return RefusedError(f"There are no credentials for {doing}: {text}.", remedy=_CREDENTIALS)

@@ -36,12 +36,12 @@ class Location:
         """
         found = _URL.fullmatch(url.strip())
         if found is None:
-            raise OptionError(f"{url!r} is no place in S3.", remedy="write s3://bucket/prefix.")
+            raise OptionError(f"{url!r} is not a place in S3.", remedy="write s3://bucket/prefix.")
         parts = [part for part in (found["prefix"] or "").split("/") if part]
         for part in parts:
             if part in (".", "..") or any(ord(char) < 32 for char in part):
                 raise OptionError(
-                    f"{url!r} holds a folder that some clients cannot name: {part!r}.",
+                    f"{url!r} contains a folder name that some clients cannot use: {part!r}.",
                     remedy="take another name for it.",
                 )
             if part == OURS:

@@ -38,7 +38,7 @@ class Head:
     """What the server says of an object.
 
     Args:
-        crc64nvme: of the whole object, as 16 hex digits; None where the server keeps none.
+        crc64nvme: of the whole object, as 16 hex digits; None if the server keeps none.
         metadata: as it was given when the object was made, names in lower case.
     """
 
@@ -75,7 +75,7 @@ class Objects:
         return _etag_of(answer, self._name(key))
 
     def put_if(self, key: str, data: bytes, expected: str | None) -> str | None:
-        """Put it where the object is still ``expected`` (None: not there); None where it is not.
+        """Put it where the object is still ``expected`` (None: not there); None if it is not.
 
         Sent once: where the reply is lost, the caller looks.
         """
@@ -93,7 +93,7 @@ class Objects:
         return _etag_of(answer, self._name(key))
 
     def get(self, key: str, most: int | None = None) -> Body | None:
-        """Its content and version; None where it is not there.
+        """Its content and version; None if it is not there.
 
         Args:
             most: bytes that it can have; what is larger is not read into memory.
@@ -112,14 +112,15 @@ class Objects:
             if most is not None and size > most:
                 answer["Body"].close()
                 raise CorruptionError(
-                    f"The object {self._name(key)} has {size:,} bytes, and {most:,} at most if it is "
-                    "what was written there.",
-                    remedy="look who else writes there, and restore an older version of the object.",
+                    f"The object {self._name(key)} has {size:,} bytes; what was written there has "
+                    f"{most:,} at most.",
+                    remedy="find out who else writes there, and restore an older version of the "
+                    "object.",
                 )
             return Body(answer["Body"].read(), str(answer["ETag"]))
 
     def get_range(self, key: str, first: int, end: int, etag: str) -> bytes | None:
-        """The bytes from ``first`` to before ``end``; None where another object is there, or none."""
+        """The bytes from ``first`` to before ``end``; None if another object is there, or none."""
         with translate_errors(f"getting a part of {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(
@@ -132,7 +133,7 @@ class Objects:
             return bytes(answer["Body"].read())
 
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes] | None:
-        """Its content, piece by piece; None where it is not there. Read it to the end."""
+        """Its content, piece by piece; None if it is not there. Read it to the end."""
         with translate_errors(f"getting {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
@@ -147,7 +148,7 @@ class Objects:
             yield from body.iter_chunks(size)
 
     def head(self, key: str) -> Head | None:
-        """What the server says of it; None where it is not there."""
+        """What the server says of it; None if it is not there."""
         with translate_errors(f"looking at {self._name(key)}"):
             try:
                 answer = client(self._server).head_object(
@@ -214,7 +215,7 @@ class Objects:
 
 def _etag_of(answer: Mapping[str, Any], name: str) -> str:
     if "ETag" not in answer:
-        raise UnavailableError(f"The server took {name} and did not say under which ETag.")
+        raise UnavailableError(f"The server stored {name} but returned no ETag.")
     return str(answer["ETag"])
 
 
@@ -231,6 +232,6 @@ def checksum_text(header: str | None) -> str | None:
         raw = base64.b64decode(header, validate=True)
     except ValueError as error:
         raise CorruptionError(
-            f"The server gave a checksum that is none: {header!r:.50}."
+            f"The server returned an invalid checksum: {header!r:.50}."
         ) from error
     return raw.hex() if len(raw) == 8 else None

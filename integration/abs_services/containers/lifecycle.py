@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOG_LINES = 3
 _STOP_S = 30
+_READY_S = 90.0
 
 
 class DockerService(ABC):
@@ -27,7 +28,6 @@ class DockerService(ABC):
 
     Args:
         lasting: whether it may outlive this process; its data is deleted with the container.
-        deadline_s: seconds to become ready.
     """
 
     kind: ClassVar[Kind]
@@ -35,9 +35,8 @@ class DockerService(ABC):
     inner_port: ClassVar[int]
     stop_s: ClassVar[float] = _STOP_S
 
-    def __init__(self, *, lasting: bool = False, deadline_s: float = 90.0) -> None:
+    def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
-        self._deadline_s = deadline_s
         self._started: DockerContainer | None = None
         self._host = "127.0.0.1"
         self._port = 0
@@ -164,7 +163,7 @@ class DockerService(ABC):
     def _await_ready(self) -> None:
         @retry(
             retry=retry_if_result(lambda done: not done),
-            stop=stop_after_delay(self._deadline_s),
+            stop=stop_after_delay(_READY_S),
             wait=wait_fixed(0.1),
         )
         def poll() -> bool:
@@ -173,7 +172,7 @@ class DockerService(ABC):
         try:
             poll()
         except RetryError as error:
-            raise self._unavailable(f"is not ready after {self._deadline_s:.0f} s") from error
+            raise self._unavailable(f"is not ready after {_READY_S:.0f} s") from error
         if not self.is_running:
             raise self._unavailable("ended while it started")
 

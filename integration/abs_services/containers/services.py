@@ -6,6 +6,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import psycopg
@@ -36,25 +37,18 @@ class DockerPostgres(DockerService):
     kind: ClassVar[Kind] = "postgres"
     inner_port = 5432
 
-    def __init__(
-        self,
-        *,
-        settings: Mapping[str, str] | None = None,
-        lasting: bool = False,
-        deadline_s: float = 90.0,
-    ) -> None:
-        super().__init__(lasting=lasting, deadline_s=deadline_s)
-        self._settings = {**POSTGRES, **(settings or {})}
-        self._admin_password = secrets.token_urlsafe(18)
-        self._password = secrets.token_urlsafe(18)
+    @cached_property
+    def _passwords(self) -> tuple[str, str]:
+        """Of the superuser and of the ordinary role."""
+        return secrets.token_urlsafe(18), secrets.token_urlsafe(18)
 
     @property
     def url(self) -> str:
-        return postgres_url(self.host, self.port, ROLE, self._password, DATABASE)
+        return postgres_url(self.host, self.port, ROLE, self._passwords[1], DATABASE)
 
     @property
     def admin_url(self) -> str:
-        return postgres_url(self.host, self.port, "postgres", self._admin_password, "postgres")
+        return postgres_url(self.host, self.port, "postgres", self._passwords[0], "postgres")
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -64,11 +58,11 @@ class DockerPostgres(DockerService):
         if self.is_running:
             return
         super().start()
-        ensure_role(self.admin_url, self._password)
+        ensure_role(self.admin_url, self._passwords[1])
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
-        container.with_env("POSTGRES_PASSWORD", self._admin_password)
-        options = [part for k, v in self._settings.items() for part in ("-c", f"{k}={v}")]
+        container.with_env("POSTGRES_PASSWORD", self._passwords[0])
+        options = [part for k, v in POSTGRES.items() for part in ("-c", f"{k}={v}")]
         container.with_command(["postgres", *options])
         # The engine gives 64 MiB of shared memory by default: too little for parallel queries.
         return {"shm_size": "256m"}
@@ -86,17 +80,7 @@ class DockerKafka(DockerService):
 
     kind: ClassVar[Kind] = "kafka"
     inner_port = 9092
-
-    def __init__(
-        self,
-        *,
-        settings: Mapping[str, str] | None = None,
-        lasting: bool = False,
-        deadline_s: float = 90.0,
-    ) -> None:
-        super().__init__(lasting=lasting, deadline_s=deadline_s)
-        self._settings = {**KAFKA, **(settings or {})}
-        self._starts_before = 0
+    _starts_before = 0
 
     @property
     def bootstrap(self) -> str:
@@ -108,7 +92,7 @@ class DockerKafka(DockerService):
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         settings = {
-            **self._settings,
+            **KAFKA,
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": "1@127.0.0.1:9093",
@@ -146,9 +130,9 @@ class DockerS3(DockerService):
     bucket = BUCKET
     region = REGION
 
-    def __init__(self, *, lasting: bool = False, deadline_s: float = 90.0) -> None:
-        super().__init__(lasting=lasting, deadline_s=deadline_s)
-        self._access_key, self._secret_key = new_keys()
+    @cached_property
+    def _keys(self) -> tuple[str, str]:
+        return new_keys()
 
     @property
     def endpoint(self) -> str:
@@ -156,11 +140,11 @@ class DockerS3(DockerService):
 
     @property
     def access_key(self) -> str:
-        return self._access_key
+        return self._keys[0]
 
     @property
     def secret_key(self) -> str:
-        return self._secret_key
+        return self._keys[1]
 
     @property
     def env(self) -> Mapping[str, str]:

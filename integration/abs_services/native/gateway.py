@@ -29,16 +29,14 @@ class NativeGateway(NativeService):
     """An S3 server in ``folder`` (made if absent), or in a temporary one, with one bucket.
 
     Signed requests only, by one key that may do everything. TCP on 127.0.0.1, path-style.
-    ``start()`` waits up to ``deadline_s`` seconds until an object can be put.
+    ``start()`` waits until an object can be put.
     """
 
     kind: ClassVar[Kind] = "s3"
     port_names: ClassVar[Sequence[str]] = ("s3",)
     """The ports that the server listens on; ``s3`` is among them."""
 
-    def __init__(self, folder: Path | None = None, *, deadline_s: float = 60.0) -> None:
-        super().__init__(folder, deadline_s=deadline_s)
-        self._identity: Identity | None = None
+    _identity: Identity | None = None
 
     @property
     def endpoint(self) -> str:

@@ -59,7 +59,6 @@ class NativeKafka(NativeService):
         secured: add listeners with passwords and ACLs, with and without TLS; see
             :mod:`abs_services.native.kafka_secured`.
         clients: with ``secured``: certificates (PEM) of the authorities for client certificates.
-        deadline_s: seconds that ``start()`` waits for the broker, without the first fetch of jars.
         identity: of a node of a cluster, see :mod:`tests.kit.kafka_cluster`; it serves as
             soon as most of the others run. None: it is a cluster of its own.
         jvm: more options for Java, after those of the environment variable ``ABS_KAFKA_JVM``.
@@ -67,6 +66,7 @@ class NativeKafka(NativeService):
 
     kind: ClassVar[Kind] = "kafka"
     stop_signals = (signal.SIGTERM,)
+    ready_s = 90.0
 
     def __init__(
         self,
@@ -75,11 +75,10 @@ class NativeKafka(NativeService):
         settings: Mapping[str, str] | None = None,
         secured: bool = False,
         clients: Path | None = None,
-        deadline_s: float = 90.0,
         identity: Identity | None = None,
         jvm: Sequence[str] = (),
     ) -> None:
-        super().__init__(folder, deadline_s=deadline_s)
+        super().__init__(folder)
         self._given_identity = identity
         self._secured = secured
         self._clients = clients

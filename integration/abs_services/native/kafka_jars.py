@@ -117,9 +117,9 @@ def _sha256(path: Path) -> str:
 def _refuse_others(jars: Path, table: Mapping[str, str]) -> None:
     if wrong := differing(jars, table):
         raise CorruptionError(
-            f"The jars of the Kafka broker {KAFKA} that were fetched are not those that this release "
-            f"knows: {'; '.join(wrong[:3])}.",
-            remedy="look where Ivy fetched them from (a mirror, a proxy); nothing of it was kept.",
+            f"The fetched jars of the Kafka broker {KAFKA} are not the ones that this release "
+            f"expects: {'; '.join(wrong[:3])}.",
+            remedy="check where Ivy fetched them from (a mirror, a proxy); none of them was kept.",
         )
 
 
@@ -151,7 +151,7 @@ def _resolve(java: Path, scratch: Path) -> Path:
         failed = [line.strip() for line in done.stdout.splitlines() if "UNRESOLVED" in line]
         raise UnavailableError(
             f"Ivy could not fetch the Kafka broker {KAFKA}: {'; '.join(failed[:3]) or 'no reason'}",
-            remedy="see that Java reaches a Maven repository (proxy settings), then try again.",
+            remedy="check that Java reaches a Maven repository (proxy settings), then try again.",
         )
     return jars
 

@@ -34,7 +34,6 @@ class NativeService(ABC):
     Args:
         folder: for data and log; made if absent, stays after ``close()``. None: a temporary folder
             that is deleted by ``close()`` or with this Python process.
-        deadline_s: seconds to become ready.
     """
 
     kind: ClassVar[Kind]
@@ -42,12 +41,13 @@ class NativeService(ABC):
     stop_signals: ClassVar[Sequence[int]]
     # How long each of them may take, in seconds, before the next, and SIGKILL at last.
     stop_deadline_s: ClassVar[float] = 30.0
+    ready_s: ClassVar[float] = 60.0
+    """Seconds to become ready."""
 
-    def __init__(self, folder: Path | None, *, deadline_s: float) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None
         self._given = folder
         self._folder: Path | None = None
-        self._deadline_s = deadline_s
         self._server: ServerProcess | None = None
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class NativeService(ABC):
         if self._temporary:
             for path in self._paths_outside():
                 LEASH.tie_path(path)
-        self._server = ServerProcess(self.kind, self.log, deadline_s=self._deadline_s)
+        self._server = ServerProcess(self.kind, self.log, deadline_s=self.ready_s)
         server = self._server
         server.launch(command.argv, account=command.account, env=command.env or {}, cwd=command.cwd)
         server.await_ready(lambda: self._is_ready(server))

@@ -52,7 +52,6 @@ class NativePostgres(NativeService):
             :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
             may be changed between.
         major: its version, one of ``initdb.RELEASES``.
-        deadline_s: how long ``start()`` waits until the server takes connections, in seconds.
 
     Run by root, the server runs as ``nobody``. TCP on 127.0.0.1 and a unix socket in the folder;
     both demand a password (SCRAM-SHA-256).
@@ -67,10 +66,9 @@ class NativePostgres(NativeService):
         folder: Path | None = None,
         *,
         settings: Mapping[str, str] | None = None,
-        deadline_s: float = 60.0,
         major: int = 18,
     ) -> None:
-        super().__init__(folder, deadline_s=deadline_s)
+        super().__init__(folder)
         self._major = major
         self._account = Account.for_servers()
         self._identity: Identity | None = None
@@ -206,7 +204,7 @@ class NativePostgres(NativeService):
         for process in ours:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        await_gone(ours, deadline_s=self._deadline_s)
+        await_gone(ours, deadline_s=self.ready_s)
         lock.unlink()
 
 

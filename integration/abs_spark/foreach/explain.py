@@ -1,4 +1,4 @@
-"""What a sink and a query of ``abs_spark.epoch`` promise, and how far they are, for people (I9)."""
+"""Shows the guarantees and the progress of a sink and of a query of ``abs_spark.epoch`` (I9)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explain(query: StreamingQuery | Epoch) -> None:
-    """Print what a query promises and how far it is, as ``DataFrame.explain`` prints a plan.
+    """Print a query's guarantees and progress, as ``DataFrame.explain`` prints a plan.
 
     Targets, guarantees, the register, what is finished and what is in doubt; no secret. It asks the
     register and each target, and changes nothing.
@@ -33,10 +33,11 @@ def explain(query: StreamingQuery | Epoch) -> None:
     function = query if isinstance(query, Epoch) else epoch_of(str(query.id))
     if function is None:
         raise ConfigError(
-            "No batch of this query has come to abs_spark.epoch in this process.",
-            remedy="wait for its first batch, or give explain() the function that abs_spark.epoch "
-            "returned. A query of a format abs-... writes from processes of Spark's own: what it "
-            "promises is in the log of its start, and how far it is, `abs register show JOB` says.",
+            "abs_spark.epoch has received no batch of this query in this process.",
+            remedy="wait for its first batch, or give explain() the function that "
+            "abs_spark.epoch returned. A query with a format abs-... writes from Spark's own "
+            "processes: its guarantees are in the log of its start, and `abs register show JOB` "
+            "shows its progress.",
         )
     print(explanation(function))
 
@@ -44,7 +45,7 @@ def explain(query: StreamingQuery | Epoch) -> None:
 def explanation(function: Epoch) -> str:
     """The text that ``explain`` prints."""
     if function.run is None:
-        head = [f"{function!r}", "not started: no batch has come to it in this process"]
+        head = [f"{function!r}", "not started: it has received no batch in this process"]
         return "\n".join([*head, *(f"sink {sink!r}" for sink in function.sinks)])
     return _of_run(function, function.run)
 
@@ -85,12 +86,12 @@ def _state(state: JobState | None) -> str:
 
 
 def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
-    """Its handles, and those of sinks that it shares transactions with: they may hold its rows."""
+    """Handles of the sink, and of sinks that share transactions with it: they may hold its rows."""
     numbers = {run.numbers[fellow] for fellow in run.targets.fellows(name)}
     try:
         found = run.targets.in_doubt(name, run.name.job)
     except AbsError as error:
-        return f"cannot be told now: {error.what}"
+        return f"cannot be read now: {error.what}"
     mine = [d for d in found if d.handle.epoch == NO_EPOCH or number_of(d.handle) in numbers]
     return "; ".join(_fate(state, doubt) for doubt in mine) or "nothing"
 

@@ -17,13 +17,14 @@ from abs_core.several.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
+from abs_spark.foreach import ended
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
 from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
-from abs_spark.foreach.tasks import REPORT_DDL, Part, Told, Work, shares_of, writing
+from abs_spark.foreach.tasks import REPORT_TYPE, Part, Told, Work, shares_of, writing
 from abs_spark.foreach.views import Pass, Passes
 from abs_spark.formats import sink_format
 from abs_spark.logs import show_logs
@@ -35,11 +36,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _of_query: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
-"""The function of each query that has had a batch in this process, by the query's id."""
+"""The function of each query that wrote a batch in this process, by the query's id."""
 
 
 def epoch_of(query: str) -> Epoch | None:
-    """The function that writes a query's batches; None where none of this process is known to."""
+    """The function that writes the query's batches; None if there is none in this process."""
     return _of_query.get(query)
 
 
@@ -67,7 +68,7 @@ class Epoch:
             )
         if register is not None and register not in names:
             raise OptionError(
-                f"register={register!r} is no sink of this epoch.",
+                f"register={register!r} is not a sink of this epoch.",
                 remedy=f"name one of {', '.join(filter(None, names)) or 'its sinks'}.",
             )
         self._sinks = tuple(sinks)
@@ -82,7 +83,7 @@ class Epoch:
         self._passes = Passes(())
 
     def __getstate__(self) -> dict[str, Sealed]:
-        """Under Spark Connect it goes to the server; what it has open stays here."""
+        """Under Spark Connect it is pickled to the server, without its open run."""
         fresh = {
             "_run": None,
             "_known": dict[int, Target](),
@@ -101,7 +102,7 @@ class Epoch:
 
     @property
     def sinks(self) -> tuple[EpochSink, ...]:
-        """As they were given."""
+        """The sinks as they were given."""
         return self._sinks
 
     @property
@@ -122,9 +123,9 @@ class Epoch:
         try:
             self._write_batch(df, query, batch_id)
         except BaseException as error:
-            # The query ends with this error, unless the function that calls keeps it to itself: then
-            # Spark takes the batch for written. So whatever comes after it is refused, in this run by
-            # what the process knows, in the next one by the note.
+            # The query ends with this error, unless the calling function catches it: then Spark
+            # counts the batch as written. So later batches are refused: in this run by what the
+            # process remembers, in the next one by the note in the checkpoint.
             known = runs.of(query.run, job)
             runs.note(query.run, job, known.and_failed(batch_id, error))
             FailedBatch(self._checkpoint, job).note(batch_id, partly=batch_id in known.finished)
@@ -134,14 +135,14 @@ class Epoch:
             raise
 
     def _running(self, df: DataFrame, batch_id: int) -> Running:
-        """Which query and run it is called for. Where that cannot be told the batch is noted, too.
+        """The query and run of the call. If they are unknown, the batch is recorded as failed, too.
 
-        Such an error is easily lost, with the thread in which it was called.
+        Such an error is easily lost with the thread in which the function was called.
         """
         try:
             return running(df.sparkSession, batch_id, self._checkpoint, process_id())
         except OptionError:
-            raise  # the checkpoint is another query's, and so is its note
+            raise  # the checkpoint belongs to another query, and its note would, too
         except ConfigError:
             owner = self._job or query_id(self._checkpoint)
             if owner is not None:
@@ -178,18 +179,18 @@ class Epoch:
         shares: list[Share] = []
         for one in made:
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
-            rows = one.rows.mapInArrow(writing(work), REPORT_DDL).collect()
+            rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
             shares += shares_of([row["report"] for row in rows])
         if isinstance(plan, Skip) and partly:
-            # The same input tells nothing here: a function that is mended gives this call all rows.
+            # Equal input proves nothing here: a corrected function gives this call all rows.
             run.check_rows(state, epoch, sum(share.rows for share in shares))
         run.commit(epoch, shares, told)
 
     def _may_skip(self, recorded: Recent, told: str | None) -> bool:
-        """Whether an epoch that was finished before needs no Spark job: its input tells all of it.
+        """Whether a finished epoch needs no Spark job, because its input proves that it is the same.
 
-        A stateful plan must be executed: its operators keep their state as it runs, and Spark 4.1 and
-        later fail a batch where they did not.
+        A stateful plan must be executed: its operators store their state while it runs, and
+        Spark 4.1 and later fail a batch if they did not.
         """
         return told is not None and recorded.fingerprint == told and is_stateless(self._checkpoint)
 
@@ -225,13 +226,14 @@ class Epoch:
             opened.close()
             raise
         _of_query[query.query] = self
+        ended.watch(query.java, self._run)
         return self._run
 
     def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:
-        """Of all sinks, in their order; options are read once.
+        """The targets of all sinks, in their order; options are read once.
 
         Args:
-            whole: each batch is the whole result, which takes the place of the one before.
+            whole: each batch is the whole result, and replaces the one before.
         """
         schemas = {view.sink: view.schema for one in made for view in one.views}
         return [
@@ -252,7 +254,7 @@ class Epoch:
             raise SchemaError(
                 f"The rows of the sink {self._sinks[place].name or known.format.name} have other "
                 "columns than in the batch before.",
-                remedy="restart the query where that is meant.",
+                remedy="if that is intended, restart the query.",
             )
         return known
 
@@ -272,16 +274,16 @@ def epoch(
     recovery an epoch is in every target or in none.
 
     Args:
-        sinks: made by ``abs_spark.sink``; each has a name where there are several.
+        sinks: made by ``abs_spark.sink``; each needs a name if there are several.
         checkpointLocation: the same as the query's own option.
         job: stable name of the job; default: the query's id.
-        register: name of the sink in whose system the job's register lies; default: the first one.
-        adopt: consent, by the token that a refusal names.
-        outputMode: the same as the query's own; needed where Spark does not tell it (Connect) and the
+        register: name of the sink whose system has the job's register; default: the first one.
+        adopt: consent: the token that a refusal names.
+        outputMode: the same as the query's own; needed if Spark does not report it (Connect) and the
             query keeps state.
 
     Raises:
-        OptionError: names are missing or there twice; or there is no such mode.
+        OptionError: names are missing or used twice; or there is no such mode.
     """
     given = [sinks] if isinstance(sinks, EpochSink) else list(sinks)
     mode = None if outputMode is None else outputMode.lower()

@@ -1,7 +1,7 @@
-"""What this process knows of the runs of queries that it drives, whichever function they call.
+"""The memory of this process about the runs of queries that it drives, over all functions.
 
 A user's function may call ``abs_spark.epoch`` several times, make the function anew for each batch, or
-keep an error to itself. What was written, or failed, in a run is known all the same.
+catch an error. What was written, or failed, in a run is remembered all the same.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _EPOCHS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of one job in one run.
+    """What is remembered of one job in one run.
 
     Args:
         finished: its newest epochs that this run has finished.
-        failed: the first epoch that failed, and why: the run has given itself up.
+        failed: the first epoch that failed, and why; the run writes nothing more.
     """
 
     finished: tuple[int, ...] = ()
     failed: tuple[int, str] | None = None
 
     def and_finished(self, epoch: int) -> Known:
-        """The run has finished this epoch, too."""
+        """The same, with this epoch finished."""
         return replace(self, finished=(*self.finished, epoch)[-_EPOCHS_KEPT:])
 
     def and_failed(self, epoch: int, error: BaseException) -> Known:
-        """An epoch has failed; the first one that did is kept."""
+        """The same, with this epoch failed; the first failure is kept."""
         if self.failed is not None:
             return self
         why = error.what if isinstance(error, AbsError) else f"{type(error).__name__}: {error}"
@@ -49,16 +49,16 @@ class Known:
             return
         failed, why = self.failed
         raise ProtocolError(
-            f"Batch {failed} failed in this run, which has given itself up; nothing more is written by "
-            f"it. What had failed: {why}",
+            f"Batch {failed} failed in this run, so this run writes nothing more. The failure "
+            f"was: {why}",
             job=job,
             epoch=epoch,
-            remedy="let the error out of the function that is given to foreachBatch: the query ends, "
-            f"and when it is started again it writes batch {failed} again.",
+            remedy="do not catch the error in the function that is given to foreachBatch: the "
+            f"query then ends, and writes batch {failed} again when it is restarted.",
         )
 
     def check_not_written(self, job: str, epoch: int) -> None:
-        """Refuse to skip what the run itself has finished: Spark replays no batch within a run.
+        """Refuse to skip an epoch that this run has finished: Spark replays no batch within a run.
 
         Raises:
             ProtocolError: it is a second call for the epoch.
@@ -66,13 +66,13 @@ class Known:
         if epoch not in self.finished:
             return
         raise ProtocolError(
-            f"Batch {epoch} was written by this job already, in this very run: the rows of a "
-            "second call would be lost.",
+            f"This run has already written batch {epoch} for this job: the rows of a second call "
+            "would be lost.",
             job=job,
             epoch=epoch,
-            remedy="give the second call another job: then this batch's rows are written, too. Or call "
-            "abs_spark.epoch once in a batch, with all its sinks, from the next batch on, and write "
-            f"yourself what the second call had in batch {epoch}.",
+            remedy="give the second call another job: then this batch's rows are written, too. "
+            "Or, from the next batch on, call abs_spark.epoch once per batch with all its sinks, "
+            f"and write the rows of the second call in batch {epoch} yourself.",
         )
 
 
@@ -87,11 +87,11 @@ class Runs:
         return frozenset(self._runs.get(run, ()))
 
     def of(self, run: str, job: str) -> Known:
-        """What is known of a job in a run; nothing where it has not begun."""
+        """What is remembered of a job in a run; nothing if it has not begun."""
         return self._runs.get(run, {}).get(job, Known())
 
     def note(self, run: str, job: str, known: Known) -> None:
-        """From now on this is known of it: at least that it has begun."""
+        """Remember this of the job, at least that it has begun."""
         jobs = self._runs.setdefault(run, {})
         jobs[job] = known
         while len(self._runs) > _RUNS_KEPT:
@@ -99,7 +99,7 @@ class Runs:
 
 
 runs = Runs()
-"""Of this process."""
+"""The runs of this process."""
 
 _ids: dict[int, str] = {}
 

@@ -1,8 +1,8 @@
-"""Which query, run and micro-batch a call of ``foreachBatch`` is for."""
+"""Finds the query, run and micro-batch for which ``foreachBatch`` calls the function."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -27,48 +27,50 @@ class Running:
 
     Args:
         query: the query id; it lives in the checkpoint.
-        run: Spark's id of this start of the query; never a job group that a user's function has set.
-        mode: the output mode in lower case; None where it is not told, as under Connect.
+        run: Spark's id of this start of the query; never a job group that a user's function set.
+        mode: the output mode in lower case; None if Spark does not report it, as under Connect.
+        java: Java's object of the query; None if there is none, as under Connect.
     """
 
     query: str
     run: str
     mode: str | None = None
+    java: Any = field(default=None, compare=False, repr=False)
 
 
 def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> Running:
     """The query that calls.
 
-    Classic Spark tells by local properties of the thread. Under Connect there are none, and the session
-    that a batch gets knows of no query: the query's id is the one in its checkpoint, where the batch's
-    offsets must be; and its run is the process, since Spark starts one for each run of a query.
+    Classic Spark names it in local properties of the thread. Connect has none, and the session of a
+    batch does not know its query. There the query's id is the one in its checkpoint, which must have
+    the batch's offsets, and its run is the process, as Spark starts one for each run of a query.
 
     Args:
         process: an id that no other process, and no earlier run in this one, has.
 
     Raises:
-        ConfigError: it cannot be told which query this is: not called by ``foreachBatch``.
-        OptionError: ``checkpoint`` is another query's.
+        ConfigError: the query is unknown: the function was not called by ``foreachBatch``.
+        OptionError: ``checkpoint`` belongs to another query.
     """
     context = _context(spark)
     if context is not None:
         query, group, epoch = (context.getLocalProperty(name) for name in (_QUERY, _GROUP, _EPOCH))
         if not query or epoch != str(batch):
             raise _no_query(batch)
-        run, mode = _started(spark, query)
+        run, mode, java = _started(spark, query)
         if run is None:
             run = _of_spark(group, batch)
         owner = query_id(checkpoint)
         if owner is not None and owner != query:
             raise OptionError(
-                "The checkpointLocation of abs_spark.epoch is another query's.",
+                "The checkpointLocation of abs_spark.epoch belongs to another query.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
-        return Running(query, run, mode)
+        return Running(query, run, mode, java)
     if pyspark.__version__.startswith("3."):
         raise ConfigError(
-            "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a batch that failed "
-            "would be taken for written.",
+            "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a failed batch "
+            "would count as written.",
             remedy="use PySpark 4.0 or newer, or a classic session.",
         )
     owner = query_id(checkpoint)
@@ -86,16 +88,16 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
 def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
     """The query's output mode, in lower case.
 
-    Where Spark does not tell it, as under Connect, a query that keeps state has to be given it:
-    ``complete`` is appended with every batch otherwise. It needs an aggregation, so a query without
-    state has another one; and without state ``update`` gives the same rows as ``append``.
+    If Spark does not report it (as under Connect), a query that keeps state must be given it, because
+    each batch of ``complete`` would be appended. A query without state cannot have ``complete``, which
+    needs an aggregation, and for it ``update`` gives the same rows as ``append``.
 
     Args:
         told: by Spark.
         given: by the user.
 
     Raises:
-        OptionError: it cannot be told; or what is given cannot be true.
+        OptionError: it is unknown; or the given one cannot be true.
     """
     if told is not None:
         if given not in (None, told):
@@ -107,8 +109,8 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
     stateless = is_stateless(checkpoint)
     if given == "complete" and stateless:
         raise OptionError(
-            "outputMode='complete' is given, and the query has no aggregation: each batch would take "
-            "the place of all that was written before.",
+            "outputMode='complete' is given, but the query has no aggregation: each batch would "
+            "replace everything that was written before.",
             remedy="give abs_spark.epoch the mode that the query has.",
         )
     if given is not None:
@@ -116,8 +118,9 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
     if stateless:
         return "append"
     raise OptionError(
-        "The query keeps state, and its output mode is not told here, as under Spark Connect: with "
-        "outputMode complete each batch is the whole result, which must not be appended.",
+        "The query keeps state, and Spark does not report its output mode here (as under Spark "
+        "Connect): with outputMode complete each batch is the whole result, which must not be "
+        "appended.",
         remedy="give abs_spark.epoch the query's mode: outputMode='append', 'update' or 'complete'.",
     )
 
@@ -127,26 +130,27 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark, "_sc", None)
 
 
-def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None]:
-    """The query's present run and its output mode; None where this Spark keeps them elsewhere."""
+def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, Any]:
+    """The query's run, output mode and Java object; None if this Spark keeps them elsewhere."""
     from py4j.protocol import Py4JError
 
-    # foreachBatch gets a session of the query's own, which does not know the query; what all sessions
-    # of the application share does.
+    # foreachBatch gets a session of the query, which does not know the query. Spark's shared state,
+    # which all sessions of the application have, does.
     inner: Any = spark
     try:
         uuid = inner._jvm.java.util.UUID.fromString(query)
         started = inner._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
-        return str(started.runId().toString()), str(started.outputMode().toString()).lower()
+        run, mode = str(started.runId().toString()), str(started.outputMode().toString()).lower()
     except (Py4JError, AttributeError, TypeError):
-        return None, None
+        return None, None, None
+    return run, mode, started
 
 
 def _of_spark(group: str | None, batch: int) -> str:
-    """The run by the job group that Spark sets for it, and anybody may change.
+    """The run, from the job group that Spark sets for it and that anybody may change.
 
     Raises:
-        ConfigError: it is none of Spark's: two runs of one name could not tell each other apart.
+        ConfigError: the group is not Spark's, so two runs could not be distinguished.
     """
     if not group:
         raise _no_query(batch)
@@ -154,9 +158,9 @@ def _of_spark(group: str | None, batch: int) -> str:
         return str(UUID(group))
     except ValueError:
         raise ConfigError(
-            f"The job group {group!r} was set by the function that is given to foreachBatch, and this "
-            "Spark tells a query's run by nothing else.",
-            remedy="take setJobGroup out of it; setJobDescription may stay.",
+            f"The function that is given to foreachBatch has set the job group {group!r}, but "
+            "this Spark identifies a query's run only by its job group.",
+            remedy="remove setJobGroup from it; setJobDescription may stay.",
         ) from None
 
 

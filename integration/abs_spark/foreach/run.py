@@ -38,7 +38,7 @@ _LEFT_OUT = (
 
 
 class EpochRun:
-    """A run, in the process that Spark's driver calls.
+    """A job's run in the process that Spark's driver calls.
 
     Args:
         name: its job, lineage and run.
@@ -75,22 +75,22 @@ class EpochRun:
 
     @property
     def patience(self) -> Patience:
-        """With what does not answer."""
+        """The patience with targets that do not answer."""
         return self._patience
 
     @property
     def numbers(self) -> dict[str, int]:
-        """Of the sinks, by name."""
+        """The numbers of the sinks, by name."""
         return self._numbers
 
     def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
-        """Start the run where it has not started; say what to do with the epoch.
+        """Start the run if it has not started; return what to do with the epoch.
 
         Raises:
-            PreflightError: a target cannot keep the promise; nothing was started.
+            PreflightError: a target cannot keep the guarantee; nothing was started.
             ProtocolError: as ``Coordinator.begin``; or the epoch was finished by this very run.
-            EpochGapError: an earlier epoch has failed, and was not written.
-            TargetError: a target does not answer for good.
+            EpochGapError: an earlier epoch failed, and was not written.
+            TargetError: a target does not answer for as long as the patience lasts.
         """
         if self._origin is None:
             origin = with_checkpoint(self._patience).retry(self._certificates.read)
@@ -106,7 +106,7 @@ class EpochRun:
         if state.sinks and not self._identity.sinks:
             raise _without_a_name(state)
         if state.sinks and sinkmap.numbers(state) != self._numbers:
-            # Another run was first between our look and our start: it was given other sinks.
+            # Another run started between our look and our start, with other sinks.
             self._numbers = sinkmap.numbers(state)
             self._coordinator = self._coordinate(self._patience)
         if isinstance(plan, Skip):
@@ -114,14 +114,14 @@ class EpochRun:
         return state, plan
 
     def look_again(self) -> None:
-        """A batch was lost that could not tell its run: the next sees whether it was passed over."""
+        """After a failed batch of an unknown run: the next batch checks that none was passed over."""
         self._looks_again = True
 
     def fingerprint(self, epoch: int) -> str | None:
-        """See ``checkpoint.fingerprint``; a run warns once where there is none.
+        """See ``checkpoint.fingerprint``; a run warns once if there is none.
 
         Raises:
-            UnavailableError: the checkpoint could be read before, and cannot be now.
+            UnavailableError: the checkpoint could be read before, and cannot be read now.
         """
         found = fingerprint(self._checkpoint, epoch, self._patience)
         if found is None and not self._told_of_rows:
@@ -130,14 +130,14 @@ class EpochRun:
         return found
 
     def is_partly_written(self, epoch: int) -> bool:
-        """Whether another call failed that had more of this epoch's rows."""
+        """Whether another call, with more rows of this epoch, failed."""
         return self._failed == Failed(epoch, partly=True)
 
     def check_rows(self, state: JobState, epoch: int, rows: int) -> None:
-        """Whether an epoch that was finished before had so many rows.
+        """Check that a finished epoch had so many rows.
 
         Raises:
-            ReplayMismatchError: it had not; skipping it would lose data.
+            ReplayMismatchError: it had another number; skipping it would lose data.
         """
         refused = protocol.same_epoch(state, epoch, None, rows)
         if refused is not None:
@@ -154,6 +154,18 @@ class EpochRun:
         """Give the run up, see ``run.give_up``."""
         ending = partial(self._coordinate, hasty(self._patience))
         give_up(self.name.job, ending, tasks_may_run=tasks_may_run)
+
+    def end_leftovers(self) -> None:
+        """End the run if something of its job is in doubt; call when its query has ended."""
+
+        def coordinator() -> Coordinator | None:
+            patience = hasty(self._patience)
+            asked = (
+                partial(self.targets.in_doubt, name, self.name.job) for name in self.targets.names
+            )
+            return self._coordinate(patience) if any(map(patience.retry, asked)) else None
+
+        give_up(self.name.job, coordinator, tasks_may_run=False)
 
     def close(self) -> None:
         self.targets.close()
@@ -172,7 +184,7 @@ class EpochRun:
         )
 
     def _expected_numbers(self) -> dict[str, int]:
-        """The sinks' numbers, as the start will give them."""
+        """The numbers that the start will give the sinks."""
         if not self._identity.sinks:
             return {self.targets.names[0]: 0}
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
@@ -195,7 +207,7 @@ class EpochRun:
         runs.note(self.name.run, self.name.job, known)
 
     def _bring_note(self, certificate: Certificate | None) -> None:
-        """Where the job has been renamed: the note of a batch that failed goes with it."""
+        """If the job was renamed, give its note of a failed batch the new name."""
         if certificate is None or certificate.job == self.name.job:
             return
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
@@ -204,7 +216,7 @@ class EpochRun:
             with_checkpoint(self._patience).retry(lambda: self._failed_batch.rename(old))
 
     def _check_none_passed_over(self, epoch: int) -> None:
-        """Before the run starts: whether Spark has gone on past a batch that failed."""
+        """Before the run starts, check that Spark has not moved on past a failed batch."""
         failed = self._failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
         if failed is None or epoch <= failed.epoch:
             return
@@ -222,7 +234,7 @@ class EpochRun:
     def _preflight(self) -> None:
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
         if protocol.has_started(None if stored is None else stored.state, self._identity):
-            return  # fenced, or started before this process lost its memory
+            return  # fenced, or started by an earlier process
         for _, findings in self.targets.preflight(self.name.job):
             warn(check(findings, self.name.job, _start))
         for what, guarantee in self.targets.guarantees():
@@ -242,5 +254,5 @@ def _without_a_name(state: JobState) -> IdentityError:
     return IdentityError(
         f"The job's sinks have names ({', '.join(names)}), and this one has none.",
         job=state.job,
-        remedy=f"give it the name that it had: abs_spark.sink(..., name={names[0]!r}).",
+        remedy=f"give it its old name: abs_spark.sink(..., name={names[0]!r}).",
     )

@@ -1,7 +1,7 @@
-"""Options on their way to tasks: not in plain text, so that no dump, log or plan shows a secret (I9).
+"""Seals options on their way to tasks, so that no dump, log or plan shows a secret (I9).
 
-This hides them from eyes and from searches, not from somebody who has the pickle and this code: tasks
-must be able to read them. Who may read Spark's memory and its network may read any connector's options.
+It hides them from eyes and searches, not from somebody who has the pickle and this code: tasks
+must read them. Anyone who can read Spark's memory and network can read any connector's options.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark import cloudpickle
 
 
 class Sealed:
-    """A picklable value that shows in none of its forms."""
+    """A picklable value that neither its ``repr`` nor its pickle shows."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -36,4 +36,4 @@ class Sealed:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))

@@ -1,4 +1,4 @@
-"""A sink of an epoch, as the user describes it: format, options, and which rows it gets."""
+"""A sink of an epoch as the user describes it: format, options, and the rows it gets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_THE_EPOCH = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EpochSink:
-    """See ``abs_spark.sink``, which makes one. ``repr`` tells target and guarantee (I9)."""
+    """See ``abs_spark.sink``, which makes one. ``repr`` shows target and guarantee (I9)."""
 
     format: str
     options: Mapping[str, str]
@@ -46,16 +46,16 @@ def sink(
     where: str | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> EpochSink:
-    """Describe one sink of an epoch; nothing is connected to.
+    """Describe one sink of an epoch; this connects to nothing.
 
     Args:
-        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``.
+        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``; or one of another package's sinks.
         options: as for ``writeStream.format(...).option(...)``.
-        name: is kept in the register, and tells the job's sinks apart; needed where there are several.
-        select: SQL expressions of its columns, each made of one row alone; all columns where left out.
-        where: SQL condition of its rows; a row for which it is NULL is left out.
-        transform: makes its rows out of the micro-batch, by any function of a DataFrame. It costs a
-            Spark job of its own, and cannot stand beside ``select`` and ``where``.
+        name: distinguishes the job's sinks in the register; needed if there are several.
+        select: SQL expressions of its columns, each computed from one row alone; default: all columns.
+        where: SQL condition of its rows; a row for which it is NULL is omitted.
+        transform: makes its rows from the micro-batch, by any function of a DataFrame. It costs a
+            separate Spark job, and cannot be combined with ``select`` and ``where``.
 
     Raises:
         OptionError: the format is unknown, or an option belongs to the epoch.
@@ -70,17 +70,17 @@ def sink(
             )
         if key.lower() in _OF_THE_EPOCH:
             raise OptionError(
-                f"The option {key} is not one of a sink in an epoch.",
+                f"The option {key} is not an option of a sink in an epoch.",
                 remedy=f"{_OF_THE_EPOCH[key.lower()]}.",
             )
     if isinstance(select, str):
         raise OptionError(
-            "select is a list of SQL expressions, not one text.",
+            "select must be a list of SQL expressions, not one string.",
             remedy=f"write select=[{select!r}].",
         )
     if transform is not None and (select or where is not None):
         raise OptionError(
-            f"The sink {name or format} has a transform, and select or where beside it.",
+            f"The sink {name or format} has both a transform and select or where.",
             remedy="do all of it in the transform.",
         )
     return EpochSink(format, given, name, tuple(select), where, transform)

@@ -1,4 +1,4 @@
-"""All sinks of an epoch in the driver: one committer over them, one register, one guarantee each."""
+"""All sinks of an epoch in the driver: one committer and one register for all of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Targets:
     """The sinks of one epoch function, open in this process.
 
     Args:
-        names: of the sinks; each is known by its own.
+        names: of the sinks, all different.
         targets: in the same order.
-        register: the name of the sink in whose system the register lies.
-        apart: names of sinks with a Spark job of their own.
+        register: the name of the sink whose system has the register.
+        apart: names of sinks with a separate Spark job.
 
     Attributes:
         groups: names of sinks that share transactions.
-        own: whether the register lies in the sinks' own system, and can be changed together with them.
+        own: whether the register is in the sinks' own system, and can change in their transaction.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class Targets:
 
     @property
     def patience(self) -> Patience:
-        """With all of them together."""
+        """The patience with all of them together."""
         return several(target.options.patience for target in self._targets.values())
 
     @property
     def by_rows(self) -> bool:
-        """Whether the rows of some sink may be looked at to tell an epoch that comes again."""
+        """Whether some sink's rows may be compared to recognise a replayed epoch."""
         return any(t.options.common.replay == "digest" for t in self._targets.values())
 
     def identities(self) -> tuple[tuple[str, str], ...]:
-        """Name and target of each, asked with patience."""
+        """Name and target of each sink; asks with patience."""
         return tuple(
             (name, self._targets[name].options.patience.retry(partial(_target_of, sink)))
             for name, sink in self._sinks.items()
@@ -75,15 +75,15 @@ class Targets:
 
     @property
     def of_register(self) -> Target:
-        """In whose system the job's register lies."""
+        """The sink whose system has the job's register."""
         return self._targets[self._register]
 
     def register(self) -> RegisterStore:
-        """Where the job's state is kept."""
+        """The store of the job's state."""
         return self._sinks[self._register].register()
 
     def committer(self, numbers: Mapping[str, int]) -> Committer:
-        """Over all sinks; where ``own``, it may change the register in the rows' own transaction."""
+        """One for all sinks; if ``own``, it may change the register in the rows' transaction."""
         if self.alone:
             return self._sinks[self.names[0]].committer()
         if self.own:
@@ -100,7 +100,7 @@ class Targets:
         return CompositeCommitter(made, number_of, _gone, way=side_by_side)
 
     def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
-        """What each sink finds, by its name; at last what all of them find together."""
+        """The findings of each sink by its name, and at the end those of all of them together."""
         alone = [
             (name, self._targets[name].options.patience.retry(partial(sink.preflight, job)))
             for name, sink in self._sinks.items()
@@ -111,14 +111,14 @@ class Targets:
         return [*alone, ("", found)]
 
     def guarantees(self) -> list[tuple[str, Guarantee]]:
-        """What each sink promises, by its name and format."""
+        """The guarantee of each sink, by its name and format."""
         return [
             (f"{self._targets[name].format.name} {name}".rstrip(), sink.guarantee())
             for name, sink in self._sinks.items()
         ]
 
     def shared_transactions(self) -> list[str]:
-        """Which sinks share transactions, for people; a line for each group."""
+        """The sinks that share transactions, for people; a line for each group."""
         lines = []
         for names in self.groups:
             by_task = self._group(names, {name: n for n, name in enumerate(names)}).by_task
@@ -130,7 +130,7 @@ class Targets:
         return lines
 
     def fellows(self, name: str) -> tuple[str, ...]:
-        """The sinks that share transactions with this one, itself among them."""
+        """The sinks that share transactions with this one, including itself."""
         return next((names for names in self.groups if name in names), (name,))
 
     def opened(self) -> list[tuple[str, Target]]:
@@ -138,11 +138,11 @@ class Targets:
         return list(self._targets.items())
 
     def in_doubt(self, name: str, job: str) -> Sequence[InDoubt]:
-        """What one sink's system holds pre-committed of a job."""
+        """The handles of a job that are pre-committed in one sink's system."""
         return self._sinks[name].committer().in_doubt(job)
 
     def is_empty(self) -> bool:
-        """Whether no target holds a row yet."""
+        """Whether every target is empty."""
         return all(is_known_empty(sink) for sink in self._sinks.values())
 
     def fence(self, state: JobState) -> None:
@@ -163,12 +163,12 @@ def together(
     apart: Sequence[str] = (),
     at_once: bool,
 ) -> list[Finding]:
-    """What is found of all sinks of a job, by name and options, that none finds alone.
+    """The findings about all sinks of a job together, which no single preflight can make.
 
     Args:
         tasks: how many write an epoch.
-        apart: names of sinks with a Spark job of their own.
-        at_once: their rows and the register are changed in one ordinary transaction.
+        apart: names of sinks with a separate Spark job.
+        at_once: one ordinary transaction changes their rows and the register.
     """
     if at_once:
         return []
@@ -185,7 +185,7 @@ def _target_of(sink: Sink) -> str:
 
 
 def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
-    """Refuse sinks that cannot stand beside others; before one is built.
+    """Refuse sinks that cannot be combined with others, before any is built.
 
     Raises:
         OptionError: the sink is named.
@@ -200,7 +200,7 @@ def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
 
 
 def replacing(format_: Format, options: Any, name: str) -> Any:
-    """The options of a sink whose content each epoch replaces: of ``outputMode("complete")``.
+    """The options of a sink whose content each epoch replaces, for ``outputMode("complete")``.
 
     Raises:
         OptionError: the sink cannot.
@@ -217,7 +217,7 @@ def check_whole(targets: Sequence[Target]) -> None:
     """Refuse ``outputMode("complete")`` for sinks that are not replaced in one transaction.
 
     Raises:
-        OptionError: they lie in several systems, or do not share transactions.
+        OptionError: they are in several systems, or do not share transactions.
     """
     every = tuple(range(len(targets)))
     if len(targets) > 1 and groups(dict(enumerate(targets))) != [every]:
@@ -226,8 +226,8 @@ def check_whole(targets: Sequence[Target]) -> None:
 
 def _no_replacement(what: str) -> OptionError:
     return OptionError(
-        f"{what}: with outputMode complete each batch is the whole result, and appended, its rows "
-        "would be there once for each batch.",
+        f"{what}: with outputMode complete each batch is the whole result; if it were appended, "
+        "its rows would be in the target once per batch.",
         remedy="use outputMode update and a sink with write=upsert and key, which keeps running "
         "aggregates current; or tables of one PostgreSQL database with protocol=wal, which are "
         "replaced.",
@@ -235,14 +235,14 @@ def _no_replacement(what: str) -> OptionError:
 
 
 def joined(identities: Sequence[tuple[str, str]]) -> str:
-    """All targets as one."""
+    """All targets as one name."""
     return AND.join(sorted({target for _, target in identities}))
 
 
 def _gone(number: int, committable: Committable) -> AbsError:
     return ConfigError(
-        f"The epoch's sink number {number} is not among this query's, and has yet to commit what is "
-        "decided.",
+        f"This query no longer has the epoch's sink number {number}, which has decided rows to "
+        "commit.",
         handle=committable.handle,
-        remedy="run the query with that sink once more; then take it out.",
+        remedy="run the query with that sink once more; then remove it.",
     )

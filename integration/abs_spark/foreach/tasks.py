@@ -1,4 +1,4 @@
-"""What a task of an epoch does: writes its rows to every sink, and reports what is pre-committed."""
+"""A task of an epoch: writes its rows to every sink, and reports what it pre-committed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StringType, StructType
 
 from abs_core.codec import committable_from_json, committable_to_json
 from abs_core.contracts import Sink, Task, Writer
@@ -30,7 +31,8 @@ from abs_spark.share import Lane, Out, take_shares, to_group, to_one
 from abs_spark.target import Target, group_of, groups
 
 REPORT = pa.schema([pa.field("report", pa.string(), nullable=False)])
-REPORT_DDL = "report string"
+REPORT_TYPE = StructType().add("report", StringType())
+"""The same for Spark, which would parse a text anew for every epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Part:
 
     Args:
         number: of the sink, in the job's register.
-        name: of the sink; empty where it is the only one.
+        name: of the sink; empty if it is the only one.
     """
 
     number: int
@@ -50,10 +52,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What all tasks of a pass are told, and no log may show.
+    """What all tasks of a pass get and no log may show.
 
     Args:
-        register: the sink in whose system the job's register lies.
+        register: the sink whose system has the job's register.
     """
 
     parts: tuple[Part, ...]
@@ -62,14 +64,14 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What all tasks of a pass are told.
+    """What all tasks of a pass get.
 
     Args:
         sealed: of ``Told``.
-        task: as the coordinator began the epoch; partition and attempt are each task's own.
-        own: whether the register lies in the sinks' own system, and nothing else is written.
-        drain: the epoch was decided before: rows are counted, and not written.
-        digests: whether an epoch that comes again can be told by nothing but its rows.
+        task: as the coordinator began the epoch; each task has its own partition and attempt.
+        own: whether the register is in the sinks' own system, and nothing else is written.
+        drain: the epoch is already decided: rows are counted and not written.
+        digests: whether a replay can be recognised by its rows only.
     """
 
     sealed: Sealed
@@ -91,7 +93,7 @@ def writing(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
 
 
 def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> str:
-    """A task's whole work; its shares, one of each sink, as text.
+    """Do a task's whole work; return its shares, one of each sink, as text.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
@@ -99,7 +101,7 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
     show_logs()
     if partition >= STRIDE:
         raise ProtocolError(
-            f"A stage of {partition + 1} tasks or more.",
+            f"The micro-batch has {partition + 1} partitions or more.",
             remedy=f"coalesce the micro-batch to fewer than {STRIDE} partitions.",
         )
     told: Told = work.sealed.open()
@@ -115,7 +117,7 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
 
 
 def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
-    """One for each part; those that share a transaction of the task have one way out."""
+    """One lane for each part; lanes that share a transaction have one ``Out``."""
     outs = {} if work.drain else _outs(work, {part.number: part for part in parts}, partition)
     return [
         Lane(
@@ -131,7 +133,7 @@ def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
 
 
 def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, Out[Any]]:
-    """Of each sink, by number."""
+    """The ``Out`` of each sink, by number."""
     outs: dict[int, Out[Any]] = {}
     for numbers in groups({number: part.target for number, part in parts.items()}):
         group = group_of({number: parts[number].target for number in numbers})
@@ -151,7 +153,7 @@ def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, Ou
 
 
 def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Observer]:
-    """What is told of a task's pre-commit, and who is told."""
+    """The event of a task's pre-commit, and its observer."""
     names = ", ".join(part.name for part in parts)
     return (partition, names), observer(parts[0].target.options.common.protocol)
 
@@ -161,7 +163,7 @@ def _writer(target: Target, work: Work, task: Task) -> Writer:
 
 
 def _task(work: Work, number: int, partition: int) -> Task:
-    """What the sink of that number does in a try of the task."""
+    """The sink's part of the task's attempt."""
     return replace(work.task, partition=number * STRIDE + partition, attempt=secrets.token_hex(8))
 
 
@@ -169,10 +171,10 @@ _sinks: Kept[tuple[Target, str, int, bool], Sink] = Kept(lambda sink: sink.close
 
 
 def kept_sink(target: Target, work: Work) -> Sink:
-    """The sink, as it is kept in this worker process from epoch to epoch of one run.
+    """The sink, which this worker process keeps from epoch to epoch of one run.
 
     Raises:
-        TargetError: it is made now, and this executor does not get to its target.
+        TargetError: it is made now, and this executor does not reach its target.
     """
     key = (target, work.task.register, work.task.generation, work.own)
     return _sinks.of(
@@ -212,7 +214,7 @@ def shares_of(reports: Sequence[str]) -> list[Share]:
     """All shares of a pass.
 
     Raises:
-        ProtocolError: two reports are of one partition.
+        ProtocolError: two reports belong to one partition.
     """
     seen: set[int] = set()
     shares: list[Share] = []
@@ -221,8 +223,8 @@ def shares_of(reports: Sequence[str]) -> list[Share]:
         if partition in seen:
             raise ProtocolError(
                 f"Spark returned two results of partition {partition}.",
-                remedy="restart the query: the epoch is written again. If it comes again, please "
-                "report it with the version of Spark.",
+                remedy="restart the query: the epoch is written again. If it happens again, "
+                "please report it with the version of Spark.",
             )
         seen.add(partition)
         for _, drained, rows, made, digest in told:

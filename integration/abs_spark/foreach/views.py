@@ -1,14 +1,14 @@
-"""Which rows and columns each sink gets, as Spark evaluates it: one job for all without a transform.
+"""The rows and columns of each sink, as Spark evaluates them: one job for all without a transform.
 
-Spark hands each row over to Python once: a column for each sink holds its row as a struct, which is
-NULL where its condition is not true.
+Spark passes each row to Python once: a column for each sink holds its row as a struct, which is NULL
+if its condition is not true.
 
-To look whether each expression is made of one row alone takes Spark an analysis for each, which a
-small epoch would feel. So what has been found for an input of one schema is kept for the query's run:
-the parsed expressions, their columns' names and the sinks' schemas. A session can change under it (a
-temporary function, a variable, a setting): so each batch's plan is looked at once, as a whole, and
-where it is not what was found before, everything is found anew. Under Connect, where a look is two
-requests for each expression, what was found holds for the run.
+To check that an expression is computed from one row alone, Spark has to analyse it, which a small
+epoch would feel. So the results for an input of one schema are kept for the query's run: the parsed
+expressions, their columns' names and the sinks' schemas. A session can change under them (a temporary
+function, a variable, a setting). So each batch's plan is compared as a whole, and everything is found
+again if it differs. Under Connect, where this comparison takes two requests for each expression, the
+results are kept for the whole run.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class View:
     """A sink's part of a batch.
 
     Args:
-        sink: its place among the epoch's sinks.
+        sink: its index among the epoch's sinks.
         schema: of its rows.
-        column: the column that holds them as structs; None where the batch is its rows.
+        column: the column with its rows as structs; None if the batch itself has its rows.
         filtered: whether structs may be NULL.
     """
 
@@ -54,7 +54,7 @@ class View:
     filtered: bool = False
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Its rows of a batch."""
+        """The sink's rows of a batch."""
         if self.column is None:
             return batch
         rows = batch.column(self.column)
@@ -65,7 +65,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One Spark job: what it hands over, and who gets what of it."""
+    """One Spark job: the columns that it passes to Python, and the sinks' views of them."""
 
     rows: DataFrame
     views: tuple[View, ...]
@@ -73,11 +73,11 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How the shared pass is made of an input.
+    """How the shared pass is made from an input.
 
     Args:
-        where: the condition of its rows; None where each sink has its own, or none.
-        columns: of what it hands over; None: the input's own.
+        where: the condition of its rows; None if each sink has its own, or none.
+        columns: that it passes on; None: the input's own.
         output: its schema, as text.
     """
 
@@ -91,7 +91,7 @@ class _Shape:
         return rows if self.columns is None else rows.select(*self.columns)
 
     def still_fits(self, df: DataFrame, rows: DataFrame) -> bool:
-        """Whether Spark makes of the input what it made when the shape was found."""
+        """Whether Spark still derives the same plan from the input."""
         if _classic(rows) is None:
             return True
         nodes = [_PROJECT] * (self.columns is not None) + [_FILTER] * (self.where is not None)
@@ -99,7 +99,7 @@ class _Shape:
 
 
 class Passes:
-    """The jobs that a run's epochs take: one for all sinks without a transform, one for each other."""
+    """The Spark jobs of a run's epochs: one for all sinks without a transform, one for each other."""
 
     def __init__(self, sinks: Sequence[EpochSink]) -> None:
         self._sinks = tuple(sinks)
@@ -110,7 +110,7 @@ class Passes:
         """The jobs for a micro-batch.
 
         Raises:
-            OptionError: an expression is not made of one row alone.
+            OptionError: an expression is not computed from one row alone.
             SchemaError: a column has no counterpart in Arrow.
         """
         made = [self._together(df)] if self._shared else []
@@ -163,7 +163,7 @@ def _rows_of(df: DataFrame, sink: EpochSink) -> DataFrame:
 
 
 def _columns(df: DataFrame, sink: EpochSink) -> list[Column]:
-    """Each with the name that it has outside of a struct."""
+    """The columns, each with the name that it has outside a struct."""
     made: list[Column] = []
     for text in sink.select or ("*",):
         names = df.selectExpr(text).columns
@@ -178,17 +178,17 @@ def _columns(df: DataFrame, sink: EpochSink) -> list[Column]:
 
 
 def _check(before: DataFrame, after: DataFrame, node: str, sink: EpochSink, text: str) -> None:
-    """Refuse what Spark does not evaluate row by row: generators, aggregates, windows."""
+    """Refuse expressions that Spark does not evaluate row by row: generators, aggregates, windows."""
     if not _stands_on(before, after, [node]):
         raise OptionError(
-            f"The sink {sink.name or sink.format}: {text!r} is not made of one row alone.",
-            remedy="generators (explode), aggregates and windows go into a transform=, which gets a "
-            "Spark job of its own under the same decision.",
+            f"The sink {sink.name or sink.format}: {text!r} is not computed from one row alone.",
+            remedy="put generators (explode), aggregates and windows into a transform=, which "
+            "runs as a Spark job of its own under the same decision.",
         )
 
 
 def _stands_on(before: DataFrame, after: DataFrame, nodes: Sequence[str]) -> bool:
-    """Whether one's plan is made of the other's by these nodes, and by nothing else."""
+    """Whether one plan adds only these nodes to the other."""
     plan = _classic(after)
     if plan is None:
         return _nodes(after) == [*nodes, *_nodes(before)]
@@ -200,16 +200,16 @@ def _stands_on(before: DataFrame, after: DataFrame, nodes: Sequence[str]) -> boo
 
 
 def _classic(df: DataFrame) -> Any:
-    """The analyzed plan; None under Connect, where the server has it."""
+    """The analysed plan; None under Connect, where the server has it."""
     frame: Any = getattr(df, "_jdf", None)
     return None if frame is None else frame.queryExecution().analyzed()
 
 
 def _nodes(df: DataFrame) -> list[str]:
-    """The names of the plan's nodes under Connect, which tells a plan as text only.
+    """The names of the plan's nodes under Connect, which gives a plan as text only.
 
-    Without what a subquery of the topmost one is made of. A text that looks like a node (a literal of
-    several lines) makes one too many, so that something is refused, and nothing is let through.
+    Nodes of a subquery of the topmost node are omitted. A text that looks like a node (a literal of
+    several lines) adds one too many, so that something is refused, and nothing is let through.
     """
     frame: Any = df
     found = _ANALYZED.search(frame._explain_string(extended=True))

@@ -1,5 +1,7 @@
 """The kinds of sink, by the name that Spark users write; each is imported when it is asked for.
 
+Those of other packages are found by their entry points.
+
 Nothing here needs Spark's Python data sources, which there are from PySpark 4.1 on.
 """
 
@@ -25,13 +27,12 @@ def sink_format(name: str) -> Format:
 
     Raises:
         OptionError: there is none.
-        ConfigError: an extra of this package that it needs is not installed.
+        ConfigError: an extra of this package that it needs is not installed, or another package that
+            has the format cannot be loaded.
     """
     module = _MODULES.get(name)
     if module is None:
-        raise OptionError(
-            f"There is no sink {name!r}.", remedy=f"use one of {', '.join(sorted(_MODULES))}."
-        )
+        return _other(name)
     try:
         found: Format = import_module(module).FORMAT
     except ImportError as error:
@@ -39,6 +40,21 @@ def sink_format(name: str) -> Format:
         if lacking is None:
             raise
         raise lacking from error
+    return found
+
+
+def _other(name: str) -> Format:
+    from abs_core.formats import GROUP, format_names
+    from abs_spark.formats.others import other_format
+
+    found = other_format(name)
+    if found is None:
+        known = ", ".join([*sorted(_MODULES), *format_names()])
+        raise OptionError(
+            f"There is no sink {name!r}.",
+            remedy=f"use one of {known}; a sink of another package is found by its entry point of the "
+            f"group {GROUP}.",
+        )
     return found
 
 

@@ -22,7 +22,7 @@ def parse_options(given: Mapping[str, str]) -> KafkaOptions:
 
 
 def beside(options: KafkaOptions, schema: pa.Schema) -> KafkaSink:
-    """The sink of a job whose register lies elsewhere, or has other sinks, too.
+    """The sink of a job whose register is elsewhere, or has other sinks, too.
 
     A function for the same reason: partial objects do not equal themselves once unpickled.
     """

@@ -163,26 +163,26 @@ class ColumnarSender:
         self._missing += missing
         if self._missing > timeouts.MISSING_TRIES:
             raise SchemaError(
-                f"Topic {self._topic} was there and is not any more, or has fewer partitions: no "
-                f"broker has known it for {timeouts.MISSING_TRIES} times.",
-                remedy="see who has deleted it; create it, and start again: nothing of the epoch is "
-                "committed.",
+                f"Topic {self._topic} existed before and is gone now, or has fewer partitions: "
+                f"{timeouts.MISSING_TRIES} lookups in a row did not find it.",
+                remedy="find out who deleted it; create it, and start again: nothing of the "
+                "epoch is committed.",
             ) from error
 
     def _grown_too_large(self, batch: Batch) -> NoReturn:
         """Raise the error for a batch above the topic's limit, which was lowered or is not known."""
         size = len(batch.payload)
-        told = f"Topic {self._topic} takes no batch of {size} bytes"
+        told = f"Topic {self._topic} does not accept a batch of {size} bytes"
         forget(self._settings, self._topic)
         now = topic_facts(self._settings, [self._topic]).get(self._topic)
         if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
             raise TargetError(
-                f"{told}, and how many it takes is not known.",
-                remedy="set kafka.batch.size to less than its max.message.bytes; nothing of the epoch "
-                "is committed.",
+                f"{told}, and its limit is unknown.",
+                remedy="set kafka.batch.size below the topic's max.message.bytes; nothing of the "
+                "epoch is committed.",
             )
         raise UnavailableError(
-            f"{told} any more: its max.message.bytes is {now.max_message_bytes} now.",
+            f"{told}: its max.message.bytes is {now.max_message_bytes} now.",
             remedy="nothing of the epoch is lost: it is tried again, in smaller batches.",
         )
 
@@ -213,7 +213,9 @@ class ColumnarSender:
         unknown = [batch.partition for batch in batches if batch.partition not in self._leaders]
         if unknown:
             try:
-                self._leaders |= self._transport.leaders(unknown)
+                # Whoever led it last, at first: one that does not any more refuses the batch.
+                remembered = set(unknown) <= set(new)
+                self._leaders |= self._transport.leaders(unknown, remembered=remembered)
             except AbsError as error:
                 if not error.retryable:
                     raise
@@ -268,7 +270,7 @@ class ColumnarProducer:
         self._senders, self._committed = {}, False
 
     def to(self, topic: str | None, patience: float) -> ColumnarSender:
-        assert topic is not None, "who is chosen for one topic is given it"
+        assert topic is not None, "a sender of one topic has the option topic"
         # One for each topic: sequence numbers are counted in each of them.
         if topic not in self._senders:
             self._senders[topic] = ColumnarSender(self._settings, topic, self.who, patience)
@@ -280,8 +282,8 @@ class ColumnarProducer:
         reply = self._end(commit=True)
         if reply is not Reply.DONE:
             raise UnavailableError(
-                f"The commit under {self.who.transactional_id} was not taken: {reply}.",
-                remedy="nothing of the epoch is lost: what became of it is looked up.",
+                f"The commit under {self.who.transactional_id} was refused: {reply}.",
+                remedy="nothing of the epoch is lost: the next run looks up its outcome.",
             )
         self._committed = True
 

@@ -24,18 +24,18 @@ from dataclasses import replace
 from functools import partial
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided, side_topic
-from abs_core.contracts import Conflict
-from abs_core.errors import ConfigError, ContentionError, ProtocolError, RefusedError
+from abs_core.contracts import Conflict, Version
+from abs_core.coordinator.cell import Cell
+from abs_core.errors import ConfigError, ProtocolError, RefusedError
 from abs_core.model import HandleName, JobState
-from abs_core.protocol import Changed, Identity, Refused, start
+from abs_core.protocol import Identity, Verdict, start
 from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_session import Rows
 from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.side_topic import data_topic, send_winners, was_written, winners_topic
-
-TRIES = 5
 
 log = logging.getLogger(__name__)
 
@@ -108,25 +108,16 @@ def left_behind(options: KafkaOptions, state: JobState) -> None:
 def _give_up_job(options: KafkaOptions, job: str) -> Decided:
     register = KafkaRegister(options)
     topic = winners_topic(options, job, again=True)
-    for _ in range(TRIES):
-        stored = register.load(job)
-        if stored is None:
-            raise ConfigError(
-                f"The register of job {job!r} is gone.",
-                job=job,
-                remedy="look whether the option registertopic names the job's; `abs register list` "
-                "shows the jobs that are there.",
-            )
-        raised = _raised(options, stored.state)
-        none = _nobody(raised)
-        send = partial(send_winners, topic=topic, decided=none)
-        if not isinstance(register.swap(job, stored.version, raised, send), Conflict):
-            return none
-    raise ContentionError(
-        "The job's register is being written by others: the job is running.",
-        job=job,
-        remedy="stop the job; as long as it runs it decides its epochs itself.",
-    )
+    run = f"given-up-{secrets.token_hex(4)}"
+    written: list[Decided] = []
+
+    def swap(expected: Version | None, state: JobState) -> Version | Conflict:
+        written.append(_nobody(state))
+        rows = Rows(partial(send_winners, topic=topic, decided=written[-1]))
+        return register.compare_and_set(job, expected, state, rows)
+
+    Cell(register, job, options.patience).change(lambda s: _raised(options, job, run, s), swap)
+    return written[-1]
 
 
 def _nobody(state: JobState, what: str = "given up") -> Decided:
@@ -136,28 +127,28 @@ def _nobody(state: JobState, what: str = "given up") -> Decided:
     return Decided(state.register, state.job, *place, (), trail(what), after)
 
 
-def _raised(options: KafkaOptions, state: JobState) -> JobState:
+def _raised(options: KafkaOptions, job: str, run: str, state: JobState | None) -> Verdict:
+    if state is None:
+        raise ConfigError(
+            f"The register of job {job!r} is gone.",
+            job=job,
+            remedy="look whether the option registertopic names the job's; `abs register list` "
+            "shows the jobs that are there.",
+        )
     if state.target != identity(options):
         raise ConfigError(
-            f"Job {state.job!r} writes to {state.target}, not to {identity(options)}.",
-            job=state.job,
+            f"Job {job!r} writes to {state.target}, not to {identity(options)}.",
+            job=job,
             remedy="name its topic.",
         )
     if state.open:
         raise ProtocolError(
             "An epoch of the job is decided and not finished.",
-            job=state.job,
+            job=job,
             epoch=state.open[0].epoch,
             remedy="finish it first: `abs in-doubt commit`.",
         )
-    who = Identity(state.job, state.lineage, f"given-up-{secrets.token_hex(4)}", state.target)
-    match start(state, who, state.register):
-        case Changed(raised):
-            return raised
-        case Refused(error):
-            raise error
-        case _:
-            raise ProtocolError("A new run has raised no generation.", job=state.job)
+    return start(state, Identity(job, state.lineage, run, state.target), state.register)
 
 
 def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:

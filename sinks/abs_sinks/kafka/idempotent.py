@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from abs_core.routing import none_to_commit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_session import Rows
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.side_topic import send_winners, winners_topic
 from abs_sinks.kafka.writer import RecordWriter
@@ -101,18 +103,15 @@ class IdempotentCommitter:
     ) -> Version | Conflict:
         """See ``CoCommitter``. An epoch without rows gets a winners record too, against its losers."""
         if state.frontier is None:
-            raise ProtocolError("A co-commit that finishes no epoch.", job=state.job)
+            raise ProtocolError(
+                "co_commit was called with a state in which no epoch is finished.", job=state.job
+            )
         winners = tuple(sorted(c.handle for c in committables))
         place = state.generation, state.frontier
         before = [each.epoch for each in state.recent if each.epoch < state.frontier]
         after = max(before, default=BEGINNING)
         decided = Decided(state.register, state.job, *place, winners, after=after)
         topic = winners_topic(self._options, state.job, again=True)
-
-        return self._register.swap(
-            state.job,
-            expected,
-            state,
-            lambda transactions: send_winners(transactions, topic, decided),
-            point=CrashPoint.INSIDE_CO_COMMIT,
-        )
+        send = partial(send_winners, topic=topic, decided=decided)
+        rows = Rows(send, point=CrashPoint.INSIDE_CO_COMMIT)
+        return self._register.compare_and_set(state.job, expected, state, rows)

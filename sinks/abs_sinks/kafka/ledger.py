@@ -106,12 +106,12 @@ def check_log(committables: Sequence[Committable], log: str) -> None:
         place = LedgerPlace.of(committable)
         if place is not None and place.log not in (None, log):
             raise ConfigError(
-                f"The option wal is {log}, and this segment lies in {place.log}. It was not sent.",
+                f"The option wal is {log}, but this segment is in {place.log}, so it was not sent.",
                 job=committable.handle.job,
                 epoch=committable.handle.epoch,
                 handle=str(committable.handle),
-                remedy=f"set wal={place.log} until the decided epoch is finished; then it may be "
-                "another one.",
+                remedy=f"set wal={place.log} until the decided epoch is finished; after that it "
+                "may be changed.",
             )
 
 
@@ -121,10 +121,10 @@ def gone(committable: Committable, topic: str, segments: str) -> CorruptionError
         f"The topic {topic} was deleted after this was pre-committed, and with it the ledger that says "
         "whether its records are committed. They are not sent again.",
         handle=committable.handle,
-        remedy="look whether the epoch's records are in their topic (one transaction: all or none). "
-        f"Then delete its segments in {segments}, and let the job go on by `abs in-doubt accept-loss "
-        f"{committable.handle.job} {committable.handle.epoch}`; where its records were not there, "
-        "write them again from the source under another job name.",
+        remedy="look whether the epoch's records are in their topic (one transaction: all or "
+        f"none). Then delete its segments in {segments}, and let the job go on by `abs in-doubt "
+        f"accept-loss {committable.handle.job} {committable.handle.epoch}`; if its records were "
+        "not there, write them again from the source under another job name.",
     )
 
 
@@ -136,11 +136,11 @@ def _is_another(place: LedgerPlace | None, found: TopicFacts | None) -> bool:
 
 def _elsewhere(options: KafkaOptions, committable: Committable, place: LedgerPlace) -> ConfigError:
     return ConfigError(
-        f"The option registertopic is {options.registertopic}, and whether this is committed stands in "
-        f"the topic {place.topic}. Nothing was sent.",
+        f"The option registertopic is {options.registertopic}, but the topic {place.topic} "
+        "records whether this is committed. Nothing was sent.",
         handle=committable.handle,
-        remedy=f"set registertopic={place.topic} until the decided epoch is finished; then it may be "
-        "another one.",
+        remedy=f"set registertopic={place.topic} until the decided epoch is finished; after that "
+        "it may be changed.",
     )
 
 
@@ -171,5 +171,5 @@ def handles_in_ledger(job: str, text: str) -> set[HandleName]:
 def _handle(name: object) -> HandleName:
     handle = HandleName.parse(strictjson.text(name))
     if handle is None:
-        raise ValueError(f"{strictjson.shown(name)} is no name of a handle")
+        raise ValueError(f"{strictjson.shown(name)} is not a handle name")
     return handle

@@ -7,7 +7,7 @@ producer id, so the two name exactly one transaction. EndTxn up to version 4 cha
   an error: committed. PrepareCommit is durable in the coordinator's log; the markers follow.
 - PrepareAbort or CompleteAbort with this epoch or the next (a timeout or a fence raises it by one):
   aborted.
-- Anything else, above all no such id: **unknown**. Absence is never taken for a commit (I7).
+- Anything else, above all no such id: **unknown**. Absence is never counted as a commit (I7).
 
 The proof lasts until the id is initialised again, which its worker does only after it has read in the
 register that the epoch is finished (I2). A broker forgets an id that is unused for

@@ -23,8 +23,8 @@ def topic_name(text: str) -> str:
     """Check a topic's name by Kafka's rule (``org.apache.kafka.common.internals.Topic``)."""
     if _TOPIC.fullmatch(text) is None or text in (".", ".."):
         raise OptionError(
-            f"{text!r} is no name for a topic.",
-            remedy="take 1 to 249 letters, digits, dots, underscores and hyphens.",
+            f"{text!r} is not a topic name.",
+            remedy="use 1 to 249 letters, digits, dots, underscores and hyphens.",
         )
     return text
 
@@ -37,7 +37,7 @@ _ELSEWHERE = {
     "startingOffsets": "it is an option of the source.",
     "endingOffsets": "it is an option of the source.",
     "failOnDataLoss": "it is an option of the source.",
-    "includeHeaders": "leave it out: a column headers is written where there is one.",
+    "includeHeaders": "leave it out: the column headers is written if there is one.",
     "transactional.id": "leave it out: this sink names its transactions itself.",
     "path": "use topic.",
     "write": "leave it out: this sink appends; readers of a compacted topic keep a key's newest.",
@@ -105,10 +105,11 @@ OPTIONS = options_of(KafkaOptions)
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
     if common.protocol == "wal" and common.wal is None:
         problems.add(
-            "protocol=wal needs the option wal: where the segments of an epoch are kept until it is "
-            "committed.",
-            "give a URL that every task and the driver reach: file:///..., or s3://bucket/prefix; or, "
-            "for a stream, give checkpointLocation as an option: then its folder abs/wal is taken.",
+            "protocol=wal needs the option wal: the place where segments are kept until their "
+            "epoch is committed.",
+            "give a URL that every task and the driver reach: file:///..., or "
+            "s3://bucket/prefix; or, for a stream, give checkpointLocation as an option: then "
+            "its folder abs/wal is used.",
         )
     if common.protocol != "wal" and common.wal is not None:
         problems.add(
@@ -117,6 +118,6 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         )
     if values["topic"] is not None and values["topic"] == values["registertopic"]:
         problems.add(
-            f"The topic {values['topic']} is where the registers are kept.",
+            f"The topic {values['topic']} is the one that holds the registers.",
             "write to another topic, or set registertopic.",
         )

@@ -51,6 +51,7 @@ class PooledProducer:
         name: its text is the id.
         handle: pre-committed, being written or being aborted under the id.
         aborting: whether an open transaction must be aborted.
+        asked: how often its abort was asked for without an answer, by this and earlier aborts.
     """
 
     name: HandleName
@@ -58,6 +59,7 @@ class PooledProducer:
     producer: TransactionalProducer | None = None
     handle: HandleName | None = None
     aborting: bool = False
+    asked: int = 0
 
 
 class ProducerPool:
@@ -154,10 +156,10 @@ class ProducerPool:
             if slot.handle != handle:
                 return True
         raise UnavailableError(
-            "The abort of what was pre-committed here is not done yet.",
+            "The abort of a transaction that was pre-committed here is not finished yet.",
             handle=handle,
-            remedy="it is tried again with the next sweep; readers wait at it until then, or until "
-            "its timeout.",
+            remedy="the next sweep tries again; until then, or until the transaction's timeout, "
+            "readers wait for it.",
         )
 
     def held(self) -> dict[HandleName, HandleName | None]:
@@ -272,7 +274,7 @@ class ProducerPool:
     def _make(self, slot: PooledProducer) -> None:
         """Initialise a producer for the slot; raises ``TargetError``."""
         slot.producer = None  # the one before is destroyed; its transaction stays open
-        if slot.aborting:
+        if slot.aborting or slot.asked:
             # librdkafka would wait a second for the abort; readers wait with it.
             self._abort_open(slot)
         producer = Patience(seconds=timeouts.INIT_SECONDS).retry(partial(self._open, slot))
@@ -284,17 +286,16 @@ class ProducerPool:
 
     def _abort_open(self, slot: PooledProducer) -> None:
         """Abort the open transaction of the slot's id."""
-        asked = 0
 
         def ask() -> None:
-            nonlocal asked
-            asked += 1
+            slot.asked += 1
             init_producer_id(self._options.kafka, str(slot.name))
+            slot.asked -= 1
 
         Patience(seconds=timeouts.GIVE_UP_SECONDS).retry(ask)
         with self._changed:
             slot.aborting, slot.handle = False, None
-            if asked > 1:
+            if slot.asked:
                 self._rename(slot)
             self._changed.notify_all()
 
@@ -312,7 +313,7 @@ class ProducerPool:
         The request may be late, not lost. It would abort what is open under the id when it comes, also
         what a decision names.
         """
-        slot.name = id_name(*self._whose, self._made, self._incarnation)
+        slot.name, slot.asked = id_name(*self._whose, self._made, self._incarnation), 0
         self._made += 1
 
 

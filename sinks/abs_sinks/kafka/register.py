@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from abs_clients.kafka import timeouts
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.crash import CrashPoint, reached
+from abs_core.crash import reached
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -35,20 +35,14 @@ from abs_core.errors import (
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_cells import Cell, Record, number_of, records_of, version_after
 from abs_sinks.kafka.register_session import (
     FencedProducer,
     Rows,
     Session,
     session_of,
 )
-from abs_sinks.kafka.register_tail import (
-    BlockedError,
-    Cell,
-    MissingError,
-    Record,
-    records_of,
-    version_after,
-)
+from abs_sinks.kafka.register_tail import BlockedError, MissingError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
 TRIES = 8
@@ -74,35 +68,23 @@ class KafkaRegister:
         return None if cell is None else Stored(self._state(job, cell), cell.version)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, rows: Rows | None = None
     ) -> Version | Conflict:
-        return self.swap(job, expected, state)
+        """See ``RegisterStore``; with ``rows`` in the same transaction."""
+        return self.swap_text(job, expected, state_to_text(state), rows)
 
     def compare_and_set_by(
         self, job: str, expected: Version | None, state: JobState, deadline: float
     ) -> Version | Conflict:
         return self.swap_text(job, expected, state_to_text(state), deadline=deadline)
 
-    def swap(
-        self,
-        job: str,
-        expected: Version | None,
-        state: JobState,
-        rows: Rows | None = None,
-        timeout_ms: int = timeouts.CELL_TIMEOUT_MS,
-        point: CrashPoint | None = None,
-    ) -> Version | Conflict:
-        """``compare_and_set``, with other records in the same transaction; see ``swap_text``."""
-        return self.swap_text(job, expected, state_to_text(state), rows, timeout_ms, point)
-
     def load_text(self, key: str) -> Cell | None:
         """The cell under a key. Raises as ``load``."""
         try:
             return self._session.tail(partition_of(key)).load(key, timeouts.OPEN_CELL_SECONDS)
         except MissingError:
-            if self._is_there():
+            if self._session.topic_exists():
                 raise  # it is being made, or the broker is starting: not known is not empty
-            self._session.forget_topic()
             return None
         except BlockedError:
             with self._session.turn(key):
@@ -114,16 +96,11 @@ class KafkaRegister:
         expected: Version | None,
         text: str,
         rows: Rows | None = None,
-        timeout_ms: int = timeouts.CELL_TIMEOUT_MS,
-        point: CrashPoint | None = None,
         deadline: float | None = None,
     ) -> Version | Conflict:
-        """Compare and set the cell under a key, with other records in the same transaction.
+        """Compare and set the cell under a key, with ``rows`` in the same transaction.
 
         Args:
-            rows: sends those records; called once for each transaction that is tried.
-            timeout_ms: of the transaction.
-            point: reached when everything is sent and nothing committed.
             deadline: by ``time.monotonic``; a change not committed by then is given up.
 
         Raises:
@@ -137,12 +114,12 @@ class KafkaRegister:
             unsure = False
             for attempt in range(TRIES):
                 time.sleep(random.uniform(0.0, 0.05 * attempt))  # noqa: S311 - jitter
-                producer = self._producer(key, expected, timeout_ms, rows is not None)
-                held = producer.cell
-                if held is not None and held.version == version:
+                producer = self._producer(key, expected, rows)
+                held = producer.version
+                if held == version:
                     return version  # it took effect, although its reply was lost
-                if (None if held is None else held.version) != expected:
-                    if unsure and held is not None and held.number > Cell(version, "").number:
+                if held != expected:
+                    if unsure and held is not None and number_of(held) > number_of(version):
                         break  # ours may have been there before theirs
                     return Conflict()
                 _in_time(key, deadline)
@@ -150,18 +127,15 @@ class KafkaRegister:
                     # What it hurries for is to be looked at again before it is tried again.
                     raise UnavailableError("The register is not written yet.", job=key)
                 try:
-                    prepared = self._prepared(producer, key, version, text, rows)
+                    done = self._write(producer, key, version, text, rows, deadline)
                 except NotPreparedError:
                     # A successor sweeps what it has fenced: then the register tells more.
                     if self._is_past(key, expected, look=True):
                         return Conflict()
                     raise
-                if prepared and deadline is not None and time.monotonic() >= deadline:
-                    producer.give_up()
-                    _in_time(key, deadline)
-                if prepared and self._committed(producer, point):
+                if done:
                     return version
-                unsure = unsure or prepared
+                unsure = unsure or done is None
         raise UnavailableError("The register is being written by others.", job=key)
 
     def jobs(self) -> Sequence[Stored]:
@@ -175,7 +149,7 @@ class KafkaRegister:
                 if "+" not in job  # beside the registers lie ledgers (``wal``)
             ]
         except MissingError:
-            if self._is_there():
+            if self._session.topic_exists():
                 raise
             return []
         return sorted(found, key=lambda stored: stored.state.job)
@@ -215,13 +189,6 @@ class KafkaRegister:
             f"topic {self._options.registertopic}, key {job!r} at {self._options.kafka.bootstrap}"
         )
 
-    def _is_there(self) -> bool:
-        """Whether the topic that a reader did not find exists; if so, readers are made anew."""
-        there = self._session.topic_exists()
-        if there:
-            self._session.forget_readers()
-        return there
-
     def _is_past(self, key: str, expected: Version | None, *, look: bool = False) -> bool:
         """Whether the cell is known to be at another version; fences nobody.
 
@@ -229,7 +196,7 @@ class KafkaRegister:
             look: read even if this process wrote the cell last; it may have been fenced since.
         """
         producer = self._session.producer(key)
-        if producer is not None and _is_at(producer, expected, 0) and not look:
+        if producer is not None and producer.version == expected and not look:
             return False
         try:
             cell = self._session.tail(partition_of(key)).load(key, timeouts.OPEN_CELL_SECONDS)
@@ -237,43 +204,53 @@ class KafkaRegister:
             return False
         return (None if cell is None else cell.version) != expected
 
-    def _prepared(
-        self, producer: FencedProducer, key: str, version: Version, text: str, rows: Rows | None
-    ) -> bool:
-        """Send the change; False: the producer was fenced, and nothing is changed."""
-        limit = min(self._session.topic().max_message_bytes, self._options.kafka.message_max_bytes)
-        records = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
+    def _write(
+        self,
+        producer: FencedProducer,
+        key: str,
+        version: Version,
+        text: str,
+        rows: Rows | None,
+        deadline: float | None,
+    ) -> bool | None:
+        """Write the cell: True; False: the producer was fenced; None: the outcome is unknown."""
+        most = self._options.kafka.message_max_bytes
+        limit = min(most, self._session.topic().max_message_bytes or most)
+        new = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
         # First the parts of the new cell, then itself, then what it replaces: should a late request
         # end the transaction in between, the cell is as it was, or as it will be.
-        new = {name for name, _ in records}
+        names = {name for name, _ in new}
         old = [] if producer.cell is None else _tombstones(producer.cell)
-        old = [(name, nothing) for name, nothing in old if name not in new]
+        records = [*new, *((name, nothing) for name, nothing in old if name not in names)]
+        tail = self._session.tail(partition_of(key))
+        reads = tail.reads
         try:
-            producer.prepare(rows, [*records, *old], partition_of(key))
+            producer.prepare(rows, records, partition_of(key))
         except (FencedError, ContentionError):
             producer.usable = False
             return False
-        producer.next = Cell(version, text, tuple(name for name, _ in records[:-1]))
-        return True
-
-    def _committed(self, producer: FencedProducer, point: CrashPoint | None) -> bool:
-        """Commit; False: the outcome is unknown until the cell is opened again."""
-        if point is not None:
-            reached(point)
+        if deadline is not None and time.monotonic() >= deadline:
+            producer.give_up()
+            _in_time(key, deadline)
+        if rows is not None and rows.point is not None:
+            reached(rows.point)
         try:
             producer.commit()
         except AbsError:
-            return False
+            return None
+        producer.cell = Cell(version, text, tuple(name for name, _ in new[:-1]))
+        tail.wrote(records, reads)
         return True
 
-    def _producer(
-        self, key: str, expected: Version | None, timeout_ms: int, carries_rows: bool
-    ) -> FencedProducer:
+    def _producer(self, key: str, expected: Version | None, rows: Rows | None) -> FencedProducer:
         """The open producer if it can write the cell; else a new one."""
+        timeout_ms = timeouts.CELL_TIMEOUT_MS if rows is None else rows.timeout_ms
         found = self._session.producer(key)
-        if found is None or not _is_at(found, expected, timeout_ms):
+        if found is None or found.version != expected or found.timeout_ms < timeout_ms:
             return self._open(key, timeout_ms)
-        return self._open(key, timeout_ms) if carries_rows and not found.may_carry_rows else found
+        return (
+            self._open(key, timeout_ms) if rows is not None and not found.may_carry_rows else found
+        )
 
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """Open the cell's producer, which fences all others, and read the cell."""
@@ -289,19 +266,14 @@ class KafkaRegister:
     def _read(self, job: str) -> Cell | None:
         """Read the cell of a topic that exists; ends transactions that block the partition."""
         begun = time.monotonic()
-        renewed = begun
+        tail = self._session.tail(partition_of(job))
         while True:
-            tail = self._session.tail(partition_of(job))
             try:
                 return tail.load(job, timeouts.OPEN_PARTITION_SECONDS)
             except MissingError:
-                # It was made just now, and this client has not heard of it yet.
-                now = time.monotonic()
-                if now - begun > timeouts.APPEARS_SECONDS:
+                # It was made just now, and the broker that was asked has not heard of it yet.
+                if time.monotonic() - begun > timeouts.APPEARS_SECONDS:
                     raise
-                if now - renewed > timeouts.RENEW_SECONDS:
-                    self._session.forget_readers()
-                    renewed = now
                 time.sleep(0.02)
             except BlockedError:
                 self._session.end_writers(partition_of(job))
@@ -312,7 +284,7 @@ class KafkaRegister:
         state = state_from_text(cell.text, where)
         if state.job != job:
             raise CorruptionError(
-                f"The register at {where} is that of job {state.job!r}.",
+                f"The register at {where} belongs to job {state.job!r}.",
                 job=job,
                 remedy="it was copied or renamed: write it back under its own key.",
             )
@@ -322,12 +294,6 @@ class KafkaRegister:
 def _in_time(key: str, deadline: float | None) -> None:
     if deadline is not None and time.monotonic() >= deadline:
         raise UnavailableError("The register could not be written in time.", job=key)
-
-
-def _is_at(producer: FencedProducer, expected: Version | None, timeout_ms: int) -> bool:
-    """Whether the producer's cell was last seen at that version."""
-    held = None if producer.cell is None else producer.cell.version
-    return held == expected and producer.timeout_ms >= timeout_ms
 
 
 def _tombstones(cell: Cell) -> list[Record]:

@@ -11,32 +11,54 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock, RLock
-
-from confluent_kafka import Consumer
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.topics import TopicFacts
+from abs_clients.kafka.transactions import State, describe, listed
+from abs_core.contracts import Version
+from abs_core.crash import CrashPoint
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register_tail import Cell, Record, Tail, reading
-from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
+from abs_sinks.kafka.register_cells import Cell, Record
+from abs_sinks.kafka.register_tail import Tail
+from abs_sinks.kafka.register_topic import find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
 
+_PREFIX = "abs-register."
+_IDS = r"abs-register\..*"
+"""The transactional ids of cells, as a regular expression."""
+
 KEPT_PRODUCERS = 4
 """Most producers kept open; a batch job has one per token."""
 
-Rows = Callable[[TransactionalProducer], None]
-"""A function that sends records in an open transaction, and waits for their acknowledgement."""
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records that are written in the transaction that changes a cell.
+
+    Args:
+        send: sends them in an open transaction, and waits for their acknowledgement; called once for
+            each transaction that is tried.
+        timeout_ms: of the transaction.
+        point: reached when everything is sent and nothing committed.
+    """
+
+    send: Callable[[TransactionalProducer], None]
+    timeout_ms: int = timeouts.CELL_TIMEOUT_MS
+    point: CrashPoint | None = None
 
 
 class FencedProducer:
     """The producer of a job's cell; opening it fences older ones. Not thread-safe.
 
-    ``cell`` is the cell while this producer is not fenced, ``next`` the cell after ``commit``.
+    ``cell`` is the cell while this producer is not fenced.
 
     Args:
         timeout_ms: of a transaction.
@@ -47,7 +69,6 @@ class FencedProducer:
 
     def __init__(self, options: KafkaOptions, job: str, timeout_ms: int) -> None:
         self.cell: Cell | None = None
-        self.next: Cell | None = None
         self.timeout_ms = timeout_ms
         self.usable = True
         self._topic = options.registertopic
@@ -60,6 +81,11 @@ class FencedProducer:
                 options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
             )
         )
+
+    @property
+    def version(self) -> Version | None:
+        """The cell's, as this producer read or wrote it last."""
+        return None if self.cell is None else self.cell.version
 
     @property
     def may_carry_rows(self) -> bool:
@@ -81,7 +107,7 @@ class FencedProducer:
         try:
             self._transactions.begin()
             if rows is not None:
-                rows(self._transactions)
+                rows.send(self._transactions)
             sender = self._transactions.to(self._topic, self.timeout_ms / 1000)
             for key, value in records:
                 sender.send(single(key, value, partition=partition))
@@ -97,7 +123,6 @@ class FencedProducer:
         except BaseException:
             self.usable = False
             raise
-        self.cell = self.next
 
     def give_up(self) -> None:
         """Abort the transaction, at best effort; never raises."""
@@ -106,7 +131,7 @@ class FencedProducer:
 
 def register_id(topic: str, job: str) -> str:
     """The transactional id of a job's cell."""
-    return f"abs-register.{topic}.{job}"
+    return f"{_PREFIX}{topic}.{job}"
 
 
 class Session:
@@ -115,7 +140,7 @@ class Session:
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._lock = Lock()
-        self._topic: RegisterTopic | None = None
+        self._topic: TopicFacts | None = None
         self._tails: dict[int, Tail] = {}
         self._producers: OrderedDict[str, FencedProducer] = OrderedDict()
         self._turns: defaultdict[str, RLock] = defaultdict(RLock)
@@ -134,17 +159,7 @@ class Session:
                 self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]
 
-    def forget_readers(self) -> None:
-        """Read with new clients next: librdkafka reports a new topic as missing for seconds."""
-        with self._lock:
-            self._tails = {}
-
-    def forget_topic(self) -> None:
-        """Create the topic again at the next write."""
-        with self._lock:
-            self._topic = None
-
-    def topic(self) -> RegisterTopic:
+    def topic(self) -> TopicFacts:
         """The topic, created if missing and checked once."""
         with self._lock:
             if self._topic is None:
@@ -152,8 +167,12 @@ class Session:
             return self._topic
 
     def topic_exists(self) -> bool:
-        """Whether the topic exists now; raises as ``find_topic``."""
-        return find_topic(self.options.kafka, self.options.registertopic) is not None
+        """Whether the topic exists now; else the next write creates it. Raises as ``find_topic``."""
+        found = find_topic(self.options.kafka, self.options.registertopic)
+        if found is None:
+            with self._lock:
+                self._topic = None
+        return found is not None
 
     def producer(self, job: str) -> FencedProducer | None:
         """The job's usable open producer. The caller holds its ``turn``."""
@@ -181,17 +200,16 @@ class Session:
         A coordinator waits for nobody between its cell's record and the commit, so one that blocks
         others for seconds is dead, or must try again. A commit that the broker has is not undone.
         """
-        given = {**reading(self.options.kafka), "isolation.level": "read_uncommitted"}
-        consumer = Consumer({**given, "enable.partition.eof": True})
-        try:
-            jobs = self.tail(partition).writers(consumer)
-        finally:
-            consumer.close()
-        for job in sorted(jobs):
-            log.warning("ending the transaction of job %s: its register holds up others", job)
-            FencedProducer(self.options, job, timeouts.CELL_TIMEOUT_MS)
+        settings, place = self.options.kafka, (self.options.registertopic, partition)
+        listing = listed(settings, (State.ONGOING,), pattern=_IDS)
+        found = describe(settings, sorted(each for each in listing if each.startswith(_PREFIX)))
+        for name, seen in found.items():
+            if seen is not None and place in seen.partitions:
+                log.warning("ending the open transaction %s, because it blocks other jobs", name)
+                init_producer_id(settings, name)
 
     def close(self) -> None:
+        """Close all clients; the next use opens new ones. Transactions stay open."""
         with self._lock:
             for tail in self._tails.values():
                 tail.close()
@@ -201,13 +219,5 @@ class Session:
 
 def session_of(options: KafkaOptions) -> Session:
     """This process's session for these brokers and this topic."""
-    return cluster(options.kafka).kept(_key(options), lambda: Session(options))
-
-
-def close_session(options: KafkaOptions) -> None:
-    """Close this process's session for these brokers and this topic. Transactions stay open."""
-    cluster(options.kafka).drop(_key(options))
-
-
-def _key(options: KafkaOptions) -> tuple[str, str]:
-    return "register", options.registertopic
+    key = "register", options.registertopic
+    return cluster(options.kafka).kept(key, lambda: Session(options))

@@ -181,7 +181,8 @@ class Birth:
             return cls(*(each if each is None else strictjson.text(each) for each in ids))
         except ValueError as error:
             raise CorruptionError(
-                f"What the register's topic says of {side_topic(topic)} cannot be read: {error}.",
+                f"The entry of {side_topic(topic)} in the register's topic cannot be read: "
+                f"{error}.",
                 remedy="do not delete it. Restore the register's topic from a backup; or "
                 f"{strictjson.NEWER}.",
             ) from error
@@ -210,7 +211,7 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
         ):
             return
     raise ContentionError(
-        f"What the register's topic says of {side_topic(topic)} is being written by others.",
+        f"Another process is writing the entry of {side_topic(topic)} in the register's topic.",
         job=job,
         remedy="start the query again.",
     )
@@ -259,7 +260,7 @@ def _loss(
     if name not in found:
         return _error(topic, job, "is gone, and jobs have written with protocol=idempotent")
     if _differ(birth.side, now.side):
-        return _error(topic, job, "was deleted and made anew")
+        return _error(topic, job, "was deleted and created again")
     return None
 
 
@@ -269,8 +270,8 @@ def _differ(one: str | None, other: str | None) -> bool:
 
 def _error(topic: str, job: str | None, why: str, more: str = "") -> CorruptionError:
     return CorruptionError(
-        f"The side topic {side_topic(topic)} {why}: which records of {topic} count is said nowhere "
-        "else.",
+        f"The side topic {side_topic(topic)} {why}. It is the only record of which records of "
+        f"{topic} count.",
         job=job,
         remedy=f"write to a new topic, and copy to it what is good of {topic} (winners=false reads the "
         f"records of every attempt). {more}".strip(),

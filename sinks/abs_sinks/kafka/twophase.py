@@ -122,8 +122,8 @@ class TwoPhaseWriter(RecordWriter):
                 f"{'its id is unknown' if now is None else f'it is {now.state}'}. It took longer "
                 "than kafka.transaction.timeout.ms, or a newer run has ended it.",
                 handle=self._task.handle,
-                remedy="the task is tried again; raise kafka.transaction.timeout.ms if it comes "
-                "again.",
+                remedy="the task is tried again; if it happens again, raise "
+                "kafka.transaction.timeout.ms.",
             )
         found = self._count(now, looked, rows)
         if found is not None:
@@ -156,7 +156,7 @@ class TwoPhaseWriter(RecordWriter):
             )
         if (there := _records(now, found)) != rows:
             raise TargetError(
-                f"{rows} records were sent and acknowledged, and the brokers have {there}.",
+                f"{rows} records were sent and acknowledged, but the brokers have {there}.",
                 handle=self._task.handle,
                 remedy="nothing of it is committed. Please report it, with the broker's version.",
             )

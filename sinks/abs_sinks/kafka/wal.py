@@ -181,9 +181,7 @@ class WalCommitter:
                 ledger_key(job),
                 version,
                 to_text(done | {c.handle for c in ready}),
-                sending(self._options, self._store, ready),
-                self._options.kafka.transaction_timeout_ms,
-                CrashPoint.BETWEEN_COMMITS,
+                sending(self._options, self._store, ready, CrashPoint.BETWEEN_COMMITS),
             )
             if not isinstance(swapped, Conflict):
                 return found
@@ -215,14 +213,9 @@ class WalCoCommitter(WalCommitter):
             CorruptionError: a segment is damaged; nothing was changed.
             RefusedError: the records take longer than the transaction may be open.
         """
-        rows = sending(self._options, self._store, committables) if committables else None
-        swapped = self._register.swap(
-            state.job,
-            expected,
-            state,
-            rows,
-            self._options.kafka.transaction_timeout_ms,
-            CrashPoint.INSIDE_CO_COMMIT,
+        rows = sending(self._options, self._store, committables, CrashPoint.INSIDE_CO_COMMIT)
+        swapped = self._register.compare_and_set(
+            state.job, expected, state, rows if committables else None
         )
         if not isinstance(swapped, Conflict):
             self._delete([c.handle for c in committables])
@@ -237,20 +230,23 @@ def store_of(options: KafkaOptions) -> SegmentStore:
     """The store of the option ``wal``; ``OptionError`` if it is not given."""
     if options.common.wal is None:
         raise OptionError(
-            "protocol=wal needs the option wal: where tasks leave their records until the epoch is "
-            "committed.",
+            "protocol=wal needs the option wal: the place where tasks keep their records until "
+            "the epoch is committed.",
             remedy="set wal=file:///... : a folder that every executor and the driver see.",
         )
     return segment_store(options.common.wal)
 
 
 def sending(
-    options: KafkaOptions, store: SegmentStore, committables: Sequence[Committable]
+    options: KafkaOptions,
+    store: SegmentStore,
+    committables: Sequence[Committable],
+    point: CrashPoint,
 ) -> Rows:
-    """A function that sends these segments' records, in this order, in an open transaction.
+    """These segments' records, in this order.
 
-    It raises ``NotPreparedError`` or ``CorruptionError`` for a segment that is not as pre-committed,
-    and ``RefusedError`` if sending takes too long for the transaction's timeout.
+    Sending them raises ``NotPreparedError`` or ``CorruptionError`` for a segment that is not as
+    pre-committed, and ``RefusedError`` if it takes too long for the transaction's timeout.
     """
 
     def send(transactions: TransactionalProducer) -> None:
@@ -265,14 +261,15 @@ def sending(
                     raise _too_long(committable, timeout)
             if sender.rows - before != committable.rows:
                 raise CorruptionError(
-                    f"A segment has {sender.rows - before} rows, and {committable.rows} were told.",
+                    f"A segment has {sender.rows - before} rows, but its committable says "
+                    f"{committable.rows}.",
                     handle=str(committable.handle),
                 )
         sender.flush()
         if time.monotonic() > deadline:
             raise _too_long(committables[-1], timeout)
 
-    return send
+    return Rows(send, options.kafka.transaction_timeout_ms, point)
 
 
 def is_whole(store: SegmentStore, committable: Committable) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -111,8 +111,8 @@ class RecordChecks:
             if not facts:
                 raise SchemaError(
                     f"Topic {self._options.topic} does not exist.",
-                    remedy="create it, with as many partitions as it shall have; this sink makes "
-                    "no topics.",
+                    remedy="create it with the partitions that it needs; this sink does not "
+                    "create topics.",
                 )
             self._check_one(records, facts[self._options.topic], None, first_row)
             return
@@ -140,83 +140,74 @@ class RecordChecks:
             first_row,
             f"names a topic that is this sink's own ({register}, or one that ends with "
             f"{side_topic('')})",
-            "leave out the rows of such topics; what they hold is of use nowhere else.",
+            "filter the rows of such topics out; their content is of no use in another cluster.",
         )
 
     def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
         look = partial(topics_in_time, self._options.kafka, names, again=again)
         return self._patience.retry(look)
 
-    def _now(self, topic: TopicFacts) -> TopicFacts | None:
-        """The topic's facts, read again: its limits may have been raised."""
-        return self._of([topic.name], again=True).get(topic.name)
-
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
-        self._check_sizes(records, topic, among, first_row)
-        if records.partitions is not None:
-            self._check_partitions(records, topic, among, first_row)
-        if topic.compacted:
-            self._check_keys(records, topic, among, first_row)
+        """Check the records of one topic; ``among`` is true for them, None if all are."""
+        for wrong in (self._too_large, _misplaced, _keyless):
+            found = wrong(records, topic, among)
+            if found is None or not pc.any(found.rows).as_py():
+                continue
+            # Read the topic's facts again: its limits may have been raised.
+            now = self._of([topic.name], again=True).get(topic.name)
+            if now is None:
+                raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
+            if (found := wrong(records, now, among)) is not None:
+                refuse(found.rows, first_row, found.what, found.remedy)
 
-    def _limit(self, topic: TopicFacts) -> int:
+    def _too_large(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
+    ) -> _Wrong | None:
         most = self._options.kafka.message_max_bytes
-        return min(most, topic.max_message_bytes or most) - self._overhead
-
-    def _check_sizes(
-        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
-    ) -> None:
-        most, limit = most_bytes(records), self._limit(topic)
-        if most is not None and most <= limit:
-            return  # of small records that is enough to know
+        limit = min(most, topic.max_message_bytes or most) - self._overhead
+        most_here = most_bytes(records)
+        if most_here is not None and most_here <= limit:
+            return None  # of small records that is enough to know
         size = sizes_of(records)
-        if not pc.any(_both(pc.greater(size, limit), among)).as_py():
-            return
-        limit = self._limit(self._now(topic) or topic)
         large = _both(pc.greater(size, limit), among)
-        worst = pc.max(size.filter(large)).as_py()
-        refuse(
+        return _Wrong(
             large,
-            first_row,
-            f"is too large for topic {topic.name}: {worst} bytes of {limit}",
+            f"is too large for topic {topic.name}: {pc.max(size.filter(large))} bytes of {limit}",
             "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
         )
 
-    def _check_partitions(
-        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
-    ) -> None:
-        def beyond(facts: TopicFacts) -> pa.BooleanArray:
-            wrong = pc.greater_equal(records.partitions, facts.partitions).fill_null(False)
-            return _both(wrong, among)
 
-        if not pc.any(beyond(topic)).as_py():
-            return
-        fresh = self._now(topic)
-        if fresh is None:
-            raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
-        refuse(
-            beyond(fresh),
-            first_row,
-            f"names a partition that topic {topic.name} does not have (it has {fresh.partitions})",
-            "correct the column partition, or add partitions.",
-        )
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """What is wrong with the rows that are true in ``rows``."""
 
-    def _check_keys(
-        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
-    ) -> None:
-        none = pa.nulls(records.rows) if records.keys is None else records.keys
-        keyless = _both(pc.is_null(none), among)
-        if not pc.any(keyless).as_py():
-            return
-        fresh = self._now(topic)
-        if fresh is not None and fresh.compacted:
-            refuse(
-                keyless,
-                first_row,
-                f"has no key, and topic {topic.name} is compacted",
-                "give it a key, or set cleanup.policy=delete.",
-            )
+    rows: pa.BooleanArray
+    what: str
+    remedy: str
+
+
+def _misplaced(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if records.partitions is None:
+        return None
+    beyond = pc.greater_equal(records.partitions, topic.partitions).fill_null(False)
+    return _Wrong(
+        _both(beyond, among),
+        f"names a partition that topic {topic.name} does not have (it has {topic.partitions})",
+        "correct the column partition, or add partitions.",
+    )
+
+
+def _keyless(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if not topic.compacted:
+        return None
+    keyless = pc.is_null(pa.nulls(records.rows) if records.keys is None else records.keys)
+    return _Wrong(
+        _both(keyless, among),
+        f"has no key, and topic {topic.name} is compacted",
+        "give it a key, or set cleanup.policy=delete.",
+    )
 
 
 def _both(wrong: pa.BooleanArray, among: pa.BooleanArray | None) -> pa.BooleanArray:

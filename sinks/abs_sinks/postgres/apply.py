@@ -116,7 +116,8 @@ def duplicate_key(
         return None
     return DataError(
         f"Several rows of one epoch have the same key ({columns_of(key).as_string()}): "
-        f"({str(row[0])[:200]}) comes {row[1]} times. Which of them is the last cannot be known.",
+        f"({str(row[0])[:200]}) appears {row[1]} times. It is unknown which of the rows is the "
+        "last.",
         remedy="set orderby to a column that tells them apart: its greatest value wins; or keep one "
         "row for each key before you write, for instance by dropDuplicates.",
     )

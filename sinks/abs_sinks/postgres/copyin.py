@@ -15,8 +15,10 @@ from psycopg.copy import LibpqWriter
 
 from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
+from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
+from abs_core.model import PROTOCOL, Committable
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.target import missing_column
@@ -103,12 +105,28 @@ class OneCopyWriter(ABC):
         else:
             self._copy.write(batch)
 
+    def pre_commit(self) -> Committable | None:
+        if self._copy is None:
+            return None
+        copy, self._copy = self._copy, None
+        copy.finish()
+        reached(CrashPoint.BEFORE_PRE_COMMIT)
+        self._end(copy)
+        pool(self._options.server).give_back(copy.connection)
+        reached(CrashPoint.AFTER_PRE_COMMIT)
+        extra = ((PROTOCOL, self._options.protocol),)
+        return Committable(self._task.handle, copy.rows, copy.digest, extra)
+
     def abort(self) -> None:
         if self._copy is not None:
             self._copy.connection.close()
 
     @abstractmethod
     def _begin(self) -> CopyIn: ...
+
+    @abstractmethod
+    def _end(self, copy: CopyIn) -> None:
+        """End the transaction of a finished COPY, so that its rows are durable."""
 
 
 class _OnlyWhole(LibpqWriter):

@@ -36,9 +36,14 @@ class _Result(NamedTuple):
     affected: int
     row: tuple[Any, ...] | None
 
-    @classmethod
-    def of(cls, cursor: Cursor[Any]) -> _Result:
-        return cls(cursor.rowcount, cursor.fetchone() if cursor.description else None)
+
+def _results(cursor: Cursor[Any]) -> list[_Result]:
+    found = []
+    more: bool | None = True
+    while more:
+        found.append(_Result(cursor.rowcount, cursor.fetchone() if cursor.description else None))
+        more = cursor.nextset()
+    return found
 
 
 class EpochTransaction:
@@ -176,16 +181,13 @@ class EpochTransaction:
             for table in tables.values()
         ]
         with translate_errors(f"replacing what table {', '.join(tables)} holds"):
-            cursor = connection.execute(sql.SQL("; ").join([*before, *deleting]))
-            results = [_Result.of(cursor)]
-            while cursor.nextset():
-                results.append(_Result.of(cursor))
+            results = _results(connection.execute(sql.SQL("; ").join([*before, *deleting])))
         for label, kept in zip(tables, results[-2 * len(tables) :][1::2], strict=True):
             if kept.row != (False,):
                 connection.execute("ROLLBACK")
                 raise SchemaError(
-                    f"Rows of table {label} stay where they are deleted: a trigger or a rule of the "
-                    "table keeps them.",
+                    f"Rows of table {label} were not deleted: a trigger or a rule of the table "
+                    "prevents it.",
                     remedy="drop it, or write the result by outputMode update and write=upsert.",
                 )
         return results[1].row
@@ -226,7 +228,7 @@ class EpochTransaction:
         """Execute; a known error is explained."""
         options, schema = part.table.options, part.table.schema
         try:
-            cursor = connection.execute(statements)
+            return _results(connection.execute(statements))
         except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
             connection.execute("ROLLBACK")
             self._explain(connection, part, target, error)
@@ -240,10 +242,6 @@ class EpochTransaction:
             if found is None:
                 raise
             raise found from error
-        results = [_Result.of(cursor)]
-        while cursor.nextset():
-            results.append(_Result.of(cursor))
-        return results
 
     def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
         ends: list[sql.Composable] = [sql.SQL("COMMIT")]

@@ -25,7 +25,6 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
-from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Refused
 from abs_sinks.postgres.apply import (
@@ -74,7 +73,7 @@ class IdempotentWriter(OneCopyWriter):
         self._apply: sql.Composed | None = None
         self._target: Target | None = None
 
-    def pre_commit(self) -> Committable | None:
+    def _end(self, copy: CopyIn) -> None:
         """Upsert, if the epoch may be written; the committable is evidence only.
 
         For a finished epoch nothing is changed, and the committable is discarded.
@@ -84,19 +83,11 @@ class IdempotentWriter(OneCopyWriter):
             AbandonedError: the epoch was given up; nothing was changed.
             DataError: the task's rows hold a key twice.
         """
-        if self._copy is None:
-            return None
-        copy, self._copy = self._copy, None
-        copy.finish()
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
         doing = f"upserting rows into table {copy.plan.table.label}"
         with or_close(copy.connection), translate_errors(doing):
             changed = self._upsert(copy.connection, copy.plan)
             if changed < copy.rows:
                 self._check_may_write(copy.connection)
-        pool(self._options.server).give_back(copy.connection)
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "idempotent"),))
 
     def _begin(self) -> CopyIn:
         target = resolve(self._options, self._schema)

@@ -156,7 +156,7 @@ class PreparedTransactions:
         ]
 
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
-        """ROLLBACK PREPARED; a missing gid is no error."""
+        """ROLLBACK PREPARED; a missing gid is not an error."""
         self._end(connection, "ROLLBACK PREPARED {}", handle)
 
     def marking(self, committable: Committable) -> sql.Composed:
@@ -284,7 +284,8 @@ def _look_for_it(options: PostgresOptions, handle: HandleName, lost: psycopg.Err
     raise UnavailableError(
         "The connection broke at PREPARE TRANSACTION; the server does not have it prepared.",
         handle=str(handle),
-        remedy="let the task be tried again; if the server prepares it yet, it is swept.",
+        remedy="let the task be tried again; if the server does prepare it later, the next sweep "
+        "aborts it.",
     ) from to_abs_error(lost, "preparing a transaction")
 
 
@@ -324,8 +325,8 @@ def _another_roles(connection: Connection[Any], handle: HandleName) -> RefusedEr
         f"Prepared transaction {handle} belongs to role {owner}; role {role} may not end it: only "
         "the role that prepared it, or a superuser, may.",
         handle=str(handle),
-        remedy="run all of the job under one role. What another one left that role or a superuser "
-        "ends: `abs in-doubt abort` or `commit` with its url.",
+        remedy="run the whole job under one role. To end what another role left, run `abs "
+        "in-doubt abort` or `commit` with a url of that role or of a superuser.",
     )
 
 

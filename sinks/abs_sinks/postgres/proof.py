@@ -1,7 +1,7 @@
 """Records the schema of a prepared transaction's marker, the only proof of its commit.
 
 With a register elsewhere a changed option ``stateschema`` would hide the marker, and committed rows
-would be taken for lost. So a committable records the schema.
+would count as lost. So a committable records the schema.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ def check_proof_is_here(
         there = dict(committable.extra).get(_SCHEMA, stateschema)
         if found[committable.handle] is Outcome.UNKNOWN and there != stateschema:
             raise ConfigError(
-                f"The option stateschema is {stateschema}, and whether this is committed stands in the "
-                f"schema {there}.",
+                f"The option stateschema is {stateschema}, but the schema {there} records whether "
+                "this is committed.",
                 job=committable.handle.job,
                 epoch=committable.handle.epoch,
                 handle=str(committable.handle),
-                remedy=f"set stateschema={there} until the decided epoch is finished; then it may be "
-                "another one.",
+                remedy=f"set stateschema={there} until the decided epoch is finished; after that "
+                "it may be changed.",
             )

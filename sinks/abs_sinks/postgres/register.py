@@ -121,7 +121,7 @@ class PostgresRegister:
             if connection.execute(query).rowcount == 1:
                 return True
         raise ContentionError(
-            "The job's register changed meanwhile: the job is running.",
+            "The job's register has changed in the meantime: the job is running.",
             job=job,
             remedy="stop the job, then retire it.",
         )
@@ -146,7 +146,7 @@ class PostgresRegister:
         if state.job != job:
             # Its compare-and-set would look for another row, and never find the version.
             raise CorruptionError(
-                f"The register at {self._where(job)} is that of job {state.job!r}.",
+                f"The register at {self._where(job)} belongs to job {state.job!r}.",
                 job=job,
                 remedy="it was copied or renamed: put it back under its own name.",
             )

@@ -100,7 +100,7 @@ class Staging:
         return sql.SQL("drop table {}").format(sql.SQL(", ").join(map(self.table, handles)))
 
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
-        """Drop the table; a missing one is no error."""
+        """Drop the table; a missing one is not an error."""
         connection.execute(sql.SQL("drop table if exists {}").format(self.table(handle)))
 
 

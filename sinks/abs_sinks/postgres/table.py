@@ -24,7 +24,6 @@ class Table:
         logged: False for an UNLOGGED table: a crash of the server empties it.
         row_security: row-level security applies to this role; COPY FROM is refused then.
         columns: in the order of the catalog.
-        primary_key: its columns, in the order of the index; empty without one.
         unique_keys: each set of columns that ON CONFLICT can name, the primary key among them.
     """
 
@@ -35,7 +34,6 @@ class Table:
     columns: tuple[Column, ...]
     logged: bool = True
     row_security: bool = False
-    primary_key: tuple[str, ...] = ()
     unique_keys: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -90,7 +88,6 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         columns=tuple(_column(row, by_oid) for row in columns),
         logged=found["persistence"] == "p",
         row_security=found["row_security"],
-        primary_key=next((tuple(key["columns"]) for key in keys if key["primary"]), ()),
         unique_keys=tuple(tuple(key["columns"]) for key in keys),
     )
 
@@ -227,8 +224,7 @@ select t.oid, t.typname as name, n.nspname as schema, t.typtype::text as kind,
 
 # What INSERT ... ON CONFLICT can infer: no partial, invalid, expression or deferrable index.
 _KEYS = """
-select i.indisprimary as primary,
-       (select array_agg(a.attname::text order by k.position)
+select (select array_agg(a.attname::text order by k.position)
           from unnest(i.indkey::int2[]) with ordinality k(attnum, position)
           join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
          where k.position <= i.indnkeyatts) as columns

@@ -86,8 +86,8 @@ class Tables:
 
 def _not_ours(handle: HandleName) -> ProtocolError:
     return ProtocolError(
-        f"Staged rows are of the sink number {number_of(handle)}, which is not among those that write "
-        "to this database now.",
+        f"Staged rows belong to sink number {number_of(handle)}, which no longer writes to this "
+        "database.",
         handle=handle,
-        remedy="run the query with that sink once more; then take it out.",
+        remedy="run the query with that sink once more; then remove it.",
     )

@@ -13,7 +13,6 @@ from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Task, Version
-from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
@@ -39,18 +38,6 @@ class WalWriter(OneCopyWriter):
         super().__init__(options, schema, task)
         self._logged = logged
 
-    def pre_commit(self) -> Committable | None:
-        if self._copy is None:
-            return None
-        copy, self._copy = self._copy, None
-        copy.finish()
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        with or_close(copy.connection), translate_errors("committing staged rows"):
-            copy.connection.execute("COMMIT")
-        pool(self._options.server).give_back(copy.connection)
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "wal"),))
-
     def _begin(self) -> CopyIn:
         plan = resolve(self._options, self._schema).plan
         staging = Staging(self._options)
@@ -61,6 +48,10 @@ class WalWriter(OneCopyWriter):
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
         statement = plan.copy_statement(staging.table(self._task.handle))
         return CopyIn(connection, plan, statement, self._options)
+
+    def _end(self, copy: CopyIn) -> None:
+        with or_close(copy.connection), translate_errors("committing staged rows"):
+            copy.connection.execute("COMMIT")
 
 
 class WalCommitter:

@@ -146,7 +146,7 @@ class Manifests:
         """
         body = self._objects.get(f"{self._folder}{name}", MANIFEST_MAX)
         if body is None:
-            raise UnavailableError(f"The manifest {self._folder}{name} is not there any more.")
+            raise UnavailableError(f"The manifest {self._folder}{name} no longer exists.")
         return manifest_from_bytes(body.data, f"{self._folder}{name}")
 
     def names_of(self, listed: Sequence[str], epoch: int) -> set[str]:
@@ -184,7 +184,7 @@ def _parsed(listed: str) -> ManifestName:
     name = ManifestName.parse(listed)
     if name is None:
         raise CorruptionError(
-            f"The register lists a manifest that is none: {listed[:200]!a}.",
+            f"The register lists an invalid manifest: {listed[:200]!a}.",
             remedy="do not delete the register: restore an older version of the object.",
         )
     return name

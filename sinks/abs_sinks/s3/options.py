@@ -199,13 +199,13 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         problems.add("The option ssekmskeyid needs sse=aws:kms.", "set both, or none.")
     if common.wal is not None:
         problems.add(
-            "The option wal has no meaning here: segments lie in the bucket, beside the register.",
+            "The option wal has no meaning here: segments are in the bucket, beside the register.",
             "leave it out; the option statepath says where that is.",
         )
     if hidden := [name for name in values["partitionby"] if name.startswith(("_", "."))]:
         problems.add(
-            f"The option partitionby names {', '.join(hidden)}: when they read, Spark, Hive and Arrow "
-            "pass over folders that begin with _ or .",
+            f"The option partitionby names {', '.join(hidden)}: readers such as Spark, Hive and "
+            "Arrow skip folders that begin with _ or .",
             "rename the column in Spark.",
         )
     state, path = values["statepath"], values["path"]

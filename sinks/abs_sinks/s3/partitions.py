@@ -97,6 +97,7 @@ def _check_type(name: str, kind: pa.DataType) -> None:
     )
     if not fits:
         raise SchemaError(
-            f"The option partitionby names {name}, of type {kind}, which makes no folder name.",
+            f"The option partitionby names {name}, of type {kind}, which cannot be used as a "
+            "folder name.",
             remedy="take a column of integers, text, booleans, dates, timestamps or decimals.",
         )

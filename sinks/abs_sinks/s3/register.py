@@ -101,7 +101,7 @@ class S3Register:
         cell = Cell.from_bytes(body.data, self._where(job))
         if cell.state.job != job:
             raise CorruptionError(
-                f"The register at {self._where(job)} is that of job {cell.state.job!r}.",
+                f"The register at {self._where(job)} belongs to job {cell.state.job!r}.",
                 job=job,
                 remedy="it was copied or renamed: put it back under its own name.",
             )
@@ -147,7 +147,7 @@ class S3Register:
         again = self.cell(job)
         if again is None or again[1] != version:
             raise ContentionError(
-                "The job's register changed meanwhile: the job is running.",
+                "The job's register has changed in the meantime: the job is running.",
                 job=job,
                 remedy="stop the job, then retire it.",
             )
@@ -163,7 +163,7 @@ class S3Register:
     def _check_movable(self, job: str, cell: Cell) -> None:
         if cell.manifests:
             raise ProtocolError(
-                "The job's register names the files that readers go by (protocol idempotent).",
+                "The job's register names the files that readers use (protocol idempotent).",
                 job=job,
                 remedy="copy what the job wrote to another place first, by a batch read; then delete "
                 "the folder with its register.",

@@ -81,7 +81,7 @@ class PendingUploads:
             return None
         if self._is_ours(head, handle, upload):
             return Outcome.COMMITTED
-        log.error("%s holds something else than what was written there", upload.key)
+        log.error("%s does not have the content that was written there", upload.key)
         return Outcome.UNKNOWN
 
     def _look_longer(self, handle: HandleName, upload: Upload) -> Outcome:

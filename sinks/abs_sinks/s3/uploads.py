@@ -54,7 +54,7 @@ class Upload:
         names = tuple(text(etags).split())
         crcs = tuple(text(more[0]).split()) if more else ()
         if crcs and len(crcs) != len(names):
-            raise ValueError(f"{shown(key)} has not as many checksums as parts")
+            raise ValueError(f"{shown(key)} does not have one checksum for each part")
         return cls(text(key), text(upload_id), whole(size), text(crc), names, crcs)
 
 
@@ -200,7 +200,7 @@ class Uploads:
                     "x-amz-checksum-crc64nvme": checksum_header(int(upload.crc, 16)),
                     "x-amz-checksum-type": "FULL_OBJECT",
                     "x-amz-mp-object-size": str(upload.size),
-                    "If-None-Match": "*",
+                    "if-none-match": "*",
                 },
             )
             if root is not None:
@@ -227,7 +227,7 @@ class Uploads:
         return Completed(checksum_text(answer.get("ChecksumCRC64NVME")))
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Abort an upload; a missing one is no error."""
+        """Abort an upload; a missing one is not an error."""
         with translate_errors(f"aborting the upload of {self._name(key)}"):
             try:
                 client(self._options.server).abort_multipart_upload(

@@ -26,7 +26,7 @@ class WalWriter:
     """Streams rows to a segment, which readers never see."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
-        self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="lz4")
+        self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="zstd")
         self._began = False
 
     def write(self, batch: pa.RecordBatch) -> None:

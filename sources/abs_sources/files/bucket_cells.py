@@ -48,7 +48,9 @@ class BucketCells:
         # It can be there by this request, or by an earlier one that arrived late.
         there = self.get(name)
         if there is None:
-            raise UnavailableError(f"S3: {self.place}/{name} may or may not be written.") from lost
+            raise UnavailableError(
+                f"S3: it is unknown whether {self.place}/{name} was written."
+            ) from lost
         return there == content
 
     def _key(self, name: str) -> str:

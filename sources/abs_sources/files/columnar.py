@@ -15,7 +15,7 @@ from abs_sources.files.model import Piece
 from abs_sources.files.schema import engine_schema, fit, match
 
 Progress = list[int] | int | None
-"""What of a piece is read: a row group or batch, and rows of it; or a byte of a file of lines."""
+"""The read part of a piece: a row group or batch, and rows of it; or a byte of a file of lines."""
 Step = tuple[pa.RecordBatch, Progress]
 
 _ARROW = b"ARROW1"
@@ -32,9 +32,10 @@ def malformed(name: str) -> Iterator[None]:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise RowError(
-                f"The file {name} cannot be read as what it is said to be: {error}",
-                remedy="correct the option fileformat or the schema, or move the file away; nothing "
-                "is left out in silence.",
+                f"The file {name} is damaged, is not of its stated format, or does not fit the "
+                f"schema: {error}",
+                remedy="correct the option fileformat or the schema, or move the file away; no "
+                "file is skipped silently.",
             ) from error
 
 

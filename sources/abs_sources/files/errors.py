@@ -20,23 +20,23 @@ def changed(name: str, then: str, now: str) -> ReplayMismatchError:
     """The file differs from the pinned one."""
     return ReplayMismatchError(
         f"The file {name} has changed since it was taken into an epoch: {then} then, {now} now.",
-        remedy="put the first content back, with its time of change; give new content a new name, "
-        "and let files appear whole (write elsewhere, then rename).",
+        remedy="restore the original content with its modification time; give new content a new "
+        "name, and write files elsewhere before you rename them into place.",
     )
 
 
 def nothing_there(name: str) -> RefusedError:
     """The source's root is missing."""
     return RefusedError(
-        f"There is no folder or file {name}.", remedy="make it, or correct the option path."
+        f"There is no folder or file {name}.", remedy="create it, or correct the option path."
     )
 
 
 def not_text(name: str) -> RefusedError:
     """The file's name is not UTF-8."""
     return RefusedError(
-        f"The name of the file {name!a} is no UTF-8.",
-        remedy="rename it, or take other files by the option pathGlobFilter.",
+        f"The name of the file {name!a} is not UTF-8.",
+        remedy="rename it, or exclude it with the option pathGlobFilter.",
     )
 
 

@@ -54,4 +54,7 @@ def _decoded(texts: pa.Array, name: str) -> pa.Array:
             pa.binary(),
         )
     except binascii.Error as error:
-        raise RowError(f"A binary value of the file {name} is not Base64: {error}.") from error
+        raise RowError(
+            f"A binary value of the file {name} is not Base64: {error}.",
+            remedy="correct it, or read the column as a string.",
+        ) from error

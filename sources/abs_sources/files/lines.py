@@ -82,8 +82,8 @@ def read_json(
         if b"null" in lines and _NULL_LINE.search(lines):
             # Arrow makes a row without a value of it, and dies of one that comes first (26.0.1).
             raise RowError(
-                f"The file {name} has a line that is null, and no JSON object.",
-                remedy="take the line out; nothing is left out in silence.",
+                f"The file {name} has a line that is null instead of a JSON object.",
+                remedy="remove the line; no line is skipped silently.",
             )
         read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         table = pyarrow.json.read_json(pa.BufferReader(lines), read, options)
@@ -272,7 +272,9 @@ def _header(
     try:
         text = line.removeprefix(_BOM).decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise RowError(f"The header of the file {name} is not UTF-8.") from error
+        raise RowError(
+            f"The header of the file {name} is not UTF-8.", remedy="write the file in UTF-8."
+        ) from error
     how: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
     rows = list(csv.reader([text], delimiter=form.sep, strict=True, **how))
     return (rows[0] if rows else []), len(line)

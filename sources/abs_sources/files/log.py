@@ -120,8 +120,8 @@ class SeenLog:
             if self._read(self._cells.names()):
                 return
         raise UnavailableError(
-            f"The log at {self._cells.place} is folded faster than it can be read.",
-            remedy="see that only one query uses it.",
+            f"The log at {self._cells.place} is compacted faster than it can be read.",
+            remedy="make sure that only one query uses it.",
         )
 
     def append(self, pins: Sequence[Pin]) -> bool:
@@ -158,11 +158,11 @@ class SeenLog:
         at = bisect.bisect_right(firsts, start) - 1
         if at < 0 or not start < end <= self._total:
             raise ReplayMismatchError(
-                f"The log at {self._cells.place} names the files from number "
-                f"{firsts[0] if firsts else self._total} to {self._total}; those from {start} to "
-                f"{end} are asked for.",
-                remedy="the checkpoint is older or newer than the log: put the two of one time "
-                "together. For a query that is to begin anew, take a new folder for its log, too.",
+                f"The log at {self._cells.place} has the files number "
+                f"{firsts[0] if firsts else self._total} to {self._total}, but {start} to {end} "
+                "were requested.",
+                remedy="the checkpoint is older or newer than the log: restore both from the "
+                "same time. A query that starts anew needs a new folder for its log, too.",
             )
         found: list[Pin] = []
         for number in numbers[at:]:
@@ -227,10 +227,10 @@ class SeenLog:
             raise self._damaged(_HEAD) from error
         if head.get("root") != self._root:
             raise IdentityError(
-                f"The log at {self._cells.place} is that of {head.get('root')}, and not of "
+                f"The log at {self._cells.place} belongs to {head.get('root')}, not to "
                 f"{self._root}.",
-                remedy="give each query a log of its own; for files that were moved, go on under "
-                "the first name, by a mount or a link.",
+                remedy="give each query a log of its own; if the files were moved, keep their "
+                "old name with a mount or a link.",
             )
         return found
 
@@ -298,7 +298,8 @@ class SeenLog:
             if content is None:
                 raise ReplayMismatchError(
                     f"The log at {self._cells.place} has lost {name}.",
-                    remedy="see that only one query uses it; restart from the checkpoint.",
+                    remedy="make sure that only one query uses it, then restart from the "
+                    "checkpoint.",
                 )
             self._pins[number] = self._unpacked(name, content)
         return self._pins[number]

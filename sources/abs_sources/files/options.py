@@ -55,7 +55,7 @@ class Place:
         local = _FILE.fullmatch(given.strip())
         if local is None and _SCHEME.match(given.strip()):
             raise OptionError(
-                f"{given.strip()} is not a place that abs-files can read.",
+                f"{given.strip()} is not a location that abs-files can read.",
                 remedy="write a local path, file:/... or s3://bucket/prefix.",
             )
         path = local[1] if local is not None else text(given).strip()
@@ -88,7 +88,7 @@ _ELSEWHERE = {
     "format": "use fileformat.",
     "delimiter": "use sep.",
     "paths": "give one path; a glob names several: /data/{a,b}.",
-    "inferSchema": "give the schema by .schema(...); parquet and arrow files hold theirs.",
+    "inferSchema": "give the schema by .schema(...); parquet and arrow files contain theirs.",
     "mergeSchema": "give the schema by .schema(...): a column that a file lacks is null.",
     "multiLine": "write one record a line.",
     "mode": "leave it out: a record that cannot be read is always an error.",
@@ -97,8 +97,8 @@ _ELSEWHERE = {
     "wholetext": "use Spark's own text source.",
     "cleanSource": "delete files yourself, when the query has committed them.",
     "sourceArchiveDir": "move files yourself, when the query has committed them.",
-    "maxFileAge": "leave it out: a file is known for ever, whatever its age.",
-    "fileNameOnly": "leave it out: a file is its whole path.",
+    "maxFileAge": "leave it out: files are never forgotten, whatever their age.",
+    "fileNameOnly": "leave it out: files are identified by their whole path.",
     "modifiedBefore": "use a glob in path, or pathGlobFilter.",
     "modifiedAfter": "use a glob in path, or pathGlobFilter.",
     "dateFormat": "read it as a string and use to_date in the query.",
@@ -168,10 +168,10 @@ class FileOptions:
         log = _log(values) if streaming else None
         if streaming and log is None and not problems:
             problems.add(
-                "A stream needs the option log: a folder that is this query's own and lasts as long "
-                "as its checkpoint.",
-                "name one beside the checkpoint, or set checkpointLocation here, too: the log is "
-                "then in it.",
+                "A stream needs the option log: a folder for this query alone, kept as long as "
+                "its checkpoint.",
+                "name one beside the checkpoint, or set checkpointLocation here, too: then the "
+                "log is in it.",
             )
         problems.raise_any()
         given_fields = fields_from(cls, values) | {"log": log}

@@ -210,7 +210,7 @@ def _read_as(split: Split) -> Iterator[None]:
         yield
     except ValueError as error:
         raise CorruptionError(
-            f"{split.source}: the place to begin at is damaged, because {error}: "
+            f"{split.source}: the start position is damaged, because {error}: "
             f"{split.start[:80]!a}.",
-            remedy="restart from the last checkpoint that is whole.",
+            remedy="restart from the last intact checkpoint.",
         ) from error

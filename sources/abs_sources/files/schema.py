@@ -88,7 +88,10 @@ def fit(
     for field in schema:
         if field.name not in columns:
             if not field.nullable:
-                raise SchemaError(f"The file {name} has no column {field.name}.")
+                raise SchemaError(
+                    f"The file {name} has no column {field.name}.",
+                    remedy="let the column be nullable in .schema(...), or move the file away.",
+                )
             arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
         arrays.append(_cast(batch.column(columns[field.name]), field, name))

@@ -131,8 +131,8 @@ class FileSource:
             if all(self._log.append(part) for part in parts(new)):
                 return self._place(end + len(new))
         raise UnavailableError(
-            f"Others take files into the log of {self._options.path.name} all the time.",
-            remedy="see that only one query uses this log.",
+            f"Other processes keep adding files to the log of {self._options.path.name}.",
+            remedy="make sure that only one query uses this log.",
         )
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
@@ -235,8 +235,8 @@ class FileSource:
             log, number = text(value["log"]), whole(value["files"])
         except ValueError as error:
             raise ReplayMismatchError(
-                f"These are no offsets of this source, because {error}: {place[:200]!a}",
-                remedy="the checkpoint belongs to another source: take a new checkpoint.",
+                f"These are not offsets of this source, because {error}: {place[:200]!a}",
+                remedy="the checkpoint belongs to another source: use a new checkpoint.",
             ) from error
         if log != self._log.id:
             raise self._other_log(log)
@@ -246,7 +246,7 @@ class FileSource:
             raise ReplayMismatchError(
                 f"{number} files were taken from {self._options.path.name}, but its log at "
                 f"{self._cells.place} has {self._log.total}.",
-                remedy="the log is older than the checkpoint: put the two of one time together.",
+                remedy="the log is older than the checkpoint: restore both from the same time.",
             )
         return number
 
@@ -254,8 +254,8 @@ class FileSource:
         return ReplayMismatchError(
             f"The checkpoint was made with log {other}, but the log at {self._cells.place} is "
             f"{self._log.id}.",
-            remedy="put the log back that belongs to the checkpoint (option log); without it, what "
-            "was read is not known: a query that begins anew, with a new checkpoint, reads all.",
+            remedy="restore the log that belongs to the checkpoint (option log). Without it, it "
+            "is unknown which files were read; a query with a new checkpoint reads all of them.",
         )
 
 

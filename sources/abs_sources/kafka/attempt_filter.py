@@ -74,8 +74,8 @@ class AttemptFilter:
             self._winners = Winners(complete=self._next == 0)
         if found.id != self._topic_id:
             raise ReplayMismatchError(
-                f"Kafka: the side topic {self._side} was deleted and made anew: what it said of the "
-                "records before is lost.",
+                f"Kafka: the side topic {self._side} was deleted and created again: what it "
+                "recorded about earlier records is lost.",
                 remedy="write to a new topic; winners=false reads the records of every attempt.",
             )
         end = ask.end([place])[place]

@@ -53,9 +53,9 @@ class Place:
             }
         except ValueError as error:
             raise ReplayMismatchError(
-                f"These are no offsets of this source, because {error}: {written[:200]!a}",
-                remedy="the checkpoint belongs to another source (Spark's own writes others): take "
-                "a new checkpoint and say by startingOffsets where to begin.",
+                f"These are not offsets of this source, because {error}: {written[:200]!a}",
+                remedy="the checkpoint belongs to another source (Spark's own writes others): "
+                "use a new checkpoint, and set startingOffsets.",
             ) from error
         return cls(ids, ends)
 
@@ -94,6 +94,6 @@ class Range:
             return cls(*named, whole(start["offset"]), end)
         except ValueError as error:
             raise CorruptionError(
-                f"{split.source}: the place to begin at is damaged: {error}.",
-                remedy="restart from the last checkpoint that is whole.",
+                f"{split.source}: the start position is damaged: {error}.",
+                remedy="restart from the last intact checkpoint.",
             ) from error

@@ -57,12 +57,14 @@ _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Of each of them the first that is given counts, as in Spark."""
 
 _ELSEWHERE = {
-    "minOffsetsPerTrigger": "use a longer processingTime trigger: an epoch takes all that is there.",
+    "minOffsetsPerTrigger": "use a longer processingTime trigger: an epoch takes all existing "
+    "records.",
     "maxTriggerDelay": "use a longer processingTime trigger.",
     "groupIdPrefix": "leave it out: the source joins no group, and needs no ACL on one.",
-    "fetchOffset.numRetries": "leave it out: offsets are asked for again until a deadline.",
-    "fetchOffset.retryIntervalMs": "leave it out: offsets are asked for again until a deadline.",
-    "kafkaConsumer.pollTimeoutMs": "leave it out: a range that is there is waited for.",
+    "fetchOffset.numRetries": "leave it out: requests for offsets are repeated until a deadline.",
+    "fetchOffset.retryIntervalMs": "leave it out: requests for offsets are repeated until a "
+    "deadline.",
+    "kafkaConsumer.pollTimeoutMs": "leave it out: the source waits for every record of a range.",
     "topic": "a source has subscribe, assign or subscribePattern; topic is the sink's.",
     "path": "use subscribe, assign or subscribePattern.",
 }
@@ -183,7 +185,7 @@ def _check_together(
     what = [n for n in ("subscribe", "assign", "subscribePattern") if n.lower() in there]
     if len(what) != 1:
         problems.add(
-            f"Exactly one of subscribe, assign and subscribePattern says what is read, not "
+            "Exactly one of subscribe, assign and subscribePattern must be given, not "
             f"{' and '.join(what) or 'none'}.",
             "give one of them: subscribe=topic, for instance.",
         )
@@ -191,7 +193,7 @@ def _check_together(
     if ends and not batch:
         problems.add(
             f"A stream has no end: {' and '.join(ends)}.",
-            "leave it out; trigger(availableNow=True) stops with what is there.",
+            "leave it out; trigger(availableNow=True) stops when all existing records are read.",
         )
     start: Bound | None = _first(values, _STARTS)
     if batch and start is not None and _means_latest(start):

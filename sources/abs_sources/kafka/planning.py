@@ -38,7 +38,7 @@ def losses(start: Place, facts: Facts) -> list[str]:
         if topic not in facts.ids:
             found.append(f"the topic {topic} is gone, or no longer among those that are read")
         elif facts.ids[topic] != start.ids[topic]:
-            found.append(f"the topic {topic} was deleted and made anew")
+            found.append(f"the topic {topic} was deleted and created again")
     for (topic, number), end in sorted(facts.end.items()):
         if topic in start.ids and not start.same_topic(facts.ends, topic):
             continue

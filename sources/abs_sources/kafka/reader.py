@@ -160,8 +160,8 @@ class KafkaReader:
             topic, self._part.topic_id, self._moved
         ):
             raise ReplayMismatchError(
-                f"Kafka: the topic {topic} was deleted while it was read. What was read since the last "
-                "snapshot may be another one's, and does not count.",
+                f"Kafka: the topic {topic} was deleted while it was read. Records read since the "
+                "last snapshot may belong to a new topic of that name, and are discarded.",
                 remedy=DATA_LOSS_REMEDY,
             )
         self._moved = None
@@ -205,7 +205,7 @@ class KafkaReader:
             self._part.topic,
             self._part.partition,
             headers=self._options.headers,
-            # It has done its work; who copies the records elsewhere shall not take it along.
+            # It has done its work, and must not be copied with the records to another topic.
             hidden=None if judged is None else HEADER,
         )
         if judged is not None:
@@ -216,9 +216,9 @@ class KafkaReader:
         """Wait at the first undecided record until it is decided."""
         if not self._waits:
             raise ReplayMismatchError(
-                f"Kafka: at {offset} of {self._name}, an epoch is not decided any more.",
+                f"Kafka: at {offset} of {self._name}, an epoch that was decided is undecided now.",
                 handle=undecided,
-                remedy=f"look for the topic {side_topic(self._part.topic)}: were its records lost?",
+                remedy=f"check whether the topic {side_topic(self._part.topic)} has lost records.",
             )
         log.info(
             "%s waits at offset %d: attempt %s of job %s is not decided. If that job never runs "
@@ -272,7 +272,7 @@ class KafkaReader:
         now = time.monotonic()
         self._short_since = self._short_since or now
         if now - self._short_since < _SHORT_SECONDS:
-            # Told once only: asked for again, it is told again.
+            # Reported once; a repeated request is reported again.
             self._assign(self._at)
             return
         self._lost(f"{self._name} ends at {offset}, and the range that was planned at {end}")
@@ -315,7 +315,7 @@ class KafkaReader:
         if found is not None and found.id == planned:
             return
         self._lost(
-            f"the topic {topic} {'is gone' if found is None else 'was deleted and made anew'}"
+            f"the topic {topic} {'is gone' if found is None else 'was deleted and created again'}"
         )
         if self._part.end is not None:
             # The records of another topic are none of this range: they are planned by themselves.
@@ -324,7 +324,7 @@ class KafkaReader:
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise ReplayMismatchError(f"Kafka: {what}.", remedy=DATA_LOSS_REMEDY)
-        log.warning("failOnDataLoss=false, so the job goes on: %s.", what)
+        log.warning("failOnDataLoss=false, so the job continues: %s.", what)
 
     def _assign(self, offset: int) -> None:
         with translate_errors(f"reading {self._name}"):
@@ -354,9 +354,9 @@ def _next(reader: KafkaReader) -> pa.RecordBatch | None:
             return batch
         if time.monotonic() > give_up:
             raise UnavailableError(
-                f"Kafka: nothing came from {before.source} in {limit:g} s, at {before.start} "
-                f"of a range that ends at {before.end}.",
-                remedy="look whether the partition has a leader; then start again.",
+                f"Kafka: no records arrived from {before.source} for {limit:g} s, at "
+                f"{before.start} of a range that ends at {before.end}.",
+                remedy="check that the partition has a leader, then start again.",
             )
     return None
 
@@ -372,9 +372,9 @@ def refuse_attempts(messages: Sequence[Message], topic: str) -> None:
         if (value := attempt_header(message)) is not None:
             attempt = attempt_of(value)
             raise CorruptionError(
-                f"The topic {topic} was written by protocol=idempotent: of the records of several "
-                f"attempts one counts, and the side topic {side_topic(topic)}, which says which, was "
-                "not there when this was planned.",
+                f"The topic {topic} was written by protocol=idempotent, so of several attempts "
+                f"only one counts. The side topic {side_topic(topic)}, which records which one, "
+                "did not exist when this read was planned.",
                 handle=attempt,
                 remedy="restore the side topic, and set winners=true; winners=false reads the records "
                 "of every attempt.",

@@ -122,9 +122,9 @@ class KafkaSource:
         part = Range.of(split)
         if not self._reads((part.topic, part.partition)):
             raise ReplayMismatchError(
-                f"Kafka: {split.source} is left to be read, and is not among what the source reads.",
+                f"Kafka: {split.source} has unread records, but the source no longer reads it.",
                 remedy="name it again until it is read; or give the source another id, and allow "
-                "`drop_state` for what the old one had left to read.",
+                "`drop_state` for the unread rest of the old one.",
             )
         return reader_of(self.options, part)
 
@@ -132,9 +132,10 @@ class KafkaSource:
         """As ``abs_core.source.Growing``, with all present partitions and topics."""
         if not left or any(split.end is not None for split in left):
             raise ConfigError(
-                "Kafka: the source was read up to an end (`bounded`), and is to be read without one.",
-                remedy="leave it bounded; or give it another id, say by startingOffsets where it "
-                "begins, and allow `drop_state` for what the old one had left to read.",
+                "Kafka: the source was started as `bounded`, and cannot be continued without an "
+                "end.",
+                remedy="keep it bounded; or give it another id, set startingOffsets, and allow "
+                "`drop_state` for the unread rest of the old one.",
             )
         parts = [Range.of(split) for split in left]
         place = Place(
@@ -192,7 +193,7 @@ class KafkaSource:
             sides = self._cluster.topics(map(side_topic, topics))
         except RefusedError as error:
             raise RefusedError(
-                f"{error.what} So it cannot be told whether protocol=idempotent has written "
+                f"{error.what} So it is unknown whether protocol=idempotent has written "
                 f"{', '.join(sorted(topics))}.",
                 remedy="allow DESCRIBE on the side topic (prefixed ACLs cover it); or set "
                 "winners=false where no job writes these topics with protocol=idempotent.",
@@ -200,8 +201,8 @@ class KafkaSource:
         written = sorted(topic for topic in topics if side_topic(topic) in sides)
         if written:
             raise OptionError(
-                f"Kafka: {', '.join(written)} was written by protocol=idempotent: it holds records "
-                "twice, of which one counts.",
+                f"Kafka: {', '.join(written)} was written by protocol=idempotent: it can contain "
+                "a record several times, of which one counts.",
                 remedy="set winners=true to read those that count; winners=false reads them all.",
             )
 
@@ -225,7 +226,7 @@ class KafkaSource:
         if missing:
             raise RefusedError(
                 f"Kafka: there is no {' and no '.join(missing)}.",
-                remedy="create the topic, or look at subscribe, assign and the ACLs (DESCRIBE).",
+                remedy="create the topic, or check subscribe, assign and the ACLs (DESCRIBE).",
             )
 
     def _ending(self, facts: Facts, starts: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -260,4 +261,4 @@ class KafkaSource:
         key, told = ("told of loss", what.subscribe, what.assign, what.pattern), (start, *found)
         if known.learnt(key) != told:
             known.learn(key, told)
-            log.warning("failOnDataLoss=false, so the job goes on: %s.", "; ".join(found))
+            log.warning("failOnDataLoss=false, so the job continues: %s.", "; ".join(found))

@@ -195,8 +195,8 @@ class StateTables:
     def _check(self, generation: int | None) -> None:
         if generation != self.place.generation:
             raise FencedError(
-                f"Generation {self.place.generation} of operator {self.place.operator} is not at "
-                f"work any more: {generation} is.",
+                f"Generation {self.place.generation} of operator {self.place.operator} is no "
+                f"longer the active one: {generation} is.",
                 job=self.place.job,
                 remedy="a newer run has taken over: stop this one.",
             )

@@ -119,5 +119,5 @@ def test_brokers_that_cannot_be_reached_leave_no_thread_behind(
     before = set(threading.enumerate())
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1") as caught:
         cluster(settings).client()
-    assert "see that the brokers are up" in str(caught.value)
+    assert "check that the brokers are up" in str(caught.value)
     assert set(threading.enumerate()) <= before

@@ -51,7 +51,7 @@ def test_a_start_that_was_paused_deletes_no_record_of_the_run_that_took_over(ben
     _, wake = paused(bench)
     last = run_on(bench, lambda count: True)
     before = bench.store.completed()
-    with pytest.raises(FencedError, match=f"Checkpoint {last} is of generation 3"):
+    with pytest.raises(FencedError, match=f"Checkpoint {last} has generation 3"):
         wake()
     assert bench.store.completed() == before
     bench.job(graph(bench.sink, rows=MANY)).run()

@@ -163,7 +163,7 @@ def test_a_topic_that_is_not_read_to_its_end_is_not_exchanged_for_another(
     before = graph(bench, topics, {**options, "subscribe": old}, stops, bounded=bounded)
     bench.job(before, observe=observe, capacity=1).run(stop=stop)
     after = graph(bench, topics, {**options, "subscribe": new}, bounded=bounded)
-    with pytest.raises(ReplayMismatchError, match=r"old.* among"):
+    with pytest.raises(ReplayMismatchError, match=r"old.*(among|unread records)"):
         bench.job(after).run()
     assert all(id_ < 100 for id_, _ in bench.rows())
 
@@ -202,7 +202,7 @@ def test_a_topic_that_was_read_to_an_end_is_not_read_on_without_one(
     options = {**EARLIEST, "subscribe": name}
     bench.job(graph(bench, topics, options, bounded=True)).run()
     topics.send(name, range(10, 20))
-    with pytest.raises(ConfigError, match="read up to an end"):
+    with pytest.raises(ConfigError, match="started as `bounded`"):
         bench.job(graph(bench, topics, options)).run()
     until(bench, range(10))
 
@@ -216,7 +216,7 @@ def test_a_topic_that_was_read_without_an_end_does_not_get_one(
     options = {**EARLIEST, "subscribe": name}
     with running(bench.job(graph(bench, topics, options))):
         until(bench, range(10))
-    with pytest.raises(ConfigError, match="read without an end"):
+    with pytest.raises(ConfigError, match="started without an end"):
         bench.job(graph(bench, topics, options, bounded=True)).run()
 
 

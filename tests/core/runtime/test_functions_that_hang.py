@@ -86,7 +86,7 @@ def test_a_pure_function_that_hangs_is_given_up_and_its_region_is_restored(
 def test_a_function_that_always_hangs_ends_the_job_by_name(
     bench: Bench, hanging: Callable[..., Hanging]
 ) -> None:
-    with pytest.raises(HungError, match=r"slow/0.*not come back for 1 s"):
+    with pytest.raises(HungError, match=r"slow/0.*not returned for 1 s"):
         bench.job(graph(bench.sink, hanging(always=True)), hang_after=AFTER, restarts=1).run()
 
 

@@ -58,5 +58,5 @@ def test_what_goes_round_after_the_end_is_an_error_and_not_lost(tmp_path: Path, 
         return windows(head), head.filter("counted", lambda b: pc.greater(b["round"], 0))
 
     bench = Bench(tmp_path)
-    with pytest.raises(ConfigError, match="after the loop has ended"):
+    with pytest.raises(ConfigError, match="a loop after it had ended"):
         bench.job(job(bench, body), way, settings=Settings(interval=0.005)).run()

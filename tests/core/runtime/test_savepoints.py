@@ -223,6 +223,6 @@ def test_a_savepoint_of_another_job_is_not_what_the_sinks_are_committed_to(tmp_p
     other.job(graph(other.sink, rows=60_000), observe=observe).run(stop=stop)
     before = other.rows()
     restore = Restore(checkpoint=number, source=one.savepoints)
-    with pytest.raises(ProtocolError, match=f"Checkpoint {number} of another register"):
+    with pytest.raises(ProtocolError, match=f"checkpoint {number} of another register"):
         other.job(graph(other.sink, rows=6_000)).run(restore)
     assert other.rows() == before

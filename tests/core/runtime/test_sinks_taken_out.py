@@ -74,7 +74,7 @@ def test_a_sink_with_decided_handles_is_not_taken_out_before_they_are_committed(
         bench.job(two(bench, RefusingSink(bench.target, "2pc", "append")), restarts=0).run()
     decided = register(bench)
     assert decided.open
-    with pytest.raises(ConfigError, match="The sink other was taken out") as refused:
+    with pytest.raises(ConfigError, match="The sink other was removed") as refused:
         bench.job(one(bench)).run(Restore(drop_state=True))
     assert refused.value.epoch == decided.open[0].epoch
     assert refused.value.handle in {str(handle) for handle in decided.open[0].handles}
@@ -86,7 +86,7 @@ def test_a_sink_with_decided_handles_is_not_taken_out_before_they_are_committed(
     with pytest.raises(ConfigError, match="other are sinks"):
         bench.job(one(bench)).run()
     bench.job(one(bench)).run(Restore(drop_state=True))
-    assert "goes on without the sinks other, by consent" in caplog.text
+    assert "continues without the sinks other, by consent" in caplog.text
     assert len(bench.rows()) == 2 * ROWS
     assert bench.prepared() == 0
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from abs_audit import Files, audit
+from abs_audit import AuditSettings, Files, audit
 from abs_audit.postgres import PostgresTable
 from abs_audit.s3 import S3Files
 from abs_clients.postgres.address import Address
@@ -97,7 +97,7 @@ def from_files(folder: Path) -> dict[str, Any]:
 
 
 def clean(folder: Path, actual: Any) -> None:
-    report = audit(Files((str(folder / "expected"),)), actual, key=("id",))
+    report = audit(Files((str(folder / "expected"),)), actual, AuditSettings(key=("id",)))
     assert report.reasons == ()
     assert report.to_dict()["actual"]["records"] == COUNT
 

@@ -302,7 +302,7 @@ def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
     bench.job(graph(bench.sink, rows=6_000)).run()
     completed = bench.store.completed()
     assert len(completed) > 1
-    with pytest.raises(ProtocolError, match="not what the sinks are committed to"):
+    with pytest.raises(ProtocolError, match="The sinks are not committed to"):
         bench.job(graph(bench.sink, rows=6_000)).run(Restore(completed[0]))
     bench.check(6_000)
 
@@ -431,7 +431,9 @@ def test_a_sweep_that_fails_is_logged_and_stops_no_job(
             committed.append(checkpoint)
 
     bench.job(graph(bench.sink, rows=2_000), observe=observe).run()
-    told = [record.getMessage() for record in caplog.records if "not freed" in record.message]
+    told = [
+        record.getMessage() for record in caplog.records if "could not be deleted" in record.message
+    ]
     assert len(told) == len(committed)
     for checkpoint, message in zip(committed, told, strict=True):
         assert message.startswith(f"job counting, checkpoint {checkpoint}: ")
@@ -716,7 +718,7 @@ def test_an_id_that_names_no_blob_is_refused_before_it_keeps_anything(id_: str) 
 
 @pytest.mark.parametrize(("tasks", "groups"), [(1, 32_769), (1, 0), (9, 8), (0, 8)])
 def test_a_graph_with_key_groups_that_cannot_be_is_refused(tasks: int, groups: int) -> None:
-    with pytest.raises(ConfigError, match=f"{tasks} does not go with {groups} key groups"):
+    with pytest.raises(ConfigError, match=f"{tasks} does not fit {groups} key groups"):
         Graph("wide", parallelism=tasks, max_parallelism=groups)
 
 

@@ -147,7 +147,7 @@ def test_an_array_that_does_not_fit_is_refused_before_anything_is_written(
         state.put_array([A, B], pa.array(["1", "x"]))
     with pytest.raises(RowError):
         state.put_array([A], pa.array([2**63], pa.uint64()))
-    with pytest.raises(RowError, match="no form for Arrow"):
+    with pytest.raises(RowError, match="cannot be used with Arrow"):
         ValueState(backend, "objects", PICKLE).get_array([A])
     assert state.get_many([A, B]) == [None, None]
 

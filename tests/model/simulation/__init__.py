@@ -5,5 +5,6 @@ made up are the graph, the schedule, the crashes, and what lies outside: input, 
 """
 
 from tests.model.simulation.history import Outcome, simulate
+from tests.model.simulation.leaders import simulate_leaders
 
-__all__ = ["Outcome", "simulate"]
+__all__ = ["Outcome", "simulate", "simulate_leaders"]

@@ -159,7 +159,7 @@ def test_a_record_that_vanishes_is_missed_when_the_brokers_are_asked(
     sender = sending(writer)._sender
     assert sender is not None
     sender.rows += 1  # as if one more had been sent, and its failure never reported
-    with pytest.raises(TargetError, match="4 records were sent and acknowledged, and the brokers"):
+    with pytest.raises(TargetError, match="4 records were sent and acknowledged, but the brokers"):
         writer.pre_commit()
     writer.abort()
 

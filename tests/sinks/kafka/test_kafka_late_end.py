@@ -19,8 +19,8 @@ from abs_services import KafkaService
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_cells import Cells, Record
 from abs_sinks.kafka.register_session import FencedProducer, Rows, register_id
-from abs_sinks.kafka.register_tail import Cells, Record
 from abs_sinks.kafka.sending import TransactionalProducer
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_log
@@ -59,14 +59,14 @@ def rows(
             if number == 0:
                 between()
 
-    return send
+    return Rows(send)
 
 
 def test_a_late_end_of_the_epoch_before_does_not_commit_half_of_the_next(
     harness: TopicHarness,
 ) -> None:
     register, settings = KafkaRegister(harness.options), harness.options.kafka
-    first = register.swap("job", None, STATE, rows(harness, ["a", "b"]))
+    first = register.compare_and_set("job", None, STATE, rows(harness, ["a", "b"]))
     assert not isinstance(first, Conflict)
     name = register_id(harness.options.registertopic, "job")
     before = describe(settings, [name])[name]
@@ -78,7 +78,7 @@ def test_a_late_end_of_the_epoch_before_does_not_commit_half_of_the_next(
         told.extend(end(settings, [again], commit=True).values())
 
     following = rows(harness, ["c", "d"], late)
-    second = register.swap("job", first, replace(STATE, generation=2), following)
+    second = register.compare_and_set("job", first, replace(STATE, generation=2), following)
     assert not isinstance(second, Conflict)
     assert told[0] is Reply.REFUSED
     found = sorted(value or b"" for _, value in harness.records())

@@ -20,7 +20,7 @@ from abs_core.wal import FolderSegments
 from abs_services import KafkaService
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import close_session
+from abs_sinks.kafka.register_session import session_of
 from abs_sinks.kafka.register_topic import make_topic
 from abs_sinks.kafka.wal import WalCommitter
 from tests.kit.kafka import Variant, delete_topics
@@ -86,7 +86,7 @@ def sent(case: Case, harness: LogHarness) -> Decision:
     _, decision = decided(case)
     dead = WalCommitter(harness.options, Undeletable(harness.folder))
     assert set(dead.commit(decision.committables).values()) == {Outcome.COMMITTED}
-    close_session(harness.options)
+    session_of(harness.options).close()
     return decision
 
 
@@ -104,7 +104,7 @@ def test_another_registers_topic_between_sending_and_finish_is_refused_and_nothi
     harness.new_sink = harness.sink_for(other)
     case.run().epoch(1, MORE)
     case.holds(LEFT, RIGHT, MORE, when="after it was changed between two epochs")
-    close_session(other)
+    session_of(other).close()
     delete_topics(other.kafka, list(topic_facts(other.kafka, [other.registertopic], again=True)))
 
 

@@ -70,13 +70,7 @@ def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[
 def test_a_loss_at_any_request_loses_and_doubles_nothing(
     harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
 ) -> None:
-    proxy.lose(loss, api, nth)
-    case = Case(harness)
-    _whole_job(case)
-    assert proxy.fired, f"there were no {nth} requests {api.name}"
-    case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
-    assert harness.hidden() == 0
-    case.close()
+    _loses_nothing(harness, proxy, api, nth, loss)
 
 
 @pytest.mark.parametrize("producer", PRODUCERS[1:])
@@ -85,13 +79,7 @@ def test_a_loss_at_any_request_loses_and_doubles_nothing(
 def test_a_loss_at_what_our_own_producer_asks_loses_and_doubles_nothing(
     harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
 ) -> None:
-    proxy.lose(loss, api, nth)
-    case = Case(harness)
-    _whole_job(case)
-    assert proxy.fired, f"there were no {nth} requests {api.name}"
-    case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
-    assert harness.hidden() == 0
-    case.close()
+    _loses_nothing(harness, proxy, api, nth, loss)
 
 
 @pytest.mark.parametrize("mode", ["wal", "idempotent"])
@@ -106,14 +94,21 @@ def test_a_loss_at_the_end_of_a_whole_epochs_transaction_loses_and_doubles_nothi
         harness.through(proxy.bootstrap)
         if mode == "idempotent" and nth > 1:
             nth += 1  # the second ends the one in which the side topic is noted
-        proxy.lose(loss, Api.END_TXN, nth)
-        case = Case(harness)
-        _whole_job(case)
-        assert proxy.fired, f"there were no {nth} requests to end a transaction"
-        case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
-        assert harness.hidden() == 0
-        case.close()
+        _loses_nothing(harness, proxy, Api.END_TXN, nth, loss)
         close_clusters()
+
+
+def _loses_nothing(
+    harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
+) -> None:
+    """A whole job, of which one request is lost."""
+    proxy.lose(loss, api, nth)
+    case = Case(harness)
+    _whole_job(case)
+    assert proxy.fired, f"there were no {nth} requests {api.name}"
+    case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+    assert harness.hidden() == 0
+    case.close()
 
 
 def test_a_commit_that_arrives_after_the_id_is_used_again_commits_nothing(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
@@ -33,7 +33,8 @@ from abs_services import KafkaService
 from abs_sinks.kafka import wal
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_session import FencedProducer
+from abs_sinks.kafka.register_cells import Record
+from abs_sinks.kafka.register_session import FencedProducer, Rows
 from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
 from tests.kit.kafka import KEYED, Variant, make_topic
@@ -156,11 +157,18 @@ def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
 def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
     open_wal: OpenLog, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = FencedProducer.commit
+    prepare, commit = FencedProducer.prepare, FencedProducer.commit
+    decides: list[bool] = []
     killed: list[bool] = []
 
+    def noting(
+        producer: FencedProducer, rows: Rows | None, records: Sequence[Record], partition: int
+    ) -> None:
+        decides.append(rows is not None)
+        prepare(producer, rows, records, partition)
+
     def killing(producer: FencedProducer) -> None:
-        if not killed and producer.next is not None and '"frontier":0' in producer.next.text:
+        if not killed and decides[-1]:
             killed.append(True)
             kafka.kill()
             kafka.start()
@@ -170,6 +178,7 @@ def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
         case = Case(harness)
         run = case.run()
         shares = run.tasks(0, LEFT, RIGHT)
+        monkeypatch.setattr(FencedProducer, "prepare", noting)
         monkeypatch.setattr(FencedProducer, "commit", killing)
         _retried(lambda: run.commit(0, shares))
         assert killed

@@ -193,7 +193,6 @@ class HalfKnown:
     """Stands in for a register's session: its reader has not heard of the topic."""
 
     there: bool
-    forgotten: int = 0
 
     def tail(self, partition: int) -> HalfKnown:
         return self
@@ -204,15 +203,11 @@ class HalfKnown:
     def topic_exists(self) -> bool:
         return self.there
 
-    def forget_readers(self) -> None:
-        self.forgotten += 1
-
 
 def test_a_register_that_one_client_has_not_heard_of_is_not_taken_for_empty() -> None:
     session: Any = HalfKnown(there=True)
     with pytest.raises(MissingError):
         KafkaRegister(OPTIONS, session).jobs()
-    assert session.forgotten == 1
 
 
 def test_a_register_that_nobody_has_heard_of_holds_no_job() -> None:

@@ -58,10 +58,10 @@ def test_options_can_be_hashed_and_pickled() -> None:
         ({"key": "id"}, "the column key is the record's key"),
         ({"path": "t"}, "use topic"),
         ({"topik": "t"}, "topic"),
-        ({"topic": "no/topic"}, "no name for a topic"),
+        ({"topic": "no/topic"}, "not a topic name"),
         ({"protocol": "wal"}, "needs the option wal"),
         ({"wal": "file:///x"}, "did you mean protocol=wal"),
-        ({"topic": "abs-register"}, "where the registers are kept"),
+        ({"topic": "abs-register"}, "the one that holds the registers"),
         ({"kafka.bootstrap.servers": " "}, "is empty"),
     ],
 )

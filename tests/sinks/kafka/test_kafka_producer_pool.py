@@ -174,6 +174,42 @@ def test_an_init_that_was_not_answered_and_comes_late_aborts_nothing_that_is_dec
     pool.close()
 
 
+@pytest.mark.parametrize("then", ["asked again at once", "asked again later", "over meanwhile"])
+def test_an_abort_that_was_not_answered_and_comes_late_aborts_nothing_that_is_decided(
+    harness: TopicHarness, pool: ProducerPool, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """It aborts what is open under its id whenever it comes, so the id is left."""
+    asked: list[str] = []
+
+    def unanswered_once(settings: Settings, name: str) -> tuple[int, int]:
+        asked.append(name)
+        return _is_away() if len(asked) == 1 else init_producer_id(settings, name)
+
+    first = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
+    first.write(pa.record_batch({"value": ["a"]}, schema=SCHEMA))
+    assert first.pre_commit() is not None
+    with monkeypatch.context() as away:
+        away.setattr(pools, "init_producer_id", unanswered_once)
+        if then != "asked again at once":
+            away.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
+            with pytest.raises(UnavailableError, match="abort"):
+                pool.abort(TASK.handle)
+        if then != "over meanwhile":
+            assert pool.abort(TASK.handle)
+    made = []
+    for partition in (1, 2):  # each id of the pool has one
+        task = replace(TASK, epoch=1, frontier=0, partition=partition)
+        writer = TwoPhaseWriter(harness.options, SCHEMA, task, pool)
+        writer.write(pa.record_batch({"value": ["b"]}, schema=SCHEMA))
+        committable = writer.pre_commit()
+        assert committable is not None
+        made.append(committable)
+    init_producer_id(harness.options.kafka, asked[0])  # it arrives
+    committer = TwoPhaseCommitter(harness.options, lambda: [pool])
+    assert set(committer.commit(made).values()) == {Outcome.COMMITTED}
+    assert len(harness.records()) == 2
+
+
 def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
     harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:

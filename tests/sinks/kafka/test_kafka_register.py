@@ -31,8 +31,9 @@ from abs_core.testing.check_register import of_many_creations_one_wins as one_cr
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import FencedProducer, Session
-from abs_sinks.kafka.register_tail import BlockedError, Cells, records_of, version_after
+from abs_sinks.kafka.register_cells import Cells, records_of, version_after
+from abs_sinks.kafka.register_session import FencedProducer, Rows, Session
+from abs_sinks.kafka.register_tail import BlockedError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 from tests.kit.kafka import delete_topics
 
@@ -83,10 +84,10 @@ class PatientRegister(KafkaRegister):
     """Where it is not known whether a change took effect: looks, as the core's ``Cell`` does."""
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, rows: Rows | None = None
     ) -> Version | Conflict:
         try:
-            return super().compare_and_set(job, expected, state)
+            return super().compare_and_set(job, expected, state, rows)
         except UnavailableError:
             stored = self.load(job)
             if stored is not None and stored.state == state and stored.version != expected:

@@ -12,7 +12,8 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.log_offsets import Extent
 from abs_sinks.kafka import register_tail
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_tail import BlockedError, Cell, Tail, records_of, version_after
+from abs_sinks.kafka.register_cells import Cell, records_of, version_after
+from abs_sinks.kafka.register_tail import BlockedError, Tail
 
 SETTINGS = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
 VERSION = version_after(None)
@@ -66,7 +67,7 @@ def consumers(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     """Those that the tail opens, one after another; the partition ends at offset 2."""
     left: list[Scripted] = []
     monkeypatch.setattr(register_tail, "_consumer", lambda _: left.pop(0))
-    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: Extent(0, 2))
+    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: Extent(0, 2, 2))
     monkeypatch.setattr(timeouts, "NEW_READER_SECONDS", PATIENCE)
     return left
 
@@ -113,3 +114,64 @@ def test_of_leaders_that_never_answer_only_one_more_consumer_is_asked(
     with pytest.raises(BlockedError):
         Tail(SETTINGS, "r", 0).load("job", PATIENCE)
     assert len(consumers) == 1
+
+
+NEXT = version_after(VERSION)
+OWN = records_of("job", NEXT, "own", 1000)
+"""What this process commits after it has read the first cell: offsets 2 and 3, with the marker."""
+
+
+@pytest.fixture
+def ends(consumers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> list[Extent]:
+    """What the leader answers, one after another."""
+    left = [Extent(0, 2, 2, "id")]
+    consumers.append(Scripted([Read(0), Read(2, is_end=True)]))
+    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: left.pop(0))
+    return left
+
+
+def test_what_this_process_has_committed_last_is_not_read(ends: list[Extent]) -> None:
+    tail = Tail(SETTINGS, "r", 0)
+    assert tail.load("job", PATIENCE) == Cell(VERSION, "text")
+    for number in (1, 2):
+        tail.wrote(OWN, tail.reads)
+        ends.append(Extent(0, 2 + 2 * number, 2 + 2 * number, "id"))
+        assert tail.load("job", PATIENCE) == Cell(NEXT, "own")
+
+
+@pytest.mark.parametrize(
+    "extent",
+    [
+        Extent(0, 5, 5, "id"),  # somebody else's record, too
+        Extent(0, 4, 2, "id"),  # somebody else's record, and the own marker is still to come
+        Extent(0, 3, 2, "id"),  # the own marker is still to come
+        Extent(0, 4, 4, "another"),  # the topic was made anew
+        Extent(4, 4, 4, "id"),  # all records were deleted
+    ],
+)
+def test_where_anything_else_was_written_the_records_are_read(
+    ends: list[Extent], extent: Extent, consumers: list[Scripted]
+) -> None:
+    consumers += [Scripted([]), Scripted([])]
+    tail = Tail(SETTINGS, "r", 0)
+    tail.load("job", PATIENCE)
+    tail.wrote(OWN, tail.reads)
+    ends.append(extent)
+    if extent.first == extent.end:
+        assert tail.load("job", PATIENCE) is None
+    else:
+        with pytest.raises(BlockedError):  # there is nothing to be read from
+            tail.load("job", PATIENCE)
+
+
+def test_a_record_that_may_have_been_read_already_does_not_hide_another_one(
+    ends: list[Extent], consumers: list[Scripted]
+) -> None:
+    consumers.append(Scripted([]))
+    tail = Tail(SETTINGS, "r", 0)
+    before = tail.reads
+    tail.load("job", PATIENCE)
+    tail.wrote(OWN, before)
+    ends.append(Extent(0, 4, 4, "id"))  # the other one
+    with pytest.raises(BlockedError):
+        tail.load("job", PATIENCE)

@@ -110,14 +110,14 @@ def test_no_job_goes_on_without_the_side_topic(
     refused = raises(
         CorruptionError, lambda: case.run(job).epoch(1 if job[4:] == "monday" else 0, TWO)
     )
-    assert "made anew" in refused.what if anew else "is gone" in refused.what
+    assert "created again" in refused.what if anew else "is gone" in refused.what
     assert refused.remedy
     assert is_there(harness) is anew, "it is not made again"
     told = [f.what for f in harness.new_sink().preflight(job) if f.severity is Severity.ERROR]
     assert any(side_topic(harness.topic) in what for what in told), told
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "made anew"])
+@pytest.mark.parametrize("anew", [False, True], ids=["deleted", "created again"])
 def test_an_epoch_is_not_decided_where_the_side_topic_was_lost_while_it_was_written(
     case: Case, harness: AttemptHarness, anew: bool
 ) -> None:

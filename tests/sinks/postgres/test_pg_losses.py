@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -76,13 +77,22 @@ def proxy(shared_database: str) -> Iterator[LossyProxy]:
 def test_a_loss_at_any_statement_loses_and_doubles_nothing(
     shared_database: str, proxy: LossyProxy, variant: Variant, text: str, nth: int, loss: Loss
 ) -> None:
-    with open_table(shared_database, variant) as harness:
-        _route(harness, proxy, variant)
+    with _routed(shared_database, proxy, variant) as (_, case):
         proxy.lose(loss, text, nth)
-        case = Case(harness)
         _whole_job(case)
         assert proxy.fired, f"no message had {text!r} in it {nth} times"
         case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+
+
+@contextmanager
+def _routed(
+    database: str, proxy: LossyProxy, variant: Variant
+) -> Iterator[tuple[TableHarness, Case]]:
+    """A harness whose sinks go through the proxy, and a case on it."""
+    with open_table(database, variant) as harness:
+        _route(harness, proxy, variant)
+        case = Case(harness)
+        yield harness, case
         case.close()
 
 
@@ -117,9 +127,7 @@ def _task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> 
 
 
 def test_a_prepare_that_arrives_late_is_swept(shared_database: str, proxy: LossyProxy) -> None:
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
-        _route(harness, proxy, VARIANTS["2pc-append"])
-        case = Case(harness)
+    with _routed(shared_database, proxy, VARIANTS["2pc-append"]) as (harness, case):
         run = case.run()
         proxy.lose(Loss.DELAY, "PREPARE TRANSACTION")
         shares = [_task(run, 0, p, part) for p, part in enumerate(EPOCHS[0])]
@@ -129,7 +137,6 @@ def test_a_prepare_that_arrives_late_is_swept(shared_database: str, proxy: Lossy
         assert within(10, lambda: len(harness.prepared()) == 1), "the late PREPARE did not arrive"
         run.epoch(1, *EPOCHS[1])
         case.finished(*EPOCHS[0], *EPOCHS[1], when="after a PREPARE that arrived late")
-        case.close()
 
 
 def test_a_prepare_that_is_answered_by_anything_else_has_not_prepared(shared_database: str) -> None:
@@ -165,9 +172,7 @@ def _complete(tag: bytes) -> bytes:
 def test_a_commit_that_arrives_late_finds_nothing_to_do(
     shared_database: str, proxy: LossyProxy
 ) -> None:
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
-        _route(harness, proxy, VARIANTS["2pc-append"])
-        case = Case(harness)
+    with _routed(shared_database, proxy, VARIANTS["2pc-append"]) as (_, case):
         run = case.run()
         shares = run.tasks(0, *EPOCHS[0])
         proxy.lose(Loss.DELAY, "COMMIT PREPARED")
@@ -176,15 +181,12 @@ def test_a_commit_that_arrives_late_finds_nothing_to_do(
         proxy.release()
         run.epoch(1, *EPOCHS[1])
         case.finished(*EPOCHS[0], *EPOCHS[1], when="after a COMMIT PREPARED that arrived late")
-        case.close()
 
 
 def test_a_decision_that_arrives_after_the_epoch_was_abandoned_changes_nothing(
     shared_database: str, proxy: LossyProxy
 ) -> None:
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
-        _route(harness, proxy, VARIANTS["2pc-append"])
-        case = Case(harness)
+    with _routed(shared_database, proxy, VARIANTS["2pc-append"]) as (_, case):
         run = case.run()
         shares = run.tasks(0, *EPOCHS[0])
         stored = run.store.load(JOB)
@@ -199,15 +201,12 @@ def test_a_decision_that_arrives_after_the_epoch_was_abandoned_changes_nothing(
         assert run.state().abandoned == (0,)
         case.run().epoch(0, *EPOCHS[0])
         case.finished(*EPOCHS[0], when="after the next run")
-        case.close()
 
 
 def test_a_co_commit_whose_last_message_is_held_up_is_waited_for(
     shared_database: str, proxy: LossyProxy
 ) -> None:
-    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
-        _route(harness, proxy, VARIANTS["wal-append"])
-        case = Case(harness)
+    with _routed(shared_database, proxy, VARIANTS["wal-append"]) as (harness, case):
         run = case.run()
         shares = run.tasks(0, *EPOCHS[0])
         proxy.lose(Loss.DELAY, "drop table")
@@ -218,15 +217,12 @@ def test_a_co_commit_whose_last_message_is_held_up_is_waited_for(
             proxy.release()
             committed.result(timeout=20)
         case.finished(*EPOCHS[0], when="after a co-commit that was held up")
-        case.close()
 
 
 def test_a_zombie_stopped_inside_its_co_commit_is_ended_by_its_successor(
     shared_database: str, proxy: LossyProxy
 ) -> None:
-    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
-        _route(harness, proxy, VARIANTS["wal-append"])
-        case = Case(harness)
+    with _routed(shared_database, proxy, VARIANTS["wal-append"]) as (_, case):
         zombie = case.run()
         shares = zombie.tasks(0, *EPOCHS[0])
         stored = zombie.store.load(JOB)
@@ -240,7 +236,6 @@ def test_a_zombie_stopped_inside_its_co_commit_is_ended_by_its_successor(
         case.run().epoch(0, *EPOCHS[0])
         proxy.release()
         case.finished(*EPOCHS[0], when="after a zombie that was stopped inside its co-commit")
-        case.close()
 
 
 def _committables(shares: list[Share]) -> tuple[Committable, ...]:

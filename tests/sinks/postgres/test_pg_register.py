@@ -196,7 +196,7 @@ def test_a_row_under_another_name_than_its_own_is_refused(
     register.compare_and_set("job", None, FIRST)
     with psycopg.connect(database) as db:
         db.execute("update abs.register set job = 'renamed'")
-    with pytest.raises(CorruptionError, match="that of job 'job'"):
+    with pytest.raises(CorruptionError, match="belongs to job 'job'"):
         register.load("renamed")
 
 

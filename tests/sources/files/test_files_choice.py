@@ -169,7 +169,7 @@ def test_a_start_whose_files_the_log_has_forgotten_will_do_where_nothing_is_limi
         source.committed(place)
     anew = source_on(disk)  # Spark 4.1 asks a new process for the end, and tells no start
     assert anew.latest(anew.initial(), Limit()) == place
-    with pytest.raises(ReplayMismatchError, match="those from 0 to"):
+    with pytest.raises(ReplayMismatchError, match="but 0 to"):
         anew.latest(anew.initial(), Limit(files=1))
 
 
@@ -229,7 +229,7 @@ def test_all_that_is_wrong_with_the_options_is_told_at_once(tmp_path: Path) -> N
     text = str(raised.value)
     assert "very-secret" not in text
     for part in (
-        "hdfs://host/data is not a place", "did you mean parquet", "maxFilesPerTrigger",
+        "hdfs://host/data is not a location", "did you mean parquet", "maxFilesPerTrigger",
         "one character", "boto3's chain", "a record that cannot be read is always an error",
     ):  # fmt: skip
         assert part in text, part

@@ -189,9 +189,9 @@ def test_another_log_or_another_root_is_told_and_not_taken_for_this_one(tmp_path
     source = source_on(disk)
     start = source.initial()
     end = source.latest(start, Limit())
-    with pytest.raises(IdentityError, match="and not of"):
+    with pytest.raises(IdentityError, match=", not to"):
         source_on(other, log=disk.given["log"]).initial()
-    with pytest.raises(ReplayMismatchError, match="put the log back"):
+    with pytest.raises(ReplayMismatchError, match="restore the log"):
         source_on(disk, log=str(tmp_path / "new")).splits(start, end)
     behind = end.replace('"files": 1', '"files": 9')
     with pytest.raises(ReplayMismatchError, match="the log is older than the checkpoint"):

@@ -236,14 +236,14 @@ def streamed(content: bytes, codec: str) -> bytes:
         (b"ID2\n1\n", ID, {"fileformat": "csv", "header": "true"}, SchemaError, "no column id"),
         (b"id,ID\n1,2\n", pa.schema([("iD", pa.int8())]), {"fileformat": "csv", "header": "true"},
          SchemaError, "several columns that could be iD"),
-        (b'{"id": "x"}\n', ID, {"fileformat": "json"}, RowError, "cannot be read as what it is"),
-        (b'{"id": 1\n', ID, {"fileformat": "json"}, RowError, "cannot be read as what it is"),
+        (b'{"id": "x"}\n', ID, {"fileformat": "json"}, RowError, "is not of its stated format"),
+        (b'{"id": 1\n', ID, {"fileformat": "json"}, RowError, "is not of its stated format"),
         (b'{"id": "?"}\n', pa.schema([("id", pa.binary())]), {"fileformat": "json"}, RowError,
          "is not Base64"),
         (b"{}\n", pa.schema([("id", pa.map_(pa.string(), pa.int8()))]), {"fileformat": "json"},
          SchemaError, "cannot be read from JSON"),
         (b"\xff\n", TEXT, {"fileformat": "text"}, RowError, "UTF8"),
-        (b"PAR1no", ID, {}, RowError, "cannot be read as what it is"),
+        (b"PAR1no", ID, {}, RowError, "is not of its stated format"),
         (packed([1, 300], "parquet"), ID, {}, RowError, "column id .* cannot be read as int8"),
         (packed([1], "arrow"), pa.schema([("word", pa.list_(pa.int8()))]), {"fileformat": "arrow"},
          SchemaError, "word of the file .* is string"),
@@ -251,7 +251,7 @@ def streamed(content: bytes, codec: str) -> bytes:
         (b'null\n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "a line that is null"),
         (b'{"id": 1}\n  null \n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "is null"),
         (b'{"id": 1}\nnull', ID, {"fileformat": "json"}, RowError, "a line that is null"),
-        (damaged_parquet(), None, {}, RowError, "The file .*/a cannot be read as what it is"),
+        (damaged_parquet(), None, {}, RowError, "The file .*/a is damaged, is not of"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
@@ -276,7 +276,7 @@ def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_p
     half = len(whole) // 2
     disk, name = Folder(tmp_path), f"a.{ENDINGS[codec]}"
     disk.put(name, whole[:half] if cut else whole[:half] + b"garbage!" * 9 + whole[half + 72 :])
-    with pytest.raises(RowError, match=rf"The file .*{name} cannot be read as"):
+    with pytest.raises(RowError, match=rf"The file .*{name} is damaged"):
         rows_of(disk, ID, {"fileformat": "json"})
 
 

@@ -107,7 +107,7 @@ def test_what_fails_at_once_many_times_is_not_given_more_time_than_there_is(
 
 def test_where_nobody_answers_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _cluster(monkeypatch, Client([OFFSET_INVALID]), Client([]), patience=Patience(0.0))
-    with pytest.raises(UnavailableError, match="t/0 does not tell its offsets"):
+    with pytest.raises(UnavailableError, match="t/0 did not return its offsets"):
         asked.end([PLACE])
 
 

@@ -45,7 +45,7 @@ def test_a_place_is_the_same_place_after_its_text(
 
 @pytest.mark.parametrize("text", ["{", "[]", "1", '{"t":{"0":3}}', '{"t":null}', '{"t":{"id":1}}'])
 def test_offsets_of_another_source_are_refused(text: str) -> None:
-    with pytest.raises(ReplayMismatchError, match="no offsets of this source"):
+    with pytest.raises(ReplayMismatchError, match="not offsets of this source"):
         Place.parse(text)
 
 
@@ -114,7 +114,7 @@ def test_what_was_read_may_be_deleted() -> None:
     [
         (facts([6], [8]), "the records 5 to 5 of t-0 are deleted"),
         (facts([0], [4]), "t-0 ends at 4, and was read up to 5 before"),
-        (facts([0], [9], "other"), "the topic t was deleted and made anew"),
+        (facts([0], [9], "other"), "the topic t was deleted and created again"),
         (facts([], []), "the partition t-0 is gone"),
         (Facts({}, {}, {}), "the topic t is gone, or no longer among those that are read"),
     ],
@@ -170,7 +170,7 @@ def test_a_closed_source_knows_no_later_partitions_and_never_goes_back() -> None
 @pytest.mark.parametrize(
     ("start", "end", "told"),
     [
-        (place(5), place(9, name="another"), "the topic t was deleted and made anew"),
+        (place(5), place(9, name="another"), "the topic t was deleted and created again"),
         (place(5), Place({}, {}), "the topic t is gone"),
         (place(5), place(3), "t-0 ends at 3, and was read up to 5"),
         (place(5, 5), place(7), "the partition t-1 is gone"),

@@ -70,15 +70,15 @@ class Transport:
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self.unanswered = 0
 
-    def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The leader's node of each partition.
+    def leaders(self, partitions: Iterable[int], *, remembered: bool) -> dict[int, int]:
+        """The leader's node of each partition; the cached one with ``remembered``.
 
         Raises TargetError if one has no leader, or no broker answers.
         """
         places = [(self._topic, partition) for partition in partitions]
 
         async def work(manager: Any) -> dict[int, int]:
-            found = await leaders_of(manager, places)
+            found = await leaders_of(manager, places, remembered=remembered)
             return {number: node for node, led in found.items() for _, number in led}
 
         return cluster(self._settings).run(
@@ -156,7 +156,7 @@ class Transport:
             cluster(self._settings).connection(Lane.DATA).close(client)
             raise UnavailableError(
                 f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
-                remedy="the epoch is tried again, with a new one.",
+                remedy="the epoch is tried again with a new client.",
             ) from error
 
     def answer(self, seconds: float) -> Answer | None:

@@ -1,16 +1,36 @@
-"""Which files are in which epoch, as Spark's own checkpoint says; and what each target has of each."""
+"""The records of each epoch of a query that reads one folder of files, as Spark's checkpoint tells."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from abs_audit import EpochFound, Files, Relation, audit_epochs
-from abs_core.errors import CorruptionError
+from abs_audit.files import Files
+from abs_core.errors import ConfigError, CorruptionError
 from abs_core.strictjson import parse
 
 _COMPACT = ".compact"
+_AS_WHOLES = "audit the targets as wholes: which rows are in which epoch cannot be told here."
+
+
+def epochs_in(checkpoint: str) -> dict[int, Files]:
+    """The records of each epoch that has any, by its number.
+
+    Args:
+        checkpoint: the query's ``checkpointLocation``, on this machine.
+
+    Raises:
+        ConfigError: there is no such folder here.
+        CorruptionError: the query does not read one folder of files.
+    """
+    folder = Path(_local(checkpoint) if checkpoint.startswith("file:") else checkpoint)
+    if not (folder / "offsets").is_dir():
+        raise ConfigError(
+            f"There is no checkpoint at {checkpoint}, or it cannot be read from here.",
+            remedy="copy it to a folder of this machine, or audit the targets as wholes.",
+        )
+    return {epoch: Files(files) for epoch, files in files_of_epochs(folder).items() if files}
 
 
 def files_of_epochs(checkpoint: Path) -> dict[int, tuple[str, ...]]:
@@ -23,7 +43,7 @@ def files_of_epochs(checkpoint: Path) -> dict[int, tuple[str, ...]]:
         CorruptionError: the checkpoint is no such query's.
     """
     ends = {
-        int(path.name): _number(path.read_text().splitlines()[-1], "logOffset", path)
+        int(path.name): _number(_only(path.read_text().splitlines()[2:], path), "logOffset", path)
         for path in (checkpoint / "offsets").iterdir()
         if path.name.isdecimal()
     }
@@ -42,16 +62,11 @@ def files_of_epochs(checkpoint: Path) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def audited_epochs(
-    checkpoint: Path, targets: Mapping[str, Relation], frontier: int | None
-) -> list[EpochFound]:
-    """What each target has of each epoch.
-
-    Args:
-        frontier: of the job's register.
-    """
-    epochs = {epoch: Files(files) for epoch, files in files_of_epochs(checkpoint).items()}
-    return audit_epochs(epochs, targets, frontier)
+def _only(lines: Sequence[str], path: Path) -> str:
+    """The offset of the only source."""
+    if len(lines) != 1:
+        raise CorruptionError(f"{path} tells of {len(lines)} sources.", remedy=_AS_WHOLES)
+    return lines[0]
 
 
 def _field(line: str, name: str, path: Path) -> object:
@@ -60,7 +75,7 @@ def _field(line: str, name: str, path: Path) -> object:
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(
             f"{path} is not what Spark writes for a source of files: it has no field {name!r}.",
-            remedy="audit the targets as wholes, with `abs audit`.",
+            remedy=_AS_WHOLES,
         ) from error
 
 

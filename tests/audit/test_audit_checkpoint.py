@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.errors import CorruptionError
-from abs_demo.epochs import files_of_epochs
+from abs_audit.checkpoint import epochs_in, files_of_epochs
+from abs_core.errors import ConfigError, CorruptionError
 
 
 @pytest.fixture
@@ -51,3 +51,14 @@ def test_another_sources_checkpoint_is_an_error(checkpoint: Path) -> None:
     (checkpoint / "offsets" / "1").write_text('v1\n{}\n{"flights":{"0":7}}')
     with pytest.raises(CorruptionError, match="no field 'logOffset'"):
         files_of_epochs(checkpoint)
+
+
+def test_a_checkpoint_of_two_sources_is_an_error(checkpoint: Path) -> None:
+    (checkpoint / "offsets" / "1").write_text('v1\n{}\n{"logOffset":1}\n{"logOffset":1}')
+    with pytest.raises(CorruptionError, match="2 sources"):
+        files_of_epochs(checkpoint)
+
+
+def test_a_checkpoint_that_is_not_here_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no checkpoint"):
+        epochs_in(f"file://{tmp_path}/nowhere")

@@ -1,0 +1,127 @@
+"""A sink of another package, found by its entry point, in ``abs_spark.epoch`` and in the commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import abs_spark
+from abs_core.crash import CrashPoint
+from abs_core.errors import OptionError
+from tests.docs.test_write_a_sink import PACKAGE, install
+from tests.spark.drivers import Driver, killed_at
+from tests.spark.world import JOB, Row, World
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SQLite sink of the docs, for this process and for those that it starts."""
+    site = tmp_path / "site-packages"
+    install(PACKAGE, site)
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.syspath_prepend(str(site))
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE sales (id INTEGER, word TEXT)")
+    return path
+
+
+def sold(shop: Path) -> list[Any]:
+    with closing(sqlite3.connect(shop)) as db:
+        return db.execute("SELECT id, word FROM sales ORDER BY id").fetchall()
+
+
+def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
+    installed: None, shop: Path, tmp_path: Path, new_world: Callable[[str], World]
+) -> None:
+    world = new_world("2pc")
+    lite = {"path": str(shop), "dbtable": "sales", "patience": "30s"}
+    job = world.epoch_job(
+        [
+            {"format": "abs-sqlite", "name": "sales", "options": lite, "select": ["id", "word"]},
+            {"format": "abs-postgres", "name": "table", "options": {"dbtable": "t"}},
+        ]
+    )
+    expected = world.add_files(range(3))
+    killed_at(CrashPoint.BETWEEN_COMMITS, 1, job, tmp_path / "killed", world.url)
+    torn = look(world, shop, "in-doubt", "list", "--json", fails=1)
+    assert {one["fate"] for one in json.loads(torn)} == {"decided: will be committed"}
+    with Driver(job, tmp_path / "run", world.url) as driver:
+        assert driver.end() == 0
+    holds(world, shop, expected)
+    world.forget_commits(1)
+    with Driver(job, tmp_path / "again", world.url) as driver:
+        assert driver.end() == 0
+    holds(world, shop, expected)
+    assert json.loads(look(world, shop, "in-doubt", "list", "--json")) == []
+    assert "sales" in look(world, shop, "register", "show", JOB)
+    assert "each task's rows at once" in look(world, shop, "doctor")
+    assert "CLEAN  2 reads" in look(world, shop, "audit")
+    with closing(sqlite3.connect(shop)) as db:
+        db.execute("DELETE FROM sales WHERE id < 1000")
+        db.commit()
+    told = look(world, shop, "audit", "--epochs", fails=1)
+    assert "epoch 0 is committed; there are 0 rows in sales (40 expected)" in told
+
+
+def holds(world: World, shop: Path, expected: list[Row]) -> None:
+    world.holds(expected)
+    assert sold(shop) == sorted((number, word) for number, word, _ in expected)
+    assert world.left_behind() == []
+
+
+def look(world: World, shop: Path, *command: str, fails: int = 0) -> str:
+    """What a command says of both targets."""
+    file = world.folder / "job.toml"
+    sales = (PACKAGE / "job.toml").read_text().replace("/data/shop.db", str(shop))
+    sales = sales.replace("/data/sales/*.json", world.job.input).replace(
+        '"id"', '"id", columns = "word"'
+    )
+    audit = f'expected = "{world.job.input}", key = "id", columns = "word"'
+    file.write_text(
+        f'job = "{JOB}"\ncheckpointLocation = "{world.checkpoint}"\n{sales}'
+        f'[sinks.table]\nformat = "abs-postgres"\n'
+        f'options = {{ url = "{world.url}", dbtable = "t" }}\naudit = {{ {audit} }}\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "abs_cli", *command, "--sinks", str(file)],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == fails, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_its_options_are_checked_before_a_query_starts_and_are_not_shown(
+    installed: None, shop: Path
+) -> None:
+    given = {"path": str(shop), "dbtable": "sales"}
+    told = repr(abs_spark.sink("abs-sqlite", given, name="lite"))
+    assert "a target of abs-sqlite: every row exactly once (protocol 2pc, write append)" in told
+    assert str(shop) not in told
+    assert "unknown or missing: dbtable" in repr(abs_spark.sink("abs-sqlite", {"path": "x"}))
+    wrong = repr(abs_spark.sink("abs-sqlite", {**given, "patience": "soon"}))
+    assert "The option patience must be a time" in wrong
+
+
+def test_a_format_that_is_not_installed_is_refused_with_those_that_are(installed: None) -> None:
+    with pytest.raises(OptionError) as refused:
+        abs_spark.sink("abs-nothing", {})
+    assert "abs-s3, abs-sqlite" in refused.value.remedy
