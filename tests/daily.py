@@ -25,6 +25,8 @@ MINUTES = (
     "a task that died and readers",
     "the tutorial",
     "a Connect server",
+    "a packed environment",
+    "the wheel by --py-files",
     "what Connect does not tell",
 )
 """Tests through Spark that take a minute and more: one of these a day, see ``takes_minutes``."""

@@ -19,9 +19,9 @@ from abs_core.errors import AbsError
 from abs_services.native.kafka import archive_classes
 from abs_services.native.kafka_jars import broker_jars, find_java
 from tests.packaging import test_wheel as oldest
-from tests.packaging.venvs import python_with
+from tests.packaging.venvs import POSTGRES, python_with
 from tests.spark import jvm
-from tests.spark.other_sparks import search_path
+from tests.spark.other_sparks import OLDEST
 
 QUICK_S = 1.0
 """A step that takes less was cached, and is not worth a line."""
@@ -29,13 +29,13 @@ QUICK_S = 1.0
 
 def steps() -> list[tuple[str, Callable[[], object]]]:
     """Each thing that is fetched or made once, and what does it."""
-    oldest_spark = (*oldest.BASE, *oldest.OLD_SPARK, *oldest.POSTGRES)
+    oldest_spark = (*oldest.BASE, *oldest.OLD_SPARK, *POSTGRES)
     return [
         ("the tests' modules, compiled", compile_tests),
         ("the Kafka broker (46 jars, 43 MB)", lambda: broker_jars(find_java())),
         ("the broker's class archive (47 MB)", archive_classes),
         ("Spark's class archive (180 MB)", lambda: jvm.make_class_archive(jvm.run_and_dump)),
-        ("PySpark 3.5.7 (345 MB)", lambda: search_path("3.5.7")),
+        ("Spark 3.5.7 with its libraries (700 MB)", OLDEST.interpreter),
         ("the oldest libraries that are promised (300 MB)", lambda: python_with(*oldest.BASE)),
         ("the oldest libraries with Spark (600 MB)", lambda: python_with(*oldest_spark)),
     ]

@@ -28,7 +28,8 @@ def test_one_query_writes_every_flight_to_three_targets_once_over_kills(protocol
     for audit in (result["audit"], *result["audits"].values()):
         assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"]
     assert set(result["audits"]) == {"topic", "bucket"}
-    assert sum(found["rows"] for found in result["by_epoch"]) == result["rows"]
-    for found in result["by_epoch"]:
-        assert found["committed"]
-        assert found["found"] == dict.fromkeys(("table", "topic", "bucket"), found["rows"])
+    for name in ("table", "topic", "bucket"):
+        held = [found["found"][name] for found in result["by_epoch"]]
+        assert sum(each["expected"] for each in held) == result["rows"]
+        assert all(each["actual"] == each["expected"] for each in held)
+    assert all(found["committed"] and found["whole"] for found in result["by_epoch"])

@@ -14,18 +14,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.packaging.venvs import ROOT, installed, python_with, wheel
+from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
+from tests.spark.other_sparks import OLDEST
 
 JOB = ROOT / "tests" / "packaging" / "epoch_job.py"
-BASE = (
-    "numpy==1.26.4",
-    "opentelemetry-api>=1.27",
-    "pyarrow==15.0.2",
-    "tenacity>=8.2",
-    "xxhash>=3.4",
-)
-OLD_SPARK = ("pandas==2.1.4", "pyspark==3.5.7")
-POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
+NUMPY, PANDAS, PYARROW = OLDEST.libraries
+BASE = (NUMPY, "opentelemetry-api>=1.27", PYARROW, "tenacity>=8.2", "xxhash>=3.4")
+OLD_SPARK = (PANDAS, f"pyspark=={OLDEST.spark}")
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +54,14 @@ def run(base: tuple[Path, dict[str, str]], *words: str) -> subprocess.CompletedP
 def test_the_versions_that_are_tested_are_the_oldest_that_are_promised() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     promised = set(project["dependencies"])
-    for pinned in BASE:
-        name, _, version = pinned.partition("==")
-        wanted = f"{name}>={version.rsplit('.', 1)[0].removesuffix('.0')}" if version else pinned
-        assert wanted in promised
-    assert "pandas>=2.1,<3" in project["optional-dependencies"]["spark"]
+    assert {lowest(pinned) for pinned in BASE} == promised
+    assert f"{lowest(PANDAS)},<3" in project["optional-dependencies"]["spark"]
+
+
+def lowest(pinned: str) -> str:
+    """The bound that a version stands for."""
+    name, _, version = pinned.partition("==")
+    return f"{name}>={version.rsplit('.', 1)[0].removesuffix('.0')}" if version else pinned
 
 
 def test_the_wheel_asks_for_no_tool_of_people(built: Path) -> None:
@@ -117,5 +115,5 @@ def test_an_epoch_goes_to_postgres_on_the_oldest_libraries_and_spark(
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         found = [row[0] for row in connection.execute("select id from t order by id")]
     assert found == list(range(20))
-    assert f"3.5.7 {tmp_path}" in done.stdout
+    assert f"{OLDEST.spark} {tmp_path}" in done.stdout
     assert "loaded:\n" in done.stdout, "nothing of another extra is loaded"

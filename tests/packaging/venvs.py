@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,33 +18,61 @@ ROOT = Path(__file__).parents[2]
 
 RUNTIME = ("numpy>=1.26", "pandas==2.3.3", "pyarrow>=15")
 """What a runtime of Spark brings."""
-POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
-LIBRARIES = ("opentelemetry-api>=1.27", "tenacity>=8.2", "xxhash>=3.4", *POSTGRES)
-CONNECT = ("pyspark[connect]==4.3.0", *RUNTIME, *LIBRARIES)
-"""Spark with its Connect, and what a job needs that writes to PostgreSQL."""
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+_EXTRAS = _PROJECT["optional-dependencies"]
+POSTGRES = tuple(_EXTRAS["postgres"])
+LIBRARIES = (
+    *(name for name in _PROJECT["dependencies"] if not name.startswith(("numpy", "pyarrow"))),
+    *POSTGRES,
+)
+"""What a job needs that writes to PostgreSQL, beside what a runtime brings."""
+CLIENTS = (*LIBRARIES, *_EXTRAS["kafka"], *_EXTRAS["s3"])
+"""The same for all targets."""
+NEWEST = "4.3.0"
+"""The release of Spark that the tests themselves use."""
 
 
-def python_with(*requirements: str, of: str = "") -> Path:
+def connect(spark: str = NEWEST) -> tuple[str, ...]:
+    """Spark with its Connect, and what a job needs that writes to PostgreSQL."""
+    return (f"pyspark[connect]=={spark}", *RUNTIME, *LIBRARIES)
+
+
+def python_with(*requirements: str, of: str = "", version: str = "") -> Path:
     """The Python of an environment that has these packages and what they need.
 
     The test is skipped where they cannot be fetched.
 
     Args:
         of: tells environments with the same packages apart.
+        version: of Python, such as 3.12, where it is installed; else, this one's.
     """
-    name = hashlib.sha256(" ".join((sys.version, of, *requirements)).encode()).hexdigest()[:12]
+    base, said = _python_of(version)
+    name = hashlib.sha256(" ".join((said, of, *requirements)).encode()).hexdigest()[:12]
     folder = cache_folder() / "venvs" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / ".ready").exists():
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            subprocess.run([base, "-m", "venv", str(folder)], check=True)
             made = _pip(folder, *requirements)
             if made.returncode:
                 pytest.skip(f"{', '.join(requirements)} cannot be had here: {made.stderr[-300:]}")
             (folder / ".ready").touch()
     return folder / "bin" / "python"
+
+
+def _python_of(version: str) -> tuple[str, str]:
+    """A Python of that version and what it says of itself; this one, where there is none."""
+    if version:
+        pyenv = (str(path) for path in Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+        for name in (f"python{version}", *pyenv):
+            if shutil.which(name) is not None:
+                ask = [name, "-c", "import sys; print(sys.version)"]
+                done = subprocess.run(ask, capture_output=True, text=True, check=False)
+                if done.returncode == 0:
+                    return name, done.stdout.strip()
+    return sys.executable, sys.version
 
 
 def wheel(folder: Path) -> Path:

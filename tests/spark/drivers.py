@@ -28,8 +28,16 @@ COPIES = ("one sink", "an epoch")
 CRASHED = ("postgres", "kafka", "s3")
 """Tests that take turns, one a day: stopped drivers, drivers on copies, targets of a killed driver."""
 
+PYTHON = "ABS_TEST_PYTHON"
+"""Names another Python than this one, on which drivers run."""
+
 DEADLINE_S = 300.0
 """A machine under load takes more than a minute to begin a query. Who passes waits for none of it."""
+
+
+def interpreter() -> str:
+    """The Python of drivers."""
+    return os.environ.get(PYTHON, sys.executable)
 
 
 def until(
@@ -213,13 +221,14 @@ class Driver(Session):
         folder.mkdir(parents=True, exist_ok=True)
         settings = folder / "settings.json"
         settings.write_text(job.to_json())
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "ABS_LOG": "progress"}
+        python = interpreter()
+        environment = {**os.environ, "PYSPARK_PYTHON": python, "ABS_LOG": "progress"}
         environment["SPARK_LOCAL_IP"] = "127.0.0.1"
         if url is not None:
             environment["ABS_TEST_URL"] = url
         if crash is not None:
             environment["ABS_TEST_CRASH"] = crash
-        command = [sys.executable, stream_files.__file__, str(settings)]
+        command = [python, stream_files.__file__, str(settings)]
         if master := job.conf.get("spark.master"):
             submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
             command = [str(submit), "--master", master, *command[1:]]

@@ -1,52 +1,60 @@
-"""Other releases of PySpark, fetched once into the cache folder, for drivers of their own."""
+"""Other releases of PySpark, each with the Python and the libraries of a runtime that people use."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from abs_services.paths import cache_folder
+from tests.packaging.venvs import CLIENTS, ROOT, python_with
 from tests.spark import jvm
+from tests.spark.drivers import PYTHON
+from tests.spark.test_spark_connect import ROOTS
 
 
-def use(version: str, patch: pytest.MonkeyPatch) -> None:
-    """Let processes import this release, and start its JVM; as ``search_path`` otherwise."""
-    patch.setenv("PYTHONPATH", search_path(version))
-    patch.delenv(jvm.HOME, raising=False)
-
-
-def search_path(version: str) -> str:
-    """What a process's ``PYTHONPATH`` must be, so that it imports this release; with its own py4j.
-
-    The test is skipped where the release cannot be fetched.
+@dataclass(frozen=True)
+class Runtime:
     """
-    folder = cache_folder() / f"pyspark-{version}"
-    if not folder.is_dir():
-        _fetch(version, folder)
-    (py4j,) = (folder / "pyspark" / "python" / "lib").glob("py4j-*.zip")
-    return os.pathsep.join([str(folder), str(py4j)])
+    Args:
+        python: its version; the one that runs the tests stands in where it is not installed.
+        libraries: that it brings, beside Spark.
+    """
+
+    spark: str
+    python: str
+    libraries: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.spark
+
+    def interpreter(self) -> Path:
+        """Its Python, in an environment of its own; with what our sinks need."""
+        packages = (f"pyspark=={self.spark}", *self.libraries, *CLIENTS)
+        return python_with(*packages, version=self.python)
+
+    def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let drivers run on it, and start its JVM."""
+        monkeypatch.delenv(jvm.HOME, raising=False)
+        monkeypatch.setenv(PYTHON, str(self.interpreter()))
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(str(ROOT / name) for name in ROOTS))
 
 
-def _fetch(version: str, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-        made = Path(scratch) / "made"
-        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-        fetched = subprocess.run(
-            [*install, "--target", str(made), f"pyspark=={version}"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if fetched.returncode:
-            pytest.skip(f"PySpark {version} cannot be had here: {fetched.stderr[-300:]}")
-        try:
-            made.rename(folder)
-        except OSError:  # another process was first
-            shutil.rmtree(made, ignore_errors=True)
+OLDEST = Runtime("3.5.7", "3.11", ("numpy==1.23.5", "pandas==1.5.3", "pyarrow==14.0.1"))
+"""With what Databricks 15.4 LTS has: the oldest libraries that are promised."""
+
+RUNTIMES = (
+    OLDEST,
+    # Databricks 16.4 LTS (whose pandas 1.5.3 nobody else has for this Python); EMR 7.13 and Glue 5.1
+    # have this Spark, which on Python 3.12 asks for setuptools without saying so.
+    Runtime(
+        "3.5.6", "3.12", ("numpy==1.26.4", "pandas==2.1.4", "pyarrow==15.0.2", "setuptools==74.0.0")
+    ),
+    # Databricks 17.3 LTS; emr-spark-8 has this Spark.
+    Runtime("4.0.2", "3.12", ("numpy==2.1.3", "pandas==2.2.3", "pyarrow==19.0.1")),
+    Runtime("4.1.1", "3.12", ("numpy==2.1.3", "pandas==2.2.3", "pyarrow==21.0.0")),
+    Runtime("4.2.0", "3.13", ("numpy==2.3.5", "pandas==2.3.3", "pyarrow==23.0.0")),
+    # The newest that there are, as `pip install` brings them.
+    Runtime("4.3.0", "3.13", ("numpy", "pandas<3", "pyarrow")),
+)

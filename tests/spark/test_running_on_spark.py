@@ -19,14 +19,7 @@ import pytest
 from abs_services.processes import ProcessId
 from abs_services.reaper import LEASH
 from tests import daily
-from tests.packaging.venvs import (
-    CONNECT,
-    LIBRARIES,
-    RUNTIME,
-    python_with,
-    wheel,
-    with_wheel,
-)
+from tests.packaging.venvs import LIBRARIES, RUNTIME, connect, python_with, wheel, with_wheel
 from tests.spark.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
@@ -41,13 +34,24 @@ def block(language: str, mark: str) -> str:
     return str(one)
 
 
+JOB = block("python", "SparkSession.builder")
+VENV = block("sh", "PYSPARK_PYTHON=/opt/job/venv/bin/python /opt/job/venv")
+ARCHIVES = block("sh", "--archives")
+PY_FILES = block("sh", "--py-files")
+CONNECT_SERVER = block("sh", "start-connect-server")
+
+OLDEST_CONNECT = "4.0.2"
+ROUTES = ("epoch", pytest.param("format", marks=pytest.mark.campaign))
+BY_FORMAT = 'orders.writeStream.format("abs-postgres").options(url=url, dbtable="orders")'
+"""What the page says of the recipes: they hold for a format, too."""
+
+
 class Place:
     """The folder that a recipe calls /opt/job, with the job and its input, and its table."""
 
     def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
         self.url = url
-        (folder / "job.py").write_text(block("python", "SparkSession.builder"))
         (folder / "data" / "orders").mkdir(parents=True)
         lines = "".join(f'{{"id": {n}, "item": "item {n}"}}\n' for n in range(ROWS))
         (folder / "data" / "orders" / "0.json").write_text(lines)
@@ -58,9 +62,17 @@ class Place:
         """What a recipe calls /opt/job/venv is this Python's."""
         (self.folder / "venv").symlink_to(python.parents[1])
 
-    def run(self, recipe: str, **environment: str) -> str:
+    def run(self, recipe: str, route: str, **environment: str) -> str:
         """Run a recipe by a shell; what it said, if it went well."""
-        clean = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+        by_epoch = re.compile(r"orders\.writeStream\.foreachBatch\(.*?\n    \)", re.DOTALL)
+        job, found = by_epoch.subn(BY_FORMAT, JOB)
+        assert found == 1
+        (self.folder / "job.py").write_text(JOB if route == "epoch" else job)
+        clean = {
+            n: t
+            for n, t in os.environ.items()
+            if not n.startswith(("PYTHON", "PYSPARK", "SPARK_HOME"))
+        }
         ended = subprocess.run(
             ["bash", "-euc", recipe.replace("/opt/job", str(self.folder))],
             env={**clean, "URL": self.url, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
@@ -103,38 +115,50 @@ HOME = Path(pyspark.__file__).parent
 SUBMIT = {"SPARK_HOME": str(HOME), "PATH": f"{HOME / 'bin'}:{os.environ['PATH']}"}
 
 
-def test_a_virtual_environment_that_is_not_activated(place: Place) -> None:
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_virtual_environment_that_is_not_activated(place: Place, route: str) -> None:
     place.use(Path(sys.executable))
-    place.run(block("sh", "PYSPARK_PYTHON=/opt/job/venv/bin/python /opt/job/venv"))
+    place.run(VENV, route=route)
     place.holds()
 
 
-@pytest.mark.campaign
-def test_a_packed_environment(place: Place, cluster: Cluster, built: Path) -> None:
+@pytest.mark.parametrize("route", ROUTES)
+@daily.takes_minutes("a packed environment")
+def test_a_packed_environment(place: Place, cluster: Cluster, built: Path, route: str) -> None:
     place.use(with_wheel(python_with(*RUNTIME, *LIBRARIES, of="packed"), built))
-    place.run(block("sh", "--archives"), MASTER=cluster.url, **SUBMIT)
+    place.run(ARCHIVES, route=route, MASTER=cluster.url, **SUBMIT)
     place.holds()
 
 
-@pytest.mark.campaign
-def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> None:
+@pytest.mark.parametrize("route", ROUTES)
+@daily.takes_minutes("the wheel by --py-files")
+def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path, route: str) -> None:
     python = str(python_with(*RUNTIME, *LIBRARIES))
     given = {"MASTER": cluster.url, "WHEEL": str(built), "PYSPARK_PYTHON": python}
-    place.run(block("sh", "--py-files"), **given, **SUBMIT)
+    place.run(PY_FILES, route=route, **given, **SUBMIT)
     place.holds()
 
 
+@pytest.mark.parametrize("route", ROUTES)
 @daily.takes_minutes("a Connect server")
-def test_a_connect_server(place: Place, built: Path) -> None:
-    python = with_wheel(python_with(*CONNECT, of="wheel"), built)
+def test_a_connect_server(place: Place, built: Path, route: str) -> None:
+    on_a_connect_server(place, with_wheel(python_with(*connect(), of="wheel"), built), route)
+
+
+@pytest.mark.campaign
+def test_a_connect_server_of_the_oldest_release_that_has_one(place: Place, built: Path) -> None:
+    python = python_with(*connect(OLDEST_CONNECT), of="wheel")
+    on_a_connect_server(place, with_wheel(python, built), "epoch")
+
+
+def on_a_connect_server(place: Place, python: Path, route: str) -> None:
     place.use(python)
-    home = (
-        python.parents[1] / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "pyspark"
-    )
+    library = python.parents[1] / "lib" / f"python3.{sys.version_info[1]}"
+    home = library / "site-packages" / "pyspark"
     pids = place.folder / "pids"
     given = {"SPARK_HOME": str(home), "SPARK_PID_DIR": str(pids), "SPARK_LOG_DIR": str(pids)}
     try:
-        place.run(block("sh", "start-connect-server"), **given)
+        place.run(CONNECT_SERVER, route=route, **given)
         place.holds()
     finally:
         for pid in pids.glob("*.pid"):
@@ -147,3 +171,8 @@ def test_a_connect_server(place: Place, built: Path) -> None:
             check=False,
             capture_output=True,
         )
+
+
+def test_every_block_of_the_page_is_run_here() -> None:
+    shown = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert sorted(shown) == sorted([JOB, VENV, ARCHIVES, PY_FILES, CONNECT_SERVER])

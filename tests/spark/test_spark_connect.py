@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests import daily
-from tests.packaging.venvs import CONNECT, python_with
+from tests.packaging.venvs import connect, python_with
 from tests.spark import jvm
 from tests.spark.jobs import connect_epochs
 
@@ -57,7 +57,7 @@ def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
 
 def run(folder: Path, url: str) -> dict[str, str | None]:
     """Run the queries; what each ended with."""
-    python = python_with(*CONNECT, of="wheel")
+    python = python_with(*connect(), of="wheel")
     root = Path(__file__).parents[2]
     clean = {
         n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK", "SPARK_HOME"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,13 +18,12 @@ from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
 from tests import daily
 from tests.spark.bucket import Bucket
-from tests.spark.drivers import Session, until
+from tests.spark.drivers import Session, interpreter, until
 from tests.spark.jobs import stopped
 from tests.spark.jobs.stopped import NOT_IMPORTED, OTHER_THREAD, ROUTES, TERMINATED, WAYS, Held
 from tests.spark.kafka_world import opened
-from tests.spark.other_sparks import use
+from tests.spark.other_sparks import OLDEST
 from tests.spark.test_spark_s3 import put_file
-from tests.spark.test_spark_versions import OLDEST
 from tests.spark.world import JOB, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1800)]
@@ -116,7 +114,7 @@ def test_a_query_that_ends_within_a_batch_leaves_nothing_open(
 def test_neither_does_one_on_the_oldest_release(
     aim: Aim, way: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(OLDEST, monkeypatch)
+    OLDEST.use(monkeypatch)
     end_within_a_batch(aim, "epoch", way, "later", spark, tmp_path)
 
 
@@ -160,6 +158,7 @@ def driver(held: Held) -> Session:
     folder = Path(held.folder)
     settings = folder / "settings.json"
     settings.write_text(held.to_json())
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    command = [sys.executable, stopped.__file__, str(settings)]
+    python = interpreter()
+    environment = {**os.environ, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [python, stopped.__file__, str(settings)]
     return Session(command, folder / "driver", environment, "driver.log")

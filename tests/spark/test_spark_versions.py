@@ -1,5 +1,7 @@
 """The same job on every release of Spark: three targets, killed, replayed, and exact.
 
+Each release has the Python and the libraries of a runtime that people use, see ``other_sparks``.
+
 ``make test`` runs the oldest release, killed once; ``make matrix`` all of them, killed three times.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,19 +21,19 @@ from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import EpochWorld, once
-from tests.spark.other_sparks import use
+from tests.spark.other_sparks import OLDEST, RUNTIMES, Runtime
 from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
 
-OLDEST = "3.5.7"
-OTHERS = ("4.0.1", "4.1.1", "4.2.0", "4.3.0")
 KILLS = (
     (CrashPoint.AFTER_PRE_COMMIT, 1),
     (CrashPoint.AFTER_DECIDE, 2),
     (CrashPoint.BETWEEN_COMMITS, 2),
 )
 FILES, ROWS = 4, 40
+BY_WAY = [*product((RUNTIMES[0], RUNTIMES[-1]), WAYS), *zip(RUNTIMES[1:-1], WAYS, strict=True)]
+"""Every protocol on the oldest and the newest release, and another one on each between them."""
 
 
 @pytest.fixture
@@ -39,13 +42,14 @@ def bucket(store: S3Service, prefix: str) -> Bucket:
     return Bucket(store, prefix)
 
 
-@pytest.fixture(params=[OLDEST, *OTHERS])
+@pytest.fixture(params=RUNTIMES, ids=str)
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    use(str(request.param), monkeypatch)
-    return str(request.param)
+    runtime: Runtime = request.param
+    runtime.use(monkeypatch)
+    return runtime.spark
 
 
-@pytest.mark.parametrize("version", [OLDEST], indirect=True)
+@pytest.mark.parametrize("version", [OLDEST], ids=str, indirect=True)
 @pytest.mark.parametrize("kill", daily.cut(KILLS[1:], 1, of="kills on the oldest Spark"))
 def test_a_job_on_the_oldest_release_that_is_killed_and_replayed_is_exact_in_all_targets(
     tmp_path: Path, world: EpochWorld, version: str, kill: tuple[CrashPoint, int]
@@ -99,7 +103,7 @@ def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: 
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize(("version", "way"), BY_WAY, ids=str, indirect=["version"])
 def test_a_job_by_one_sink_is_exact_in_every_protocol(
     tmp_path: Path, new_world: Callable[[str], World], version: str, way: str
 ) -> None:

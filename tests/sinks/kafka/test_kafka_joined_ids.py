@@ -21,7 +21,7 @@ from abs_core.patience import Patience
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.joined_ids import namesakes
+from abs_sinks.kafka.preflight_state import namesakes
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.wal import ledger_key
