@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from abs_core.births import rules as births
 from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import Inventory, RegisterStore
-from abs_core.coordinator.cell import Cell
 from abs_core.errors import TargetError
 from abs_core.events import NotCertified, Observer
 from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
+
+if TYPE_CHECKING:
+    from abs_core.coordinator.cell import Cell  # whose package imports this module
 
 
 class Certifier:
@@ -69,10 +72,13 @@ class Certifier:
                 raise
             return False  # a role may be allowed to write to a table but not to read it
 
-    def certify(self, state: JobState, epoch: int, *, gaps_allowed: bool) -> None:
+    def certify(self, mine: Callable[[], JobState], epoch: int, *, gaps_allowed: bool) -> None:
         """Check the certificate before this process's first decision, and write a new one.
 
         If it cannot be written, a warning is logged once, unless rows could then be written twice.
+
+        Args:
+            mine: reads the register, and raises ``FencedError`` if another run holds the generation.
 
         Raises:
             ProtocolError: the register does not match the certificate.
@@ -85,6 +91,9 @@ class Certifier:
             return
         who, place = self._who, self._cell.shown_place
         origin = self._patience.retry(self._certificates.read)
+        # The register is read after the certificate: a newer run writes its own there, and beside that
+        # an older read would look like a register that went back.
+        state = mine()
         error = births.still_there(state, who, origin, epoch, place)
         if error is not None:
             raise error

@@ -133,7 +133,8 @@ class Coordinator:
         state = self._forward.finish_open(self._decider.expected(report) or self._decider.mine())
         known = self._decider.is_known(state, report)
         if not known:
-            self._certifier.certify(state, report.epoch, gaps_allowed=report.gaps_allowed)
+            mine = self._decider.mine
+            self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
         state = self._forward.finish_open(state, present=report.epoch)
