@@ -127,7 +127,7 @@ def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
     with open_table(shared_database, VARIANTS[name]) as harness:
         case = Case(harness)
         run = case.run()
-        with pytest.raises(DataError, match=r'\("id"\): \(7\) comes 2 times') as caught:
+        with pytest.raises(DataError, match=r'\("id"\): \(7\) appears 2 times') as caught:
             run.epoch(0, [(7, "a"), (8, "b"), (7, "c")])
         assert "orderby" in caught.value.remedy
         case.hides_all("after a key that came twice")
@@ -140,7 +140,7 @@ def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
 def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_database: str) -> None:
     with open_table(shared_database, VARIANTS["wal-upsert"]) as harness:
         case = Case(harness)
-        with pytest.raises(DataError, match="comes 2 times"):
+        with pytest.raises(DataError, match="appears 2 times"):
             case.run().epoch(0, [(7, "a")], [(7, "c")])
         case.hides_all("after a key that came twice")
         case.run().epoch(0, LEFT)
