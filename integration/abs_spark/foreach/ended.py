@@ -60,9 +60,10 @@ class Watch:
 def _await_end(query: Any) -> bool:
     """Wait for a query's end; False if that cannot be told, as when Java has ended."""
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
     try:
-        with suppress(Py4JError):  # the query's own
+        with suppress(Py4JError, PySparkException):  # the query's own; PySpark translates it
             query.awaitTermination()
         return not query.isActive()
     except (Py4JError, OSError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -27,11 +26,6 @@ from abs_core.state.heap import HeapBackend
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import count, graph, tables
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 class Counted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event, Thread
 
 import pyarrow as pa
@@ -85,11 +84,6 @@ class Topics:
 @pytest.fixture
 def topics(kafka: KafkaService, topic: str) -> Topics:
     return Topics(kafka, topic)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:
