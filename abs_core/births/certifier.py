@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from abs_core.births import rules as births
 from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import Inventory, RegisterStore
-from abs_core.coordinator.cell import Cell
 from abs_core.errors import TargetError
 from abs_core.events import NotCertified, Observer
 from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
+
+if TYPE_CHECKING:
+    from abs_core.coordinator.cell import Cell  # whose package imports this module
 
 
 class Certifier:

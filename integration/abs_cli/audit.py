@@ -122,6 +122,8 @@ def audit(
     with _exit_code_1_for_findings_only():
         if sinks is not None:
             clean = report_job(sinks, compared, by_epoch=epochs, as_json=as_json)
+        elif epochs:
+            raise typer.BadParameter("it needs --sinks.", param_hint="--epochs")
         elif not expected or not actual:
             raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
         else:

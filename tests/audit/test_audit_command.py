@@ -114,6 +114,7 @@ def test_a_key_with_a_comma_in_its_name_is_quoted(
         ("--expected", "{expected}", "--key", "nix"),
         ("--expected", "{other}"),
         ("--expected", "{expected}", "--settle", "-1"),
+        ("--expected", "{expected}", "--epochs"),
         ("--expected", "{expected}", "--no-such-option"),
         ("--expected", "postgresql://u:geheim@127.0.0.1:1/x"),
         ("--expected", "postgresql://u:ge heim%zz@127.0.0.1:1/x", "--expected-table", "t"),

@@ -7,6 +7,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,16 +18,16 @@ ROOT = Path(__file__).parents[2]
 
 RUNTIME = ("numpy>=1.26", "pandas==2.3.3", "pyarrow>=15")
 """What a runtime of Spark brings."""
-POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
-LIBRARIES = ("opentelemetry-api>=1.27", "tenacity>=8.2", "xxhash>=3.4", *POSTGRES)
-CLIENTS = (
-    *LIBRARIES,
-    "confluent-kafka>=2.6,<3",
-    "kafka-python[crc32c]>=3.0,<3.1",
-    "awscrt>=0.23",
-    "boto3>=1.36",
+_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+_EXTRAS = _PROJECT["optional-dependencies"]
+POSTGRES = tuple(_EXTRAS["postgres"])
+LIBRARIES = (
+    *(name for name in _PROJECT["dependencies"] if not name.startswith(("numpy", "pyarrow"))),
+    *POSTGRES,
 )
-"""What the sinks of all targets need."""
+"""What a job needs that writes to PostgreSQL, beside what a runtime brings."""
+CLIENTS = (*LIBRARIES, *_EXTRAS["kafka"], *_EXTRAS["s3"])
+"""The same for all targets."""
 NEWEST = "4.3.0"
 """The release of Spark that the tests themselves use."""
 

@@ -47,8 +47,10 @@ OLDEST = Runtime("3.5.7", "3.11", ("numpy==1.23.5", "pandas==1.5.3", "pyarrow==1
 RUNTIMES = (
     OLDEST,
     # Databricks 16.4 LTS (whose pandas 1.5.3 nobody else has for this Python); EMR 7.13 and Glue 5.1
-    # have this Spark.
-    Runtime("3.5.6", "3.12", ("numpy==1.26.4", "pandas==2.1.4", "pyarrow==15.0.2")),
+    # have this Spark, which on Python 3.12 asks for setuptools without saying so.
+    Runtime(
+        "3.5.6", "3.12", ("numpy==1.26.4", "pandas==2.1.4", "pyarrow==15.0.2", "setuptools==74.0.0")
+    ),
     # Databricks 17.3 LTS; emr-spark-8 has this Spark.
     Runtime("4.0.2", "3.12", ("numpy==2.1.3", "pandas==2.2.3", "pyarrow==19.0.1")),
     Runtime("4.1.1", "3.12", ("numpy==2.1.3", "pandas==2.2.3", "pyarrow==21.0.0")),

@@ -50,9 +50,11 @@ class Watch:
             return
         self._ended.set()
         self._hurry.wait(KILL_SECONDS)  # Spark is still stopping those who have lost
-        if _watches.get(self.run.name.job) is self:  # else a later run sweeps
+        job = self.run.name.job
+        if _watches.get(job) is self:  # else a later run sweeps
             self.run.end_leftovers()
-            _watches.pop(self.run.name.job, None)
+            if _watches.get(job) is self:  # else one has begun meanwhile, and is watched
+                del _watches[job]
 
 
 def _await_end(query: Any) -> bool:

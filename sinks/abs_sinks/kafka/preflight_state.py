@@ -1,4 +1,4 @@
-"""Preflight of the job's state: register, log and side topic, their durability, and the ACLs.
+"""Preflight of the job's state: register, log and side topic, their durability, ids and ACLs.
 
 A register that loses an acknowledged record forgets a decision, and its epoch is written twice. So
 unclean leader election is refused there, and min.insync.replicas=1 with several replicas.
@@ -8,7 +8,6 @@ The functions change nothing, and raise ``TargetError`` if the brokers do not an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -23,7 +22,7 @@ from abs_core.errors import AbsError, ConfigError, CorruptionError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.ids import identity
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions, is_topic_name
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.register_topic import PARTITIONS, find_topic
@@ -264,10 +263,6 @@ def _who(options: KafkaOptions) -> str:
     return f"The principal ({options.kafka.principal})"
 
 
-_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-"""A topic's name (Kafka, ``Topic.validate``)."""
-
-
 def namesakes(topic: str, key: str) -> list[tuple[str, str]]:
     """All other possible cells, by topic and key, with this cell's transactional id.
 
@@ -278,9 +273,7 @@ def namesakes(topic: str, key: str) -> list[tuple[str, str]]:
     whole = f"{topic}.{key}"
     dots = [at for at, letter in enumerate(whole) if letter == "."]
     pairs = [(whole[:at], whole[at + 1 :]) for at in dots]
-    return [
-        (name, rest) for name, rest in pairs if name != topic and rest and _NAME.fullmatch(name)
-    ]
+    return [(name, rest) for name, rest in pairs if name != topic and rest and is_topic_name(name)]
 
 
 def joined(options: KafkaOptions, keys: Iterable[str]) -> Iterator[Finding]:
