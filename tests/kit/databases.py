@@ -28,7 +28,7 @@ select c.oid::regclass::text from pg_class c
 """
 _SESSION_SCHEMAS = "nspname !~ '^pg_(toast_)?temp_'"
 _KEPT_OUTSIDE = """
-select datacl::text, datallowconn, datconnlimit, datistemplate,
+select datdba, datacl::text, dattablespace, datallowconn, datconnlimit, datistemplate,
        (select nspacl::text || nspowner::text from pg_namespace where nspname = 'public'),
        (select count(*) from pg_db_role_setting s where s.setdatabase = d.oid)
   from pg_database d where datname = current_database()

@@ -49,6 +49,7 @@ def test_a_database_that_could_be_emptied_is_used_again_by_a_new_name(
         "GRANT CREATE ON SCHEMA public TO public",
         "ALTER DATABASE {name} SET timezone = 1",
         "ALTER DATABASE {name} CONNECTION LIMIT 9",
+        "ALTER DATABASE {name} OWNER TO postgres",
         "CREATE EVENT TRIGGER e ON ddl_command_end EXECUTE FUNCTION f()",
     ],
 )
