@@ -19,11 +19,12 @@ test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
 	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
 
-check: setup ## style, types, and the direction of dependencies
+check: setup ## style, types, the direction of dependencies, and packages that fit each other
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m pip check --disable-pip-version-check
 
 prefetch: setup ## fetches and makes what the tests need once
 	@$(BIN)/python -m tests.prefetch

@@ -44,6 +44,35 @@ def owners_alone(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
+def write_beside(path: Path, content: bytes, suffix: str = ".tmp", *, private: bool = True) -> Path:
+    """A durable file with this content beside ``path``; missing folders are made, durably.
+
+    Args:
+        private: accessible to the owner only; else as the umask says.
+
+    Raises:
+        OSError: nothing is left of it.
+    """
+    if not path.parent.is_dir():
+        make_durably(path.parent)
+    temporary = path.with_name(f"{path.name}{suffix}")
+    try:
+        with open(temporary, "wb", opener=owners_alone if private else None) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk: it would keep it full
+        raise
+    return temporary
+
+
+def replace_durably(path: Path, content: bytes, *, private: bool = True) -> None:
+    """Replace the file's content; after a crash it has the old or the new one. See ``write_beside``."""
+    write_beside(path, content, private=private).replace(path)
+    flush_folder(path.parent)
+
+
 @contextmanager
 def disk_errors(
     what: str, doing: str = "", *, room: str = "make room", job: str | None = None

@@ -8,7 +8,7 @@ was lost loads the state and applies the rule again.
 Invariants kept here: I2 a decision leaves the register only through ``finish``; I3 ``decide`` keeps
 the first decision of an epoch, and the epochs of a lineage are decided in ascending order; I4
 ``sweepable`` and ``abandon`` never touch what a decision may name; I5 every rule but ``finish``
-refuses a lower generation.
+and ``superseded`` refuses a lower generation.
 """
 
 from __future__ import annotations
@@ -325,6 +325,15 @@ def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
 def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:
     """The handles that may be aborted."""
     return [handle for handle in handles if sweepable(state, generation, handle)]
+
+
+def superseded(state: JobState, handles: Iterable[HandleName]) -> list[HandleName]:
+    """The handles of earlier generations that may be aborted, by a run that is itself superseded, too.
+
+    Not those of the present generation: its processes may use their names again.
+    """
+    older = (handle for handle in handles if handle.generation < state.generation)
+    return sweep(state, state.generation, older)
 
 
 def _is_decided(state: JobState, epoch: int) -> bool:

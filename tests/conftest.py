@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from abs_services import (
     PostgresService,
     Provider,
     S3Service,
-    fresh_database,
     services,
 )
 from abs_services.native.kafka import archive_classes
 from tests import daily
+from tests.kit.databases import Databases
 from tests.kit.kafka_cluster import NativeKafkaCluster
 
 SLOWEST = ("spark", "services")
@@ -83,20 +84,27 @@ def postgres() -> Iterator[PostgresService]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def databases(postgres: PostgresService) -> Iterator[Databases]:
+    """Empty databases of this server."""
+    with closing(Databases(postgres)) as databases:
+        yield databases
+
+
 @pytest.fixture(scope="module")
-def shared_database(postgres: PostgresService) -> Iterator[str]:
+def shared_database(databases: Databases) -> Iterator[str]:
     """libpq URI of a database that the tests of one module share."""
-    with fresh_database(postgres) as url:
+    with databases.empty() as url:
         yield url
 
 
 @pytest.fixture
-def database(postgres: PostgresService) -> Iterator[str]:
+def database(databases: Databases) -> Iterator[str]:
     """libpq URI of a database of this test's own, as the ordinary role that owns it.
 
-    ``postgres.start()`` before and after: a test may leave the server killed.
+    A test may leave the server killed: it is started before and after.
     """
-    with fresh_database(postgres) as url:
+    with databases.empty() as url:
         yield url
 
 

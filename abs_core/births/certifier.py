@@ -72,10 +72,13 @@ class Certifier:
                 raise
             return False  # a role may be allowed to write to a table but not to read it
 
-    def certify(self, state: JobState, epoch: int, *, gaps_allowed: bool) -> None:
+    def certify(self, mine: Callable[[], JobState], epoch: int, *, gaps_allowed: bool) -> None:
         """Check the certificate before this process's first decision, and write a new one.
 
         If it cannot be written, a warning is logged once, unless rows could then be written twice.
+
+        Args:
+            mine: reads the register, and raises ``FencedError`` if another run holds the generation.
 
         Raises:
             ProtocolError: the register does not match the certificate.
@@ -88,6 +91,9 @@ class Certifier:
             return
         who, place = self._who, self._cell.shown_place
         origin = self._patience.retry(self._certificates.read)
+        # The register is read after the certificate: a newer run writes its own there, and beside that
+        # an older read would look like a register that went back.
+        state = mine()
         error = births.still_there(state, who, origin, epoch, place)
         if error is not None:
             raise error

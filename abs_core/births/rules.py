@@ -306,8 +306,8 @@ def _begun_again(
 
 
 _CAUSES = (
-    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or "
-    "an option that names its place has changed."
+    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or what "
+    "names its place has changed: an option, or the first of several sinks."
 )
 
 
@@ -326,8 +326,8 @@ def _register_lost(
         "written: without the register, replayed epochs could be written twice.",
         job=who.job,
         epoch=epoch,
-        remedy="restore the register (or set the option back); or, after checking that the "
-        f"target contains nothing from epoch {epoch} on, set the option "
+        remedy="restore the register (or set the option, or the order of the sinks, back); or, after "
+        f"checking that the target contains nothing from epoch {epoch} on, set the option "
         f"adopt={consent.to_go_on_without(origin, who, epoch)}.",
     )
 

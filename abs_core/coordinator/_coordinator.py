@@ -133,7 +133,8 @@ class Coordinator:
         state = self._forward.finish_open(self._decider.expected(report) or self._decider.mine())
         known = self._decider.is_known(state, report)
         if not known:
-            self._certifier.certify(state, report.epoch, gaps_allowed=report.gaps_allowed)
+            mine = self._decider.mine
+            self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
         state = self._forward.finish_open(state, present=report.epoch)
@@ -170,10 +171,11 @@ class Coordinator:
             self.sweep(state)
 
     def end(self) -> bool:
-        """End this run: commit its decisions and abort its other handles; whether it was ended.
+        """End this run: commit its decisions and abort its other handles; whether it had started.
 
-        Does nothing if the run has not started, or a newer run has taken over. Its tasks may still be
-        running: ``sweep_ended``, or the next start, sweeps their later pre-commits.
+        If a newer run has taken over, this aborts only what tasks of superseded runs have pre-committed
+        since: the newer run sweeps again only with its next epoch. Tasks may still be running:
+        ``sweep_ended``, or the next epoch or start, sweeps their later pre-commits.
 
         Raises:
             TargetError: the outcome is unknown; the next start does it.
@@ -188,18 +190,19 @@ class Coordinator:
             return protocol.end(state, self._who)
 
         state = self._cell.change(rule)
-        if state.run != protocol.ended(self._who).run:
-            return False
-        self._observe(Ended(self._who.job, state.generation))
-        self._fence(state)
-        self._sweeper.sweep(state, protocol.ended(self._who))
-        state = self._forward.finish_open(state)
-        self._patience.retry(lambda: self._committer.forget(state))
+        mine = state.run == protocol.ended(self._who).run
+        if mine:
+            self._observe(Ended(self._who.job, state.generation))
+            self._fence(state)
+        self._sweeper.sweep_superseded(state)
+        if mine:
+            state = self._forward.finish_open(state)
+            self._patience.retry(lambda: self._committer.forget(state))
         return True
 
     def sweep_ended(self) -> None:
         """Sweep again after ``end``, for pre-commits of late tasks."""
-        self._sweeper.sweep(present(self._cell, self._who), protocol.ended(self._who))
+        self._sweeper.sweep_superseded(present(self._cell, self._who))
 
     def roll_forward(self) -> JobState:
         """Commit and finish all open decisions.

@@ -45,6 +45,15 @@ class Sweeper:
         """
         self._in_each(lambda system: self._sweeping(system, state, who, spent))
 
+    def sweep_superseded(self, state: JobState) -> None:
+        """Abort what runs before the present one have pre-committed, as its start did; any run may.
+
+        Raises:
+            TargetError: some handles stay. Every system that answers is swept.
+        """
+        doomed = partial(protocol.superseded, state)
+        self._in_each(lambda system: self._aborting(system, doomed))
+
     def tidy(
         self, state: JobState, *, forget: bool, spent: frozenset[HandleName] = NOTHING
     ) -> None:
@@ -104,14 +113,22 @@ class Sweeper:
         self, system: Committer, state: JobState, who: Identity, spent: frozenset[HandleName]
     ) -> Callable[[], None]:
         """The sweep of one system; it can be repeated."""
+        generation = protocol.generation_of(state, who)
+        if isinstance(generation, Refused):
+            return lambda: None
+        return self._aborting(system, partial(protocol.sweep, state, generation), spent)
+
+    def _aborting(
+        self,
+        system: Committer,
+        doomed: Callable[[Iterable[HandleName]], list[HandleName]],
+        spent: frozenset[HandleName] = NOTHING,
+    ) -> Callable[[], None]:
+        """Abort the handles in doubt that ``doomed`` selects; it can be repeated."""
         swept: list[str] = []
 
         def sweep() -> None:
-            generation = protocol.generation_of(state, who)
-            if isinstance(generation, Refused):
-                return
-            doubts = system.in_doubt(self._who.job)
-            handles = protocol.sweep(state, generation, [doubt.handle for doubt in doubts])
+            handles = doomed([doubt.handle for doubt in system.in_doubt(self._who.job)])
             told = (str(handle) for handle in handles if handle not in spent)
             swept.extend(name for name in told if name not in swept)
             if handles:

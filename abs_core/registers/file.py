@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
+from abs_core.durable import (
+    disk_errors,
+    flush_folder,
+    make_durably,
+    owners_alone,
+    replace_durably,
+)
 from abs_core.errors import CorruptionError
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
@@ -59,7 +64,7 @@ class FileRegister:
                     return Conflict()
                 number = 1 if stored is None else _number(stored.version) + 1
                 cell = {"cell": number, "format": FORMAT, "state": state_to_text(state)}
-                self._replace(job, json.dumps(cell))
+                replace_durably(self._path(job), json.dumps(cell).encode())
                 return _version(state, number)
 
     def jobs(self) -> Sequence[Stored]:
@@ -115,16 +120,6 @@ class FileRegister:
                 remedy="it was copied or renamed: put it back under its own name.",
             )
         return Stored(state, _version(state, number))
-
-    def _replace(self, job: str, text: str) -> None:
-        path = self._path(job)
-        temporary = path.with_suffix(".new")
-        with open(temporary, "w", encoding="utf-8", opener=owners_alone) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        flush_folder(self._folder)
 
     def _path(self, job: str) -> Path:
         return self._folder / f"{job}.json"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import xxhash
 
-from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
+from abs_core.durable import disk_errors, flush_folder, write_beside
 from abs_core.errors import CorruptionError, ProtocolError
 from abs_core.state.contracts import BlobRef
 
@@ -99,7 +99,7 @@ class LocalSnapshotStore:
     def put(self, key: str, content: bytes) -> BlobRef:
         path = self._blobs / check_key(key)
         with self._mapped():
-            _write(path, content).replace(path)
+            _beside(path, content).replace(path)
             flush_folder(path.parent)
         return BlobRef(key, len(content), digest_of(content))
 
@@ -139,7 +139,7 @@ class LocalSnapshotStore:
             checked(ref, self._read(path))
         path = self._records / f"{checkpoint}.record"
         with self._mapped():
-            temporary = _write(path, sealed(record))
+            temporary = _beside(path, sealed(record))
             try:
                 os.link(temporary, path)  # unlike a rename it never replaces
             except FileExistsError:
@@ -180,17 +180,6 @@ class LocalSnapshotStore:
         return disk_errors(f"The snapshot folder {self.folder}")
 
 
-def _write(path: Path, content: bytes) -> Path:
-    """A durable temporary file beside ``path``; every created folder is durable, too."""
-    if not path.parent.is_dir():
-        make_durably(path.parent)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-    try:
-        with open(temporary, "xb", opener=owners_alone) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk: it would keep it full
-        raise
-    return temporary
+def _beside(path: Path, content: bytes) -> Path:
+    """``write_beside`` under a name of its own: another process may write the same file."""
+    return write_beside(path, content, f".{secrets.token_hex(4)}.new")

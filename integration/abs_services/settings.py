@@ -24,6 +24,8 @@ KAFKA: Mapping[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
+    # An idle broker would write, and flush, a record every half second.
+    "metadata.max.idle.interval.ms": "0",
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
+from abs_core.durable import replace_durably
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, parse, version
 from abs_services.contracts import Kind, Provider, Running
@@ -57,12 +57,8 @@ def read_state() -> State:
 
 def _write(path: Path, state: State) -> None:
     services = {kind: _to_json(running) for kind, running in state.items()}
-    half = path.with_suffix(".new")
-    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"version": _VERSION, "services": services}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    half.replace(path)
+    content = json.dumps({"version": _VERSION, "services": services}, indent=1)
+    replace_durably(path, content.encode())
 
 
 def _to_json(running: Running) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from abs_core.births.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
-from abs_core.durable import flush_folder, make_durably
+from abs_core.durable import replace_durably
 from abs_core.errors import RefusedError
 from abs_spark.checkpoint import (
     FAILURES,
@@ -182,7 +182,7 @@ def _is_file(info: fs.FileInfo) -> bool:
 def replace_file(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
     """Replace a file of a checkpoint, durably and atomically for readers."""
     if isinstance(filesystem, fs.LocalFileSystem):
-        _replace(Path(path), content)
+        replace_durably(Path(path), content, private=False)
     elif filesystem.type_name == "hdfs":
         _replace_by_move(filesystem, path, content)
     else:  # an object store writes objects atomically
@@ -192,17 +192,6 @@ def replace_file(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
 def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
     with filesystem.open_output_stream(path) as file:
         file.write(content)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    make_durably(path.parent)
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    flush_folder(path.parent)
 
 
 def _replace_by_move(filesystem: fs.FileSystem, path: str, content: bytes) -> None:

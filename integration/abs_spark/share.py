@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from abs_core import protocol
 from abs_core.contracts import RegisterStore, Task, Writer
-from abs_core.errors import TargetError
+from abs_core.errors import AbsError, NotPreparedError, TargetError
 from abs_core.events import Observer, PreCommitted
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.protocol import Refused
@@ -172,12 +172,12 @@ def take_shares(
     except BaseException as error:
         for out in {lane.out for lane in lanes if lane.out is not None}:
             out.abort()
-        if isinstance(error, TargetError):
+        if isinstance(error, TargetError | NotPreparedError):
             raise_if_fenced(register, task, error)
         raise
 
 
-def raise_if_fenced(register: Callable[[], RegisterStore], task: Task, cause: TargetError) -> None:
+def raise_if_fenced(register: Callable[[], RegisterStore], task: Task, cause: AbsError) -> None:
     """After a failure, check whether a newer run has taken over, as it aborts the older run's handles.
 
     Raises:

@@ -30,6 +30,7 @@ from abs_core.wal import FolderSegments, SegmentWriter
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
 from abs_sinks.s3.spill import Spill
+from abs_sources.files.cells import FolderCells
 
 ROOM = 1 << 16
 """Bytes that a file may have where there is no room."""
@@ -90,12 +91,17 @@ def _s3() -> S3Options:
     return options
 
 
+def files_log(folder: Path) -> None:
+    FolderCells(folder).put_new("1", bytes(3 * ROOM))
+
+
 PLACES: dict[str, Callable[[Path], None]] = {
     "segment": segment,
     "register": register,
     "snapshot": snapshot,
     "spill": spill,
     "segment copy": segment_copy,
+    "files log": files_log,
 }
 
 

@@ -46,7 +46,7 @@ def test_a_disk_without_room_and_a_process_without_files_are_told_with_the_way_o
     )
     assert done.returncode == 0, done.stderr
     met = json.loads(done.stdout)
-    assert set(met) == {"segment", "register", "snapshot", "spill", "segment copy"}
+    assert set(met) == {"segment", "register", "snapshot", "spill", "segment copy", "files log"}
     for place, (met_kind, met_what, met_remedy) in met.items():
         assert met_kind == kind, (place, met_what)
         assert what in met_what, place

@@ -353,6 +353,8 @@ class TestAbandonAndSweep:
         given = state(generation=3, frontier=2, open=(decision(3, generation=2),), abandoned=(7,))
         assert protocol.sweep(given, 3, [name]) == ([name] if swept else [])
         assert protocol.sweep(given, 2, [name]) == [], "a lower generation cannot sweep"
+        older = swept and name.generation < 3
+        assert protocol.superseded(given, [name]) == ([name] if older else []), "by any run"
 
 
 SMALL = st.integers(0, 4)

@@ -153,10 +153,10 @@ def test_a_file_register_survives_many_processes_and_sigkill(what: str, tmp_path
 
 def test_a_temporary_file_left_by_a_crash_is_not_the_register(tmp_path: Path) -> None:
     store = FileRegister(tmp_path)
-    (tmp_path / "job.new").write_text("half of a sta")
+    (tmp_path / "job.json.tmp").write_text("half of a sta")
     assert store.load("job") is None
     first = store.compare_and_set("job", None, STATE)
-    (tmp_path / "job.new").write_text("half of a sta")
+    (tmp_path / "job.json.tmp").write_text("half of a sta")
     assert FileRegister(tmp_path).load("job") is not None
     assert not isinstance(first, Conflict)
     assert not isinstance(store.compare_and_set("job", first, STATE), Conflict)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from abs_core.births.certificate import MemoryCertificates
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import FencedError
 from abs_core.events import Ended, Event
@@ -70,10 +71,45 @@ def test_a_run_that_was_superseded_ends_nothing_of_its_successor(case: Case) -> 
     old.begin(0)
     shares = new.tasks(0, LEFT)
     generation = new.state().generation
-    assert not old.coordinator.end()
+    old.coordinator.end()
     assert new.state().generation == generation
     new.coordinator.commit(Report(0, shares, None))
     case.finished(LEFT, when="after a superseded run wanted to end")
+
+
+def test_what_a_superseded_run_pre_commits_later_it_aborts_itself(case: Case) -> None:
+    """As a stopped driver does that goes on: its successor may have no further epoch to sweep with."""
+    old, new = case.run(), case.run()
+    old.begin(0)
+    late = [old.attempt(0, partition) for partition in (0, 1)]
+    new.epoch(0, LEFT)
+    for attempt in late:
+        try:
+            attempt.write(*RIGHT).pre_commit()
+        except FencedError:
+            attempt.writer.abort()  # protocol idempotent writes under the register's own eyes
+    assert old.coordinator.end()
+    case.is_clean(when="after a superseded run has ended")
+    case.finished(LEFT, when="after a superseded run has ended")
+
+
+@pytest.mark.parametrize("finished", [0, 2])
+def test_a_run_that_was_superseded_before_its_first_decision_is_told_so(
+    case: Case, finished: int
+) -> None:
+    """Not that its register is lost, which its successor's certificate would make of it."""
+    certificates = MemoryCertificates()
+    if finished:
+        case.run(certificates=certificates).epoch(0, LEFT)
+    old = case.run(certificates=certificates)
+    shares = old.tasks(1 if finished else 0, RIGHT)
+    new = case.run(certificates=certificates)
+    new.epoch(1 if finished else 0, RIGHT)
+    new.epoch(2 if finished else 1, MORE)
+    certificate = certificates.read()
+    raises(FencedError, lambda: old.commit(1 if finished else 0, shares))
+    assert certificates.read() == certificate, "it is its successor's"
+    case.finished(*([LEFT] if finished else []), RIGHT, MORE, when="after the old run failed")
 
 
 def test_it_is_told_and_done_once(case: Case) -> None:

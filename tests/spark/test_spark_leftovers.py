@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from abs_core.contracts import Task
 from abs_core.several.sinkmap import STRIDE
 from abs_spark.foreach import ended
 from abs_spark.foreach.function import Epoch
+from abs_spark.names import RunName
 from tests.spark.drivers import until
 from tests.spark.epoch_world import JOB, EpochWorld, once
 
@@ -70,6 +73,47 @@ def test_the_run_of_a_query_that_goes_on_is_not_ended(
     world.run(spark, losing)
     assert world.ids()["payments"] == once([*range(40), *range(1000, 1040)])
     until(lambda: not world.left_behind(), "nothing is in doubt", 60, every=0.2)
+
+
+class _Query:
+    """As Java's, of a query that runs until it is told to end."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def awaitTermination(self) -> None:
+        self.over.wait(60)
+
+    def isActive(self) -> bool:
+        return not self.over.is_set()
+
+
+@dataclass
+class _Run:
+    """Of which only the name and its end count."""
+
+    name: RunName
+    then: Callable[[], None] = lambda: None
+    ends: int = 0
+
+    def end_leftovers(self) -> None:
+        self.ends += 1
+        self.then()
+
+
+def test_a_run_that_begins_while_the_last_one_is_ended_is_ended_as_well() -> None:
+    queries = _Query(), _Query()
+    new = _Run(RunName("twice", "query", "second run"))
+
+    def begins() -> None:
+        ended.watch(queries[1], new)  # type: ignore[arg-type] # what is used of a run
+
+    old = _Run(RunName("twice", "query", "first run"), begins)
+    ended.watch(queries[0], old)  # type: ignore[arg-type]
+    for query, run in zip(queries, (old, new), strict=True):
+        query.over.set()
+        ended.end_all(30.0)
+        assert run.ends == 1
 
 
 def _lose(world: EpochWorld, function: Epoch, epoch: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 from abs_core.births.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.coordinator import Coordinator
-from abs_core.errors import FencedError, UnavailableError
+from abs_core.errors import AbsError, FencedError, NotPreparedError, UnavailableError
 from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.model import JobState
 from abs_core.patience import Patience
@@ -33,6 +33,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 ROWS = pa.RecordBatch.from_pylist([{"id": n, "value": "x"} for n in range(3)], SCHEMA)
 JOB = "job"
 BROKEN = UnavailableError("The connection broke.")
+SWEPT = NotPreparedError("The transaction is not open any more.")
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class Options:
 
     Args:
         place: of its database.
-        breaks: the target goes away when a row is written.
+        breaks: what happens when a row is written.
     """
 
     place: Path
-    breaks: bool = False
+    breaks: AbsError | None = None
     common: CommonOptions = CommonOptions(job=JOB)  # noqa: RUF009 - it is frozen
     patience: Patience = Patience(seconds=5.0)  # noqa: RUF009 - the same
 
@@ -56,8 +57,8 @@ class Sink(FakeSink):
         self._breaks = options.breaks
 
     def writer(self, task: Task) -> Writer:
-        if self._breaks:
-            raise BROKEN
+        if self._breaks is not None:
+            raise self._breaks
         return super().writer(task)
 
 
@@ -121,10 +122,11 @@ def test_a_task_without_rows_prepares_and_tells_nothing(
 
 
 @both
+@pytest.mark.parametrize("seen", [BROKEN, SWEPT])
 def test_a_task_that_a_newer_run_cut_off_is_fenced_and_names_what_it_saw(
-    take: Take, tmp_path: Path
+    take: Take, tmp_path: Path, seen: AbsError
 ) -> None:
-    options = Options(tmp_path / "target.db", breaks=True)
+    options = Options(tmp_path / "target.db", breaks=seen)
     state = begun(options, "older")
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -133,14 +135,14 @@ def test_a_task_that_a_newer_run_cut_off_is_fenced_and_names_what_it_saw(
 
     with pytest.raises(FencedError) as fenced:
         take(options, state, rows())
-    assert fenced.value.__cause__ is BROKEN
+    assert fenced.value.__cause__ is seen
 
 
 @both
 def test_a_task_whose_run_still_holds_the_generation_keeps_its_own_error(
     take: Take, tmp_path: Path
 ) -> None:
-    options = Options(tmp_path / "target.db", breaks=True)
+    options = Options(tmp_path / "target.db", breaks=BROKEN)
     state = begun(options, "only")
     with pytest.raises(UnavailableError) as raised:
         take(options, state, iter([ROWS]))

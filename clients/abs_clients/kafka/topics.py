@@ -49,8 +49,13 @@ class TopicFacts:
         return None if given is None else int(given)
 
     @property
+    def cleanup_policy(self) -> str | None:
+        """None if that may not be read."""
+        return dict(self.configs).get("cleanup.policy")
+
+    @property
     def compacted(self) -> bool:
-        return "compact" in dict(self.configs).get("cleanup.policy", "")
+        return "compact" in (self.cleanup_policy or "")
 
 
 def topic_facts(

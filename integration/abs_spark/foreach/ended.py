@@ -50,17 +50,20 @@ class Watch:
             return
         self._ended.set()
         self._hurry.wait(KILL_SECONDS)  # Spark is still stopping those who have lost
-        if _watches.get(self.run.name.job) is self:  # else a later run sweeps
+        job = self.run.name.job
+        if _watches.get(job) is self:  # else a later run sweeps
             self.run.end_leftovers()
-            _watches.pop(self.run.name.job, None)
+            if _watches.get(job) is self:  # else one has begun meanwhile, and is watched
+                del _watches[job]
 
 
 def _await_end(query: Any) -> bool:
     """Wait for a query's end; False if that cannot be told, as when Java has ended."""
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
     try:
-        with suppress(Py4JError):  # the query's own
+        with suppress(Py4JError, PySparkException):  # the query's own; PySpark translates it
             query.awaitTermination()
         return not query.isActive()
     except (Py4JError, OSError):

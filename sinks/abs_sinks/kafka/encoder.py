@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
 from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.choice import compression_of
-from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, sliced
+from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, joined, sliced
 
 GATHERED_BYTES = 2 << 20
 """Bytes of keys and values that are encoded at once: enough for large batches."""
@@ -77,7 +77,7 @@ class Encoder:
         """
         if not self._gathered:
             return
-        records = _joined(self._gathered)
+        records = joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
         facts = topics_in_time(self._settings, [self._topic]).get(self._topic)
         if facts is None:
@@ -184,20 +184,6 @@ def batch_bytes(settings: Settings) -> int:
 def _bytes_of(records: Records) -> int:
     columns = (records.keys, records.values, records.headers)
     return sum(column.nbytes for column in columns if column is not None)
-
-
-def _joined(parts: Sequence[Records]) -> Records:
-    def column(of: Callable[[Records], pa.Array | None]) -> pa.Array | None:
-        return None if of(parts[0]) is None else pa.concat_arrays([of(part) for part in parts])
-
-    return Records(
-        values=column(lambda part: part.values),
-        keys=column(lambda part: part.keys),
-        headers=column(lambda part: part.headers),
-        topics=None,
-        partitions=column(lambda part: part.partitions),
-        timestamps=column(lambda part: part.timestamps),
-    )
 
 
 def pieces(records: Records) -> Iterator[Records]:

@@ -19,9 +19,14 @@ NAME = "abs-kafka"
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
+def is_topic_name(text: str) -> bool:
+    """Kafka's rule (``org.apache.kafka.common.internals.Topic``)."""
+    return _TOPIC.fullmatch(text) is not None and text not in (".", "..")
+
+
 def topic_name(text: str) -> str:
-    """Check a topic's name by Kafka's rule (``org.apache.kafka.common.internals.Topic``)."""
-    if _TOPIC.fullmatch(text) is None or text in (".", ".."):
+    """Check a topic's name."""
+    if not is_topic_name(text):
         raise OptionError(
             f"{text!r} is not a topic name.",
             remedy="use 1 to 249 letters, digits, dots, underscores and hyphens.",

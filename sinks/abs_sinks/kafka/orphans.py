@@ -48,23 +48,6 @@ def claims_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"abs-sinks-{os.getuid()}" / "kafka"
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
-    """The claim of a dead process.
-
-    Args:
-        epoch: the last that it wrote.
-        ids: all that it used.
-    """
-
-    epoch: int
-    ids: tuple[HandleName, ...]
-
-    def is_over(self, task: Task) -> bool:
-        """Whether no decision can name its transactions; the task is of its generation."""
-        return task.frontier is not None and self.epoch <= task.frontier
-
-
 @dataclass(slots=True)
 class Claim:
     """This process's file for one job and generation, locked until the process ends.
@@ -135,21 +118,25 @@ class Claim:
             os.close(self._file)
             self._file = None
 
-    def orphaned(self, task: Task) -> Iterator[Left]:
-        """The claims of dead processes of this job that no decision can name any more.
+    def orphaned(self, task: Task) -> Iterator[list[HandleName]]:
+        """The ids of each dead process of this job whose transactions no decision can name any more.
 
-        Each is locked until the caller asks for the next; then its file is deleted.
+        Its file is locked until the caller asks for the next; then it is deleted.
+
+        Args:
+            task: of this generation.
         """
         for path in self._others():
             with _taken(path) as content:
                 if content is None:
                     continue
                 generation, incarnation = _parsed(path)
-                left = self._left(content, generation, incarnation)
-                if left is not None and generation == self.generation:
-                    if not left.is_over(task):
+                if generation == self.generation and (claimed := _claimed(content)) is not None:
+                    epoch, made = claimed
+                    if task.frontier is None or epoch > task.frontier:
                         continue
-                    yield left
+                    whose = self.register, self.job, generation
+                    yield [id_name(*whose, number, incarnation) for number in range(made)]
                 elif generation >= self.generation:
                     continue  # not to be read, or a newer run's: the timeout ends it
                 path.unlink(missing_ok=True)  # of an older run: the sweep at the start of this one
@@ -164,16 +151,6 @@ class Claim:
             return []
         return [path for path in there if _parsed(path)[1] != self.incarnation]
 
-    def _left(self, content: bytes, generation: int, incarnation: str) -> Left | None:
-        with suppress(ValueError):  # cut short by the process's end: it says nothing
-            found = fields(parse(content))
-            whose = self.register, self.job, generation
-            made = min(whole(found["made"]), MOST_IDS)
-            return Left(
-                whole(found["epoch"]), tuple(id_name(*whose, n, incarnation) for n in range(made))
-            )
-        return None
-
 
 def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
     """Abort the transactions of this machine's dead processes; their number.
@@ -182,9 +159,9 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
     """
     ended = 0
     try:
-        for left in claim.orphaned(task):
-            now = describe(options.kafka, [str(name) for name in left.ids])
-            for name in left.ids:
+        for ids in claim.orphaned(task):
+            now = describe(options.kafka, [str(name) for name in ids])
+            for name in ids:
                 seen = now.get(str(name))
                 if seen is not None and seen.state is State.ONGOING:
                     init_producer_id(options.kafka, str(name))
@@ -197,6 +174,14 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
             error,
         )
     return ended
+
+
+def _claimed(content: bytes) -> tuple[int, int] | None:
+    """Epoch and number of ids of a claim; None: cut short by the process's end, it says nothing."""
+    with suppress(ValueError):
+        found = fields(parse(content))
+        return whole(found["epoch"]), min(whole(found["made"]), MOST_IDS)
+    return None
 
 
 @contextmanager

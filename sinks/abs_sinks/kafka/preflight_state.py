@@ -1,4 +1,4 @@
-"""Preflight of the job's state: register, log and side topic, their durability, and the ACLs.
+"""Preflight of the job's state: register, log and side topic, their durability, ids and ACLs.
 
 A register that loses an acknowledged record forgets a decision, and its epoch is written twice. So
 unclean leader election is refused there, and min.insync.replicas=1 with several replicas.
@@ -8,7 +8,8 @@ The functions change nothing, and raise ``TargetError`` if the brokers do not an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
@@ -17,12 +18,11 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, topic_facts
 from abs_clients.kafka.transactions import EndTxn, end
 from abs_core.births.parent import parent_key, token_of
-from abs_core.errors import AbsError, ConfigError, RefusedError
+from abs_core.errors import AbsError, ConfigError, CorruptionError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.ids import identity
-from abs_sinks.kafka.joined_ids import joined
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions, is_topic_name
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.register_topic import PARTITIONS, find_topic
@@ -261,3 +261,56 @@ def _lacking(
 
 def _who(options: KafkaOptions) -> str:
     return f"The principal ({options.kafka.principal})"
+
+
+def namesakes(topic: str, key: str) -> list[tuple[str, str]]:
+    """All other possible cells, by topic and key, with this cell's transactional id.
+
+    An id joins topic and job with a dot (``register_session.register_id``), and both may hold dots: job
+    ``b.c`` in topic ``a`` has the id of job ``c`` in ``a.b``. The ids are durable, so preflight looks
+    for the other cell, by a request per dot.
+    """
+    whole = f"{topic}.{key}"
+    dots = [at for at, letter in enumerate(whole) if letter == "."]
+    pairs = [(whole[:at], whole[at + 1 :]) for at in dots]
+    return [(name, rest) for name, rest in pairs if name != topic and rest and is_topic_name(name)]
+
+
+def joined(options: KafkaOptions, keys: Iterable[str]) -> Iterator[Finding]:
+    """Find existing cells with the id of one of the job's cells; changes nothing.
+
+    It is an error for a new cell, and a warning for an existing one, whose decisions must be finished.
+
+    Args:
+        keys: of the job's cells.
+
+    Raises:
+        TargetError: no broker answers.
+    """
+    mine = options.registertopic
+    for key in keys:
+        for topic, other in namesakes(mine, key):
+            if not _is_there(options, topic, other):
+                continue
+            is_new = KafkaRegister(options).load_text(key) is None
+            yield Finding(
+                Severity.ERROR if is_new else Severity.WARNING,
+                f"The cell {other} of the register topic {topic} has the same transactional id as this "
+                f"job's cell {key} of {mine} ({register_id(mine, key)}): whenever one of the two jobs "
+                "commits, it stops the other.",
+                "give this job another name (job=...), or the other register topic "
+                f"(registertopic={topic})."
+                if is_new
+                else "give one of the two jobs another name (`abs register rename`); or retire the "
+                "other one, if it does not run any more.",
+            )
+            break
+
+
+def _is_there(options: KafkaOptions, topic: str, key: str) -> bool:
+    try:
+        if find_topic(options.kafka, topic) is None:
+            return False
+        return KafkaRegister(replace(options, registertopic=topic)).load_text(key) is not None
+    except (ConfigError, CorruptionError, RefusedError):
+        return False  # it holds no registers, or none that this principal may see

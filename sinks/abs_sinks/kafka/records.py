@@ -17,7 +17,8 @@ input is left out: the sink sets its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -193,14 +194,19 @@ def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> R
 
 def sliced(records: Records, start: int, count: int) -> Records:
     """A slice of the records, without a copy."""
-    return replace(
-        records,
-        **{
-            field.name: column.slice(start, count)
-            for field in fields(records)
-            if (column := getattr(records, field.name)) is not None
-        },
-    )
+    return _each_column([records], lambda columns: columns[0].slice(start, count))
+
+
+def joined(parts: Sequence[Records]) -> Records:
+    """The records of all parts, which have the same columns."""
+    return _each_column(parts, pa.concat_arrays)
+
+
+def _each_column(parts: Sequence[Records], made: Callable[[list[pa.Array]], pa.Array]) -> Records:
+    columns = {
+        field.name: [getattr(part, field.name) for part in parts] for field in fields(Records)
+    }
+    return Records(**{n: None if c[0] is None else made(c) for n, c in columns.items()})
 
 
 def single(key: bytes, value: bytes | None, *, partition: int) -> Records:

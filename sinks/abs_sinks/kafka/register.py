@@ -214,7 +214,8 @@ class KafkaRegister:
         deadline: float | None,
     ) -> bool | None:
         """Write the cell: True; False: the producer was fenced; None: the outcome is unknown."""
-        limit = min(self._session.topic().max_message_bytes, self._options.kafka.message_max_bytes)
+        most = self._options.kafka.message_max_bytes
+        limit = min(most, self._session.topic().max_message_bytes or most)
         new = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
         # First the parts of the new cell, then itself, then what it replaces: should a late request
         # end the transaction in between, the cell is as it was, or as it will be.

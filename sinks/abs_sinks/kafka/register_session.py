@@ -17,6 +17,7 @@ from threading import Lock, RLock
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.topics import TopicFacts
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Version
 from abs_core.crash import CrashPoint
@@ -25,7 +26,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register_cells import Cell, Record
 from abs_sinks.kafka.register_tail import Tail
-from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
+from abs_sinks.kafka.register_topic import find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,7 @@ class Session:
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._lock = Lock()
-        self._topic: RegisterTopic | None = None
+        self._topic: TopicFacts | None = None
         self._tails: dict[int, Tail] = {}
         self._producers: OrderedDict[str, FencedProducer] = OrderedDict()
         self._turns: defaultdict[str, RLock] = defaultdict(RLock)
@@ -158,7 +159,7 @@ class Session:
                 self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]
 
-    def topic(self) -> RegisterTopic:
+    def topic(self) -> TopicFacts:
         """The topic, created if missing and checked once."""
         with self._lock:
             if self._topic is None:

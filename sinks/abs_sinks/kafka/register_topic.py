@@ -14,15 +14,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 from zlib import crc32
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import topic_facts, topics_in_time
-from abs_core.errors import PreflightError, RefusedError, SchemaError, UnavailableError
+from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
+from abs_core.errors import PreflightError, RefusedError, UnavailableError
 
 T = TypeVar("T")
 
@@ -41,40 +40,27 @@ _CONFIG = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterTopic:
-    """A topic that can hold registers.
-
-    Args:
-        max_message_bytes: of a batch.
-        id: see ``TopicFacts``.
-    """
-
-    name: str
-    max_message_bytes: int
-    id: str | None = None
-
-
 def partition_of(job: str) -> int:
     """The partition of a job's cell. All tokens of a batch job (``job@token``) share one."""
     return crc32(job.partition("+")[0].partition("@")[0].encode()) % PARTITIONS
 
 
-def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
-    """The topic, if it exists; ``PreflightError`` if it cannot hold registers."""
+def find_topic(settings: Settings, name: str) -> TopicFacts | None:
+    """The topic, if it exists.
+
+    Raises:
+        PreflightError: it cannot hold registers.
+        RefusedError: its settings may not be read.
+    """
     found = topic_facts(settings, [name], again=True).get(name)
     if found is None:
         return None
-    try:
-        config = cluster(settings).admin.configs(name)
-    except SchemaError as error:  # the broker that was asked has not heard of it yet
-        log.debug("%s", error)
-        return None
+    policy = found.cleanup_policy
+    if policy is None:
+        policy = cluster(settings).admin.configs(name)["cleanup.policy"]  # which raises the error
     wrong = []
-    if config["cleanup.policy"].replace(" ", "") != "compact":
-        wrong.append(
-            f"its cleanup.policy is {config['cleanup.policy']}: registers would be deleted"
-        )
+    if policy.replace(" ", "") != "compact":
+        wrong.append(f"its cleanup.policy is {policy}: registers would be deleted")
     if found.partitions < PARTITIONS:
         wrong.append(f"it has {found.partitions} partitions of {PARTITIONS}")
     if wrong:
@@ -83,10 +69,10 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
             remedy="name another one with the option registertopic (a missing one is created); "
             f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
         )
-    return RegisterTopic(name, int(config["max.message.bytes"]), found.id)
+    return found
 
 
-def make_topic(settings: Settings, name: str) -> RegisterTopic:
+def make_topic(settings: Settings, name: str) -> TopicFacts:
     """The topic, created if missing; raises as ``find_topic`` and ``made``."""
     found = find_topic(settings, name)
     return found or made(settings, name, PARTITIONS, _CONFIG, lambda: find_topic(settings, name))

@@ -7,13 +7,13 @@ and cannot be ended from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import Connection, sql
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from abs_clients.postgres.ending import end_prepared
 from abs_clients.postgres.errors import to_abs_error, translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
@@ -90,10 +90,6 @@ def _columns(handle: HandleName) -> dict[str, str | int]:
         "partition": handle.partition,
         "attempt": handle.attempt,
     }
-
-
-class _BusyError(Exception):
-    """Another session is ending this prepared transaction."""
 
 
 class PreparedTransactions:
@@ -202,23 +198,11 @@ class PreparedTransactions:
         # settles that with the register (I7).
         return Outcome.COMMITTED if self.is_marked(connection, handle) else Outcome.UNKNOWN
 
-    def _end(self, connection: Connection[Any], statement: str, handle: HandleName) -> bool:
-        """Run the statement on the gid; False: the gid is gone."""
-        query = sql.SQL(statement).format(str(handle))
-        waiting = Retrying(
-            retry=retry_if_exception_type(_BusyError),
-            wait=wait_random(0.02, 0.2),
-            stop=stop_after_delay(self._patience),
-        )
+    def _end(
+        self, connection: Connection[Any], statement: LiteralString, handle: HandleName
+    ) -> bool:
         try:
-            return waiting(_attempt, lambda: connection.execute(query))
-        except RetryError as error:
-            raise ContentionError(
-                "Another session has been ending this prepared transaction for "
-                f"{self._patience:g} s.",
-                handle=str(handle),
-                remedy="see pg_stat_activity for COMMIT PREPARED or ROLLBACK PREPARED.",
-            ) from error
+            return end_prepared(connection, statement, str(handle), seconds=self._patience)
         except psycopg.errors.InsufficientPrivilege as error:
             raise _another_roles(connection, handle) from error
 
@@ -328,13 +312,3 @@ def _another_roles(connection: Connection[Any], handle: HandleName) -> RefusedEr
         remedy="run the whole job under one role. To end what another role left, run `abs "
         "in-doubt abort` or `commit` with a url of that role or of a superuser.",
     )
-
-
-def _attempt(execute: Callable[[], object]) -> bool:
-    try:
-        execute()
-    except psycopg.errors.UndefinedObject:
-        return False
-    except psycopg.errors.ObjectNotInPrerequisiteState as error:
-        raise _BusyError from error
-    return True

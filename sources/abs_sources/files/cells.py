@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from abs_core.durable import flush_folder, make_durably
-from abs_core.errors import AbsError, RefusedError, UnavailableError
+from abs_core.durable import disk_errors, flush_folder, write_beside
 
 
 class Cells(Protocol):
@@ -75,13 +73,9 @@ class FolderCells:
 
     def put_new(self, name: str, content: bytes) -> bool:
         with self._translate_errors():
-            make_durably(self.folder)
-            aside = self.folder / f".{secrets.token_hex(8)}"
+            hidden = self.folder / f".{secrets.token_hex(8)}"
+            aside = write_beside(hidden, content, private=False)
             try:
-                with aside.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
                 (self.folder / name).hardlink_to(aside)
             except FileExistsError:
                 return self.get(name) == content
@@ -95,21 +89,8 @@ class FolderCells:
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except AbsError:
-            raise
-        except PermissionError as error:
-            raise RefusedError(
-                f"The log's folder {self.folder} cannot be used: {error.strerror}.",
-                remedy="give this user the right to read and write it.",
-            ) from error
-        except OSError as error:
-            raise UnavailableError(
-                f"The log's folder {self.folder} does not answer: {error.strerror or error}."
-            ) from error
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return disk_errors(f"The log's folder {self.folder}")
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, LiteralString
 
-import psycopg
 from psycopg import Connection, sql
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from abs_clients.postgres.ending import end_prepared
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
@@ -148,13 +146,5 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
 
 def _end(connection: Connection[Any], statement: LiteralString, gid: str) -> None:
-    """COMMIT or ROLLBACK PREPARED; a missing gid was ended by another subtask's restore."""
-    busy = psycopg.errors.ObjectNotInPrerequisiteState  # another session is ending it
-    waiting = Retrying(
-        retry=retry_if_exception_type(busy),
-        wait=wait_random(0.02, 0.2),
-        stop=stop_after_delay(10.0),
-        reraise=True,
-    )
-    with translate_errors("ending prepared state"), suppress(psycopg.errors.UndefinedObject):
-        waiting(lambda: connection.execute(sql.SQL(statement).format(gid)))
+    with translate_errors("ending prepared state"):
+        end_prepared(connection, statement, gid, seconds=10.0)  # gone: by another subtask's restore

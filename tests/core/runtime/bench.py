@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pyarrow as pa
 
 from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.jobs.counting import expected
 
 OFTEN = Settings(interval=0.02)
@@ -40,3 +44,8 @@ class Bench:
         assert sorted(id_ for id_, _ in found) == ids
         assert sorted(value for _, value in found) == values
         assert self.prepared() == 0
+
+
+def as_text(name: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A function for ``map``: key and this column, as the sink's rows are."""
+    return lambda b: pa.record_batch([b["key"], b[name].cast(pa.string())], schema=SCHEMA)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from threading import Event, Thread
 
 import pytest
@@ -17,11 +16,6 @@ from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph
 
 MANY = 60_000
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def run_on(bench: Bench, enough: Callable[[int], bool]) -> int:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
@@ -27,11 +26,6 @@ from abs_core.state.heap import HeapBackend
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import count, graph, tables
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 class Counted:
@@ -93,6 +87,26 @@ def test_what_was_opened_is_closed_if_a_later_task_cannot_be_restored(bench: Ben
     backends.check(2)
 
 
+@dataclass(frozen=True)
+class HeldBack(TableSource):
+    """Its last batches come only after something has happened."""
+
+    until: Event = field(default_factory=Event)
+
+    def open(self, split: Split) -> TableReader:
+        return HeldBackReader(self, split)
+
+
+class HeldBackReader(TableReader):
+    def __init__(self, source: HeldBack, split: Split) -> None:
+        super().__init__(source.tables[int(split.source)], split, source.batch_rows)
+        self._until = source.until
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        last = self._end - self._at <= self._batch_rows
+        return None if last and not self._until.is_set() else super().read(timeout_seconds)
+
+
 def test_a_region_that_cannot_be_restored_is_closed_once(bench: Bench) -> None:
     backends = Counted()
 
@@ -104,7 +118,7 @@ def test_a_region_that_cannot_be_restored_is_closed_once(bench: Bench) -> None:
 
     committed = Event()
     built = Graph("counting", parallelism=2)
-    rows = built.source("rows", TableSource(tables(20_000), 20)).key_by("key")
+    rows = built.source("rows", HeldBack(tables(2_000), 20, committed)).key_by("key")
     counted = rows.process("count", count, SCHEMA, lambda c: {"count": c.value("count", INT64)})
     counted.map("fails", fail).sink("out", bench.sink)
 

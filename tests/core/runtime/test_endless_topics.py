@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event, Thread
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from abs_core.errors import AbsError, ConfigError, ReplayMismatchError
 from abs_core.runtime import Graph, Job, Settings
+from abs_core.testing.case import within
 from abs_core.testing.harness import SCHEMA
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
@@ -43,40 +43,47 @@ class Topics:
 
     def make(self, more: str = "") -> str:
         name = f"{self.name}{more}"
-        self._admin.create_topics([NewTopic(name, 1, 1)])[name].result()
+        self._create(name)
         return name
 
     def remake(self, topic: str) -> None:
         self._admin.delete_topics([topic])[topic].result()
-        made = self._admin.create_topics([NewTopic(topic, 1, 1)])[topic]
-        deadline = time.monotonic() + 60
-        while made.exception() is not None:  # it is still being deleted
-            assert time.monotonic() < deadline
-            made = self._admin.create_topics([NewTopic(topic, 1, 1)])[topic]
+        self._create(topic)
+
+    def _create(self, topic: str) -> None:
+        """It may still be being deleted; and a broker without CPU for 2 s is fenced for a moment."""
+
+        def made() -> bool:
+            return self._admin.create_topics([NewTopic(topic, 1, 1)])[topic].exception() is None
+
+        assert within(60, made)
 
     def widen(self, topic: str) -> None:
-        self._admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
-        deadline = time.monotonic() + 60
-        # The controller answers before the broker knows.
-        while len(self._admin.list_topics(topic, 60).topics[topic].partitions) != 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        def wide() -> bool:
+            self._admin.create_partitions([NewPartitions(topic, 2)])[topic].exception()
+            # The controller answers before the broker knows.
+            return len(self._admin.list_topics(topic, 60).topics[topic].partitions) == 2
+
+        assert within(60, wide)
 
     def send(self, topic: str, numbers: range, partition: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap})  # it knows new partitions
+        failed: list[object] = []
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "delivery.report.only.error": True,
+                "on_delivery": lambda error, _: failed.append(error),
+            }
+        )  # it knows new partitions
         for number in numbers:
             producer.produce(topic, str(number).encode(), partition=partition)
         assert producer.flush(60) == 0
+        assert not failed
 
 
 @pytest.fixture
 def topics(kafka: KafkaService, topic: str) -> Topics:
     return Topics(kafka, topic)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from threading import Event, Thread
 
 import pyarrow as pa
@@ -23,11 +22,6 @@ from tests.core.runtime.bench import Bench
 
 AFTER = 1.0
 ROWS = 200
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 class Hanging:

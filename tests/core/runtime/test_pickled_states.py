@@ -31,11 +31,6 @@ OWN: Codec[Any] = ByFunctions(
 OWN_NAMED: Codec[Any] = ByFunctions("own", OWN.encode, OWN.decode, runs_code=True)
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 def keeping(bench: Bench, codec: Codec[Any], kind: str = "value") -> Graph:
     def function(row: Row, at: KeyedContext) -> Iterable[Row]:
         if kind == "value":

@@ -25,11 +25,6 @@ from tests.core.runtime.jobs.counting import graph, tables
 from tests.core.runtime.test_checkpoint_rules import TASKS, A, Decided, running
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 def asking(bench: Bench, requests: list[Future[int]], rows: int = 6_000) -> Job:
     """A job that asks for one savepoint when its first checkpoint is committed."""
 

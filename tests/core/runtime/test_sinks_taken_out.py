@@ -32,11 +32,6 @@ from tests.core.runtime.jobs.counting import graph
 ROWS = 6_000
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
-
-
 def two(bench: Bench, other: FakeSink) -> Graph:
     """Each row goes to two sinks, ``out`` and ``other``."""
     built = graph(bench.sink, rows=ROWS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +25,6 @@ class Unread(TableSource):
 
     def splits(self, start: Any, end: Any) -> Any:
         raise AssertionError("the job has begun to read")
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 def same(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -50,11 +49,6 @@ PLACE = Place("job", "count", 0, GroupRange(0, 128), 128)
 KEYED = pa.schema([("id", pa.int64()), ("key", pa.int64())])
 ROWS, BEFORE, FAILS = 400, 40, 200
 """How many rows there are, and how many are through when the first two checkpoints are asked for."""
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
 
 
 class Versions:

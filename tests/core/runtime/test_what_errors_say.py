@@ -34,11 +34,6 @@ from tests.core.runtime.jobs.counting import graph
 ROWS = pa.table({"id": range(10), "value": [f"v{n}" for n in range(10)]}, SCHEMA)
 
 
-@pytest.fixture
-def bench(tmp_path: Any) -> Bench:
-    return Bench(tmp_path)
-
-
 def rows(built: Graph, table: pa.Table = ROWS) -> Stream:
     return built.source("rows", TableSource([table], 3))
 

@@ -36,6 +36,9 @@ COPIED_WINDOW = -100 * WINDOWED
 BATCHES = 5
 """In a split, at most."""
 
+MOST_BATCHES = 9
+"""So many at most can be told apart by their windows."""
+
 IDLE_AFTER = 3
 """Ticks of the clock without data after which a split is idle."""
 
@@ -192,6 +195,7 @@ class Builder:
         ordered: every channel leads one to one or by key, so each key has an order, and a source is
             followed by an operator of as many tasks; else both at times.
         pausing: splits of sources pause, and windows follow the sources.
+        batches: in a split, at most.
     """
 
     def __init__(
@@ -204,8 +208,10 @@ class Builder:
         loops: bool,
         ordered: bool,
         pausing: bool = False,
+        batches: int = BATCHES,
     ) -> None:
         self._shape = shape
+        self._batches = batches
         self._widths = widths
         self._sink = sink
         self._journal = journal
@@ -241,7 +247,7 @@ class Builder:
         whole = self._ordered or self._pause is not None
         for split in range(3 if whole else self._shape.choice((1, 2, 2, 3))):
             batches = []
-            for batch in range(BATCHES if whole else self._shape.choice((1, 3, BATCHES))):
+            for batch in range(self._batches if whole else self._shape.choice((1, 3, BATCHES))):
                 first = number * 1000 + split * 100 + batch * 10
                 rows = range(first, first + self._shape.choice((1, 2, 2)))
                 batches.append(tuple((row, row % KEYS, 0) for row in rows))

@@ -10,7 +10,7 @@ from abs_core.errors import AbsError, HungError
 from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
 from abs_core.runtime.checkpoint_rules import Settings
 from abs_core.runtime.task import Task
-from tests.model.simulation.dataflow import Builder, Built
+from tests.model.simulation.dataflow import BATCHES, MOST_BATCHES, Builder, Built
 from tests.model.simulation.expected import Expected, expected, in_order, sequence
 from tests.model.simulation.inputs import Phase
 from tests.model.simulation.run import Bugs, Run
@@ -47,6 +47,7 @@ def simulate(
     *,
     ordered: bool = False,
     pausing: bool = False,
+    hasty: bool = False,
 ) -> Outcome:
     """Run the history of a seed.
 
@@ -55,13 +56,17 @@ def simulate(
         bugs: parts with planted bugs.
         ordered: a graph without loops, in which each key keeps its order, and several crashes.
         pausing: splits become idle, and come back: event time goes on meanwhile, and nothing is late.
+        hasty: see ``_Hasty``.
     """
     chance = Random(seed)
     chosen = way or STRATEGIES[chance.choice(tuple(STRATEGIES))]
-    return History(seed, chosen, bugs or Bugs(), chance, ordered, pausing).play()
+    kind = _Hasty if hasty else History
+    return kind(seed, chosen, bugs or Bugs(), chance, ordered, pausing).play()
 
 
 class History:
+    _batches = BATCHES
+
     def __init__(
         self,
         seed: int,
@@ -225,9 +230,8 @@ class History:
         pausing = self._is_pausing
         loops = self._way.cycles and not (ordered or pausing)
         journal = self._world.journal
-        return Builder(
-            shape, width, target, journal, loops=loops, ordered=ordered, pausing=pausing
-        ).build()
+        kind = {"loops": loops, "ordered": ordered, "pausing": pausing}
+        return Builder(shape, width, target, journal, **kind, batches=self._batches).build()
 
     def _judge(self, due: Expected) -> str:
         found = self._world.output()
@@ -275,3 +279,39 @@ class History:
             loops,
             wrong,
         )
+
+
+class _Hasty(History):
+    """One checkpoint after the other, and the process dies after most of them.
+
+    So what a snapshot had in its channels is still on its way when the next one is decided.
+    """
+
+    _batches = MOST_BATCHES
+
+    def __init__(
+        self,
+        seed: int,
+        way: SnapshotStrategy,
+        bugs: Bugs,
+        chance: Random,
+        ordered: bool,
+        pausing: bool,
+    ) -> None:
+        super().__init__(seed, way, bugs, chance, ordered, pausing)
+        self._settings = Settings(interval=chance.choice((0, 0, 1)), timeout=10_000, in_flight=1)
+        self._decline, self._crashes_left = 0.0, 8
+
+    def _happens(self, run: Run, doom: int) -> Run | None:
+        before = run.coordinator.state.decided
+        run.step()
+        if run.coordinator.state.decided == before or not self._crashes_left:
+            return None
+        if self._chance.random() >= 0.7:
+            return None
+        self._crashes_left -= 1
+        self._crashes += 1
+        return self._start()
+
+    def _arm(self) -> None:
+        """It does not die at any other time."""

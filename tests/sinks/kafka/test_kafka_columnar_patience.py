@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,7 @@ OPTIONS = KafkaOptions.parse(
 )
 WHO = Identity("id", 1, 0)
 PATIENCE = 100.0
+OLD, NEW = 8, 9
 
 
 @dataclass
@@ -60,7 +61,7 @@ class Scripted:
             return UnavailableError("There is no coordinator.")
         return None
 
-    def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
+    def leaders(self, partitions: Iterable[int], *, remembered: bool) -> dict[int, int]:
         if self.fates and self.fates[0] == "no leader":
             self.fates.popleft()
             raise UnavailableError("There is no leader.")
@@ -203,3 +204,25 @@ def test_a_partition_that_is_to_be_sent_again_waits_for_no_other(
     with pytest.raises(UnavailableError):
         sender.flush()
     assert [at for at, partition in sent if partition == 0] == [0.0, 0.02]
+
+
+def test_a_leader_from_memory_that_leads_no_more_costs_one_refusal_of_each_partition(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, script = _sender(clock, [], monkeypatch)
+    sent: list[int] = []
+
+    def leaders(partitions: Iterable[int], *, remembered: bool) -> dict[int, int]:
+        return dict.fromkeys(partitions, OLD if remembered else NEW)
+
+    def send(node: int, batches: Sequence[Batch]) -> None:
+        sent.extend(node for _ in batches)
+        script.answers.extend(Answer(batch, 6 if node == OLD else 0) for batch in batches)
+
+    script.leaders, script.send = leaders, send  # type: ignore[method-assign]
+    partitions = pa.array([0, 1], pa.int32())
+    batch = pa.record_batch({"value": ["a", "b"], "partition": partitions})
+    for _ in range(2):
+        sender.send(records_of(batch, plan_columns(batch.schema, "t")))
+        sender.flush()
+    assert Counter(sent) == {OLD: 2, NEW: 4}

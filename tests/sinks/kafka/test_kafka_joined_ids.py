@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,14 +15,17 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.births.parent import parent_key
 from abs_core.codec import state_to_text
+from abs_core.errors import ContentionError, UnavailableError
 from abs_core.model import Finding, JobState, Severity
+from abs_core.patience import Patience
+from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.joined_ids import namesakes
+from abs_sinks.kafka.preflight_state import namesakes
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.wal import ledger_key
-from tests.kit.kafka import delete_topics, make_topic
+from tests.kit.kafka import TopicHarness, Variant, delete_topics, make_topic, open_topic
 
 SCHEMA = pa.schema([("value", pa.string())])
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
@@ -121,3 +127,42 @@ def test_ledgers_and_parent_records_are_looked_for_too(
 def test_a_topic_of_records_under_such_a_name_is_no_register(options: KafkaOptions) -> None:
     make_topic(options.kafka, f"{options.registertopic}.b")
     assert not found(options, "b.c")
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_two_that_were_born_at_the_same_moment_stop_each_other_and_lose_or_double_nothing(
+    kafka: KafkaService, tmp_path: Path, protocol: str
+) -> None:
+    """No preflight has told them. Each fences the other whenever it commits."""
+    kafka.start()
+    name, epochs = f"joined-{secrets.token_hex(4)}", 6
+
+    def write(harness: TopicHarness, job: str) -> None:
+        """Write the epochs, restarting after each error."""
+        run, epoch = None, 0
+        while epoch < epochs:
+            run = run or Run(harness.new_sink(), job, patience=Patience(seconds=1.0))
+            try:
+                run.epoch(epoch, [(epoch, job)], [(100 + epoch, job)])
+                epoch += 1
+            except (ContentionError, UnavailableError):
+                run = None
+        assert run is not None
+        assert run.state().frontier == epochs - 1
+
+    with ExitStack() as opened, ThreadPoolExecutor(2) as threads:
+        pairs = []
+        for topic, job in ((name, "b.c"), (f"{name}.b", "c")):
+            more = {"registertopic": topic}
+            if protocol == "wal":
+                more["wal"] = (tmp_path / job).as_uri()
+            pairs.append(
+                (opened.enter_context(open_topic(kafka.bootstrap, Variant(protocol), more)), job)
+            )
+        for future in [threads.submit(write, *pair) for pair in pairs]:
+            future.result(240)
+        for harness, job in pairs:
+            wanted = [(first + epoch, job) for first in (0, 100) for epoch in range(epochs)]
+            assert sorted(harness.read()) == wanted

@@ -19,11 +19,12 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.transactions import State
 from abs_core.contracts import Task
+from abs_core.model import HandleName
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.orphans import Claim, Left, end_orphans
+from abs_sinks.kafka.orphans import Claim, end_orphans
 from abs_sinks.kafka.producer_pool import ProducerPool
 from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.kit.kafka import TopicHarness, Variant, open_topic
@@ -39,7 +40,7 @@ def _claim(folder: Path, incarnation: str, generation: int = 1) -> Claim:
     return Claim(REGISTER, "job", generation, incarnation, folder)
 
 
-def _seen(folder: Path, task: Task, generation: int = 1) -> list[Left]:
+def _seen(folder: Path, task: Task, generation: int = 1) -> list[list[HandleName]]:
     """By a worker that comes next."""
     return list(_claim(folder, "ff", generation).orphaned(task))
 
@@ -60,7 +61,7 @@ def test_what_may_still_be_decided_is_left_alone(tmp_path: Path) -> None:
     assert _seen(tmp_path, replace(NEXT, frontier=None)) == []
     assert _seen(tmp_path, replace(NEXT, frontier=2, abandoned=(3,))) == []
     assert _seen(tmp_path, NEXT) == [
-        Left(3, (id_name(REGISTER, "job", 1, 0, "aa"), id_name(REGISTER, "job", 1, 1, "aa")))
+        [id_name(REGISTER, "job", 1, 0, "aa"), id_name(REGISTER, "job", 1, 1, "aa")]
     ]
 
 
@@ -69,7 +70,7 @@ def test_what_a_process_has_left_is_given_once(tmp_path: Path) -> None:
     dead.extend(3, 1)
     dead.release()
     first = _claim(tmp_path, "bb").orphaned(NEXT)
-    assert next(first).epoch == 3
+    assert len(next(first)) == 1
     assert _seen(tmp_path, NEXT) == [], "somebody is at it"
     assert list(first) == []
     assert _seen(tmp_path, NEXT) == []
@@ -83,7 +84,7 @@ def test_an_epoch_never_goes_back_and_ids_never_get_fewer(tmp_path: Path) -> Non
     dead.release()
     assert _seen(tmp_path, replace(NEXT, frontier=2)) == []
     (left,) = _seen(tmp_path, NEXT)
-    assert (left.epoch, len(left.ids)) == (3, 3)
+    assert len(left) == 3
 
 
 def test_a_note_that_cannot_be_written_is_not_told_by_the_one_before(
@@ -144,9 +145,7 @@ def test_other_jobs_and_newer_runs_are_not_touched_and_older_ones_are_the_sweeps
     ):
         claim.extend(3, 1)
         claim.release()
-    assert [left.ids[0].attempt for left in _seen(tmp_path, replace(NEXT, generation=2), 2)] == [
-        "cc"
-    ]
+    assert [left[0].attempt for left in _seen(tmp_path, replace(NEXT, generation=2), 2)] == ["cc"]
     kept = sorted(path.name.split("-")[2] for path in tmp_path.iterdir())
     assert kept == ["aa", "dd"]
 

@@ -34,3 +34,10 @@ def harness(opener: Callable[[], AbstractContextManager[TableHarness]]) -> Itera
     """An empty table, for the variant."""
     with opener() as harness:
         yield harness
+
+
+@pytest.fixture
+def table(shared_database: str) -> Iterator[TableHarness]:
+    """An empty table, for appending under 2pc."""
+    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+        yield harness

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,10 +19,8 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import (
     AbsError,
     ContentionError,
-    DataError,
     PreflightError,
     RefusedError,
-    RowError,
     SchemaError,
     UnavailableError,
 )
@@ -38,16 +36,14 @@ from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
 pytestmark = pytest.mark.services
 
+
 SECRET = "s3cr3t"
+
+
 TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
+
+
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
-UPSERTS = ["wal-upsert", "wal-upsert-foreign-register", "idempotent-upsert"]
-
-
-@pytest.fixture
-def table(shared_database: str) -> Iterator[TableHarness]:
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
-        yield harness
 
 
 def _change_address(harness: TableHarness, **change: str) -> PostgresSink:
@@ -232,48 +228,6 @@ def test_a_column_that_is_needed_and_missing_is_told_as_at_a_start(harness: Tabl
     case.close()
 
 
-def test_a_row_that_does_not_fit_is_an_error_and_nothing_of_the_epoch_is_there(
-    harness: TableHarness,
-) -> None:
-    case = Case(harness)
-    attempt = case.run().attempt(0).write(*LEFT)
-    with pytest.raises(RowError, match="value"):
-        attempt.write((7, "a\0b"))
-    attempt.writer.abort()
-    case.run().epoch(0, RIGHT)
-    case.finished(RIGHT, when="after a row that does not fit")
-    case.close()
-
-
-def test_a_violated_constraint_is_an_error_that_names_it(harness: TableHarness) -> None:
-    harness.db.execute(
-        f"alter table {harness.table} add constraint short check (length(value) < 9)"
-    )
-    case = Case(harness)
-    run = case.run()
-    value = "personal" * 3
-    with pytest.raises(RefusedError, match="short") as caught:
-        run.epoch(0, [(1, value)])
-    assert value not in "".join(traceback.format_exception(caught.value))
-    case.run().epoch(0, LEFT)
-    case.finished(LEFT, when="after a violated constraint")
-    case.close()
-
-
-def test_a_row_that_the_server_refuses_in_the_copy_is_counted_out_and_not_shown(
-    table: TableHarness,
-) -> None:
-    table.db.execute(f"alter table {table.table} add check (length(value) < 9)")
-    case = Case(table)
-    attempt = case.run().attempt(0).write(*LEFT)
-    value = "personal" * 3
-    with pytest.raises(RefusedError, match=rf"row {len(LEFT) + 2} of the task's share") as caught:
-        attempt.write((70, "short"), (71, value)).pre_commit()
-    assert value not in "".join(traceback.format_exception(caught.value))
-    attempt.writer.abort()
-    case.close()
-
-
 @pytest.mark.parametrize("name", ["2pc-append", "wal-append", "idempotent-upsert"])
 def test_a_table_that_is_dropped_under_way_is_created_again_on_demand(
     shared_database: str, name: str
@@ -290,59 +244,6 @@ def test_a_table_that_is_dropped_under_way_is_created_again_on_demand(
         case.run().epoch(1, RIGHT)
         case.finished(RIGHT, when="after the table was dropped")
         case.close()
-
-
-@pytest.mark.parametrize("name", ["2pc-append", "wal-append", "wal-append-foreign-register"])
-def test_what_a_deferred_constraint_refuses_is_never_decided(
-    shared_database: str, name: str
-) -> None:
-    with open_table(shared_database, VARIANTS[name]) as harness:
-        harness.db.execute(
-            f"alter table {harness.table} add constraint late unique (id)"
-            " deferrable initially deferred"
-        )
-        case = Case(harness)
-        with pytest.raises(RefusedError, match="late"):
-            case.run().epoch(0, [(1, "a"), (1, "b")])
-        case.run().epoch(0, LEFT)
-        case.finished(LEFT, when="after a deferred constraint refused an epoch")
-        case.close()
-
-
-@pytest.mark.parametrize(
-    ("body", "told"),
-    [
-        ("perform pg_notify('c', 'x')", "NOTIFY"),
-        ("create temporary table if not exists seen (id int)", "temporary"),
-    ],
-)
-def test_a_trigger_that_cannot_be_prepared_is_refused_and_wal_takes_it(
-    table: TableHarness, body: str, told: str
-) -> None:
-    name = f"{table.table}_touch"
-    table.db.execute(
-        f"create function {name}() returns trigger language plpgsql as"
-        f" $$ begin {body}; return new; end $$"
-    )
-    table.db.execute(
-        f"create trigger touch before insert on {table.table}"
-        f" for each row execute function {name}()"
-    )
-    try:
-        case = Case(table)
-        attempt = case.run().attempt(0).write(*LEFT)
-        with pytest.raises(RefusedError, match=told) as caught:
-            attempt.pre_commit()
-        assert "protocol=wal" in caught.value.remedy
-        attempt.writer.abort()
-        common = replace(table.options.common, protocol="wal")
-        table.new_sink = partial(PostgresSink, replace(table.options, common=common), SCHEMA)
-        case = Case(table)
-        case.run().epoch(0, LEFT)
-        case.finished(LEFT, when="after the same job with protocol=wal")
-        case.close()
-    finally:
-        table.db.execute(f"drop function {name} cascade")
 
 
 def test_no_room_for_one_more_prepared_transaction_is_told_with_both_remedies(
@@ -384,68 +285,6 @@ def test_without_prepared_transactions_2pc_is_refused_and_wal_works() -> None:
             case.run().epoch(0, LEFT)
             case.finished(LEFT, when="after wal without prepared transactions")
             case.close()
-
-
-@pytest.mark.parametrize("name", UPSERTS)
-def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
-    shared_database: str, name: str
-) -> None:
-    with open_table(shared_database, VARIANTS[name]) as harness:
-        case = Case(harness)
-        run = case.run()
-        with pytest.raises(DataError, match=r'\("id"\): \(7\) comes 2 times') as caught:
-            run.epoch(0, [(7, "a"), (8, "b"), (7, "c")])
-        assert "orderby" in caught.value.remedy
-        case.hides_all("after a key that came twice")
-        if harness.own_register:
-            case.run().epoch(0, LEFT)
-            case.finished(LEFT, when="after the input was corrected")
-        case.close()
-
-
-def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_database: str) -> None:
-    with open_table(shared_database, VARIANTS["wal-upsert"]) as harness:
-        case = Case(harness)
-        with pytest.raises(DataError, match="comes 2 times"):
-            case.run().epoch(0, [(7, "a")], [(7, "c")])
-        case.hides_all("after a key that came twice")
-        case.run().epoch(0, LEFT)
-        case.finished(LEFT, when="after the input was corrected")
-        case.close()
-
-
-@pytest.mark.parametrize("name", UPSERTS)
-def test_with_orderby_the_greatest_row_of_a_key_wins(shared_database: str, name: str) -> None:
-    with open_table(shared_database, VARIANTS[name]) as harness:
-        options = replace(harness.options, orderby=("VALUE",))
-        co_commit = VARIANTS[name].own_register
-        harness.new_sink = partial(PostgresSink, options, SCHEMA, co_commit=co_commit)
-        case = Case(harness)
-        run = case.run()
-        run.epoch(0, [(7, "b"), (8, "x"), (7, "c"), (7, "a")], [(9, "y")])
-        run.epoch(1, [(7, "a2"), (7, "a1")])
-        case.finished([(7, "a2"), (8, "x"), (9, "y")], when="after keys that came several times")
-        case.close()
-
-
-def test_a_trigger_that_swallows_rows_does_not_stop_the_epoch(harness: TableHarness) -> None:
-    name = f"{harness.table}_odd"
-    harness.db.execute(
-        f"create function {name}() returns trigger language plpgsql as"
-        " $$ begin if new.id % 2 = 0 then return null; end if; return new; end $$"
-    )
-    harness.db.execute(
-        f"create trigger odd before insert on {harness.table}"
-        f" for each row execute function {name}()"
-    )
-    try:
-        case = Case(harness)
-        case.run().epoch(0, LEFT, RIGHT)
-        odd = [row for row in (*LEFT, *RIGHT) if row[0] % 2]
-        case.finished(odd, when="after a trigger swallowed rows")
-        case.close()
-    finally:
-        harness.db.execute(f"drop function {name} cascade")
 
 
 def test_odd_names_of_table_columns_and_schema(shared_database: str) -> None:

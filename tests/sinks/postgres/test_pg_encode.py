@@ -20,7 +20,6 @@ from psycopg import sql
 from psycopg.types.json import set_json_loads
 
 from abs_clients.postgres.name import TableName
-from abs_services import PostgresService, fresh_database
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.schema import plan_columns
 from abs_sinks.postgres.table import read_table
@@ -38,12 +37,6 @@ def naive(*parts: int) -> dt.datetime:
 UTC, NEW_YORK = dt.UTC, ZoneInfo("America/New_York")
 MOMENT, NAIVE, US = pa.timestamp("us", tz="UTC"), pa.timestamp("us"), pa.duration("us")
 MONTHS = pa.month_day_nano_interval()
-
-
-@pytest.fixture(scope="module")
-def shared_database(postgres: PostgresService) -> Iterator[str]:
-    with fresh_database(postgres) as url:
-        yield url
 
 
 @pytest.fixture

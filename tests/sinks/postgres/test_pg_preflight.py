@@ -147,12 +147,6 @@ def test_appending_needs_insert_only() -> None:
     assert list(judge_table(TABLE, facts, GOOD_SERVER, TWO_PC)) == []
 
 
-@pytest.fixture
-def table(shared_database: str) -> Iterator[TableHarness]:
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
-        yield harness
-
-
 @pytest.mark.services
 def test_it_changes_nothing(table: TableHarness) -> None:
     sink = PostgresSink(replace(table.options, createtable=True), SCHEMA)

@@ -13,19 +13,13 @@ from psycopg import sql
 
 from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, RefusedError, SchemaError, TargetError
-from abs_services import PostgresService, fresh_database
+from abs_services import PostgresService
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.table import Table, read_table
 
 pytestmark = pytest.mark.services
 
 Connection = psycopg.Connection[Any]
-
-
-@pytest.fixture(scope="module")
-def shared_database(postgres: PostgresService) -> Iterator[str]:
-    with fresh_database(postgres) as url:
-        yield url
 
 
 @pytest.fixture

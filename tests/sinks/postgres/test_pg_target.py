@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import psycopg
@@ -17,12 +16,6 @@ from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture
-def table(shared_database: str) -> Iterator[TableHarness]:
-    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
-        yield harness
 
 
 def _identity(sink: PostgresSink) -> str:

@@ -161,5 +161,5 @@ def test_a_manifest_that_goes_by_a_conflict_is_found_at_the_doubled_put(
 ) -> None:
     monkeypatch.setattr("abs_sinks.s3.committed.LOOK_SECONDS", 0.1)
     takes_a_conflict_for_another_winner(monkeypatch)
-    with pytest.raises(AssertionError, match=r"PutIf #3 doubled: .*manifest.* is not there"):
+    with pytest.raises(AssertionError, match=r"PutIf #3 doubled: .*manifest.* no longer exists"):
         check_positions(through, choose=first_epochs_decision)
