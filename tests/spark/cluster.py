@@ -81,8 +81,8 @@ class Cluster(KilledAtTheEnd):
 
     def _start(self, name: str, kind: str, *words: str, host: str = "127.0.0.1") -> Session:
         environment = {
-            "SPARK_HOME": str(_HOME),
             **os.environ,
+            "SPARK_HOME": str(_HOME),  # with Spark's Python, for executors that have none
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
