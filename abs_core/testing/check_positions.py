@@ -162,13 +162,13 @@ def positions(opener: PositionOpener, calls: Sequence[str]) -> list[Position]:
     return found
 
 
-def without_a_fault(opener: PositionOpener) -> tuple[str, ...]:
+def without_a_fault(opener: PositionOpener, *, copies: bool = False) -> tuple[str, ...]:
     """The calls of the job in order, without a fault."""
     with opener() as (harness, calls):
         case = Case(harness)
         try:
             calls.arm(1, None)
-            Job(case).live()
+            Job(case, copies=copies).live()
             seen = tuple(calls.seen)
             case.run().begin(len(EPOCHS))
             case.finished(expected(case), when="without a fault")
@@ -231,11 +231,16 @@ def _lose(case: Case, calls: Calls, position: Position, *, may_wait: bool) -> _E
 
 
 class Job:
-    """An engine that starts the job, retries tasks, and abandons a failed epoch."""
+    """An engine that starts the job, retries tasks, and abandons a failed epoch.
 
-    def __init__(self, case: Case, patience: Patience = QUICK) -> None:
+    Args:
+        copies: whether each task has a speculative copy, which pre-commits, too, and loses.
+    """
+
+    def __init__(self, case: Case, patience: Patience = QUICK, *, copies: bool = False) -> None:
         self._case = case
         self._patience = patience
+        self._copies = copies
         self._next = 0
 
     @property
@@ -265,6 +270,8 @@ class Job:
     def _task(self, run: Run, epoch: int, partition: int, part: Sequence[Row]) -> Share:
         """A task, with one retry in the same run."""
         try:
+            if self._copies:
+                self._attempt(run, epoch, partition, part)
             return self._attempt(run, epoch, partition, part)
         except AbsError as error:
             if not error.retryable:

@@ -71,6 +71,8 @@ def check_repeats(
     *,
     choose: Callable[[Sequence[Repeat]], Iterable[Repeat]] = tuple,
     at_once: int = 1,
+    following: int = 2,
+    copies: bool = False,
 ) -> tuple[Repeat, ...]:
     """Repeat each call that ends a transaction, before each call of the next epoch.
 
@@ -78,6 +80,8 @@ def check_repeats(
         opener: as for ``check_positions``.
         choose: selects the repeats to try; default: all.
         at_once: number of jobs that run at the same time, each in a thread.
+        following: up to which later call of the same name a call is repeated.
+        copies: see ``Job``.
 
     Returns:
         the repeats that took place.
@@ -86,9 +90,10 @@ def check_repeats(
         AssertionError: a row is missing or duplicated, something is left behind, or the job does not
             reach its end; one line for each repeat. Or too few calls were repeated.
     """
-    chosen = tuple(choose(repeats(opener, without_a_fault(opener))))
+    calls = without_a_fault(opener, copies=copies)
+    chosen = tuple(choose(repeats(opener, calls, following)))
     with ThreadPoolExecutor(at_once) as pool:
-        ends = list(pool.map(partial(_try, opener), chosen))
+        ends = list(pool.map(partial(_try, opener, copies), chosen))
     together = list(zip(chosen, ends, strict=True))
     failures = [f"{each}: {failure}" for each, (failure, _) in together if failure]
     assert not failures, f"{len(failures)} of {len(chosen)} repeats:\n" + "\n".join(failures)
@@ -96,7 +101,7 @@ def check_repeats(
     return tuple(each for each, (_, met) in together if met)
 
 
-def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
+def repeats(opener: RepeatOpener, calls: Sequence[str], following: int = 2) -> list[Repeat]:
     """All repeats of a job with these calls."""
     with opener() as (_, carrier):
         ends = [number for number, name in enumerate(calls, 1) if carrier.ends(name)]
@@ -104,7 +109,7 @@ def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
     for place, first in enumerate(ends):
         # The second end of the same kind that follows is the next epoch's, or comes after it.
         same = [n for n in ends[place + 1 :] if calls[n - 1] == calls[first - 1]]
-        last = (same[1:2] or [len(calls)])[0]
+        last = (same[following - 1 : following] or [len(calls)])[0]
         found += [
             Repeat(first, calls[first - 1], before, calls[before - 1])
             for before in range(first + 1, last + 1)
@@ -112,13 +117,13 @@ def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
     return found
 
 
-def _try(opener: RepeatOpener, repeat: Repeat) -> tuple[str, bool]:
+def _try(opener: RepeatOpener, copies: bool, repeat: Repeat) -> tuple[str, bool]:
     """The failure, if there was one, and whether a call was repeated."""
     with opener() as (harness, calls):
         case = Case(harness)
         try:
             calls.repeat(repeat.first, repeat.before)
-            _live(case)
+            _live(case, Job(case, copies=copies))
         except AssertionError as broken:
             return str(broken), calls.repeated
         except Exception as broken:  # noqa: BLE001 - whatever ends the job is this repeat's failure
@@ -128,8 +133,7 @@ def _try(opener: RepeatOpener, repeat: Repeat) -> tuple[str, bool]:
         return "", calls.repeated
 
 
-def _live(case: Case) -> None:
-    job = Job(case)
+def _live(case: Case, job: Job) -> None:
     lives = LIVES
     while not job.done:
         try:

@@ -42,11 +42,17 @@ class LossyBroker(Relay):
 
     Args:
         bootstrap: host:port of the broker, plain text, host ``127.0.0.1``.
+        repeats: what ``repeat`` brings again.
+        only_late: see ``Relay``.
     """
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(
+        self, bootstrap: str, repeats: Api = Api.END_TXN, *, only_late: bool = False
+    ) -> None:
         host, _, port = bootstrap.partition(":")
-        super().__init__((host, int(port)), _frame, self._answer, name_of, amend=self._request)
+        server, amend = (host, int(port)), self._request
+        super().__init__(server, _frame, self._answer, name_of, amend=amend, only_late=only_late)
+        self._repeats = repeats
         self.denied = ""
         """A transactional id that nobody may initialise now."""
         self.denials = 0
@@ -63,7 +69,7 @@ class LossyBroker(Relay):
 
     def ends(self, name: str) -> bool:
         """See ``check_repeats.Repeating``."""
-        return name == Api.END_TXN.name
+        return name == self._repeats.name
 
     def _request(self, frame: bytes) -> bytes:
         """One that is to be denied gets a timeout that the broker takes from nobody."""

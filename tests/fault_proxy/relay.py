@@ -77,6 +77,7 @@ class Relay:
         name_of: the name of a client's message that counts as a call; None where it is none.
         answers: whether the server answers each message of a client by one message, in order; without
             it no request can be doubled.
+        only_late: what ``repeat`` brings again is lost at first, with its connection.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Relay:
         *,
         answers: bool = True,
         amend: Callable[[bytes], bytes] = lambda message: message,
+        only_late: bool = False,
     ) -> None:
         self._server = server
         self._receive = receive
@@ -105,6 +107,7 @@ class Relay:
         self._kept = b""
         self._kept_at = 0
         self._repeated = False
+        self._only_late = only_late
         self._deaf = threading.Event()
         self._closing = threading.Event()
         self._released = threading.Event()
@@ -261,6 +264,8 @@ class Relay:
         with self._lock:
             name = self._name_of(message)
             late = b"" if name is None else self._count(name, message)
+            if self._only_late and message is self._kept:
+                return Loss.REQUEST, late
             plan = self._plan
             if plan is None or plan.fired or not plan.matches(message):
                 return None, late

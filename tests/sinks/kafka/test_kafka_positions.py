@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from abs_clients.kafka import timeouts
 from abs_core.testing import (
     Harness,
     Position,
@@ -24,7 +25,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from tests import daily
 from tests.daily import cut
-from tests.fault_proxy.kafka import LossyBroker
+from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
 
@@ -49,12 +50,14 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
     }
 
 
-def by_requests(opener: Opener) -> RepeatOpener:
+def by_requests(
+    opener: Opener, through: Callable[[str], LossyBroker] = LossyBroker
+) -> RepeatOpener:
     """Opens a topic whose sinks reach the broker through a relay; it is looked at without it."""
 
     @contextmanager
     def opened() -> Iterator[tuple[Harness, LossyBroker]]:
-        with opener() as harness, LossyBroker(harness.bootstrap) as relay:
+        with opener() as harness, through(harness.bootstrap) as relay:
             harness.through(relay.bootstrap)
             try:
                 yield harness, relay
@@ -155,3 +158,50 @@ def test_no_end_of_a_transaction_that_comes_again_late_cuts_anything(
     kafka.start()
     done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), at_once=3)
     print(cell, len(done), sep=": ")
+
+
+LATE: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
+    "2pc": partial(open_topic, variant=Variant("2pc")),
+    "wal": partial(open_log, variant=Variant("wal")),
+}
+"""librdkafka asks again under the same id by itself: with it a late InitProducerId is a known limit."""
+
+
+def inits_come_late(
+    bootstrap: str, cell: str, choose: Callable[[Sequence[Repeat]], list[Repeat]], at_once: int
+) -> None:
+    """Each InitProducerId without an answer comes before one of the calls of the next two epochs."""
+    late = partial(LossyBroker, repeats=Api.INIT_PRODUCER_ID, only_late=True)
+    opener = by_requests(partial(LATE[cell], bootstrap), late)
+    done = check_repeats(opener, choose=choose, at_once=at_once, following=8, copies=True)
+    print(cell, len(done), *done, sep="\n")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abort that gets no answer fails, and is asked for again by another one."""
+    monkeypatch.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("cell", LATE)
+def test_an_unanswered_init_that_comes_late_aborts_nothing_that_is_decided(
+    kafka: KafkaService, cell: str
+) -> None:
+    def today(found: Sequence[Repeat]) -> list[Repeat]:
+        decided = [each for each in found if each.next == Api.END_TXN.name]
+        return cut(decided, 3, f"Kafka {cell}, late inits")
+
+    kafka.start()
+    inits_come_late(kafka.bootstrap, cell, today, at_once=1)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("cell", LATE)
+def test_no_unanswered_init_that_comes_late_aborts_anything_that_is_decided(
+    kafka: KafkaService, cell: str
+) -> None:
+    kafka.start()
+    inits_come_late(kafka.bootstrap, cell, list, at_once=3)
