@@ -3,7 +3,7 @@
 The first copy took effect and was answered; a client's own retry or the network delivers the second.
 It must not end a later transaction of the same name. The job of ``check_positions`` is run once for
 each such request and each call after it, up to the end of the next epoch; the second copy arrives
-just before that call.
+just before that call. A ``Repeating`` that drops the first copy makes of it a request that is late.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_repeats(
         opener: as for ``check_positions``.
         choose: selects the repeats to try; default: all.
         at_once: number of jobs that run at the same time, each in a thread.
-        following: up to which later call of the same name a call is repeated.
+        following: a call is repeated up to this later call of its name, or the end of the job.
         copies: see ``Job``.
 
     Returns:
@@ -107,7 +107,7 @@ def repeats(opener: RepeatOpener, calls: Sequence[str], following: int = 2) -> l
         ends = [number for number, name in enumerate(calls, 1) if carrier.ends(name)]
     found = []
     for place, first in enumerate(ends):
-        # The second end of the same kind that follows is the next epoch's, or comes after it.
+        # Of ends, the second of the same kind that follows is the next epoch's, or comes after it.
         same = [n for n in ends[place + 1 :] if calls[n - 1] == calls[first - 1]]
         last = (same[following - 1 : following] or [len(calls)])[0]
         found += [
