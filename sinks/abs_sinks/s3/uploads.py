@@ -200,7 +200,7 @@ class Uploads:
                     "x-amz-checksum-crc64nvme": checksum_header(int(upload.crc, 16)),
                     "x-amz-checksum-type": "FULL_OBJECT",
                     "x-amz-mp-object-size": str(upload.size),
-                    "if-none-match": "*",
+                    "If-None-Match": "*",
                 },
             )
             if root is not None:

@@ -5,62 +5,20 @@ from __future__ import annotations
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import SimpleQueue
 
 import pytest
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials, ReadOnlyCredentials
 
 from abs_clients.s3.client import close_idle, direct
 from abs_clients.s3.direct import Call
 from abs_clients.s3.server import Server
-from abs_clients.s3.signing import signed
 
 CALL = Call("ListParts", "GET", "ListPartsResult", "bucket", "a/b", {"uploadId": "u"})
 WAIT_SECONDS = 20.0
-
-
-@pytest.mark.parametrize("token", [None, "a/session+token=="])
-@pytest.mark.parametrize(
-    ("method", "path", "query", "headers", "body"),
-    [
-        ("GET", "/bucket/a/b%3D1/c", "uploadId=u%2F1", {}, b""),
-        (
-            "POST",
-            "/f%C3%BCr/~x",
-            "uploadId=u",
-            {
-                "if-none-match": "*",
-                "x-amz-mp-object-size": "7",
-                "x-amz-checksum-type": "FULL_OBJECT",
-            },
-            b"<Complete/>",
-        ),
-    ],
-)
-def test_a_request_is_signed_as_botocore_signs_it(
-    method: str, path: str, query: str, headers: Mapping[str, str], body: bytes, token: str | None
-) -> None:
-    keys = Credentials("AKIDEXAMPLE", "secret", token)
-    host = "bucket.s3.eu-west-1.amazonaws.com"
-    theirs = AWSRequest(method, f"https://{host}{path}?{query}", dict(headers), body)
-    S3SigV4Auth(keys, "s3", "eu-west-1").add_auth(theirs)
-    now = datetime.strptime(theirs.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
-    ours = signed(
-        ReadOnlyCredentials("AKIDEXAMPLE", "secret", token),
-        "eu-west-1",
-        now,
-        (method, path, query),
-        {**headers, "host": host},
-        body,
-    )
-    assert ours == {"host": host} | {name.lower(): text for name, text in theirs.headers.items()}
 
 
 class _Answers(BaseHTTPRequestHandler):
