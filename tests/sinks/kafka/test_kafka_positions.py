@@ -42,9 +42,16 @@ CELLS = ("2pc", "wal", "idempotent")
 Opener = Callable[[], AbstractContextManager[TopicHarness]]
 
 
+def asked_before(opener: Opener) -> None:
+    """Open a topic and ask for a producer id: a new broker is asked more often for its coordinator."""
+    with opener() as harness:
+        QUICK.retry(lambda: init_producer_id(harness.options.kafka, "first"))
+
+
 @pytest.fixture
 def openers(kafka: KafkaService) -> dict[str, Opener]:
     kafka.start()
+    asked_before(partial(open_topic, kafka.bootstrap, Variant("2pc")))
     return {
         "2pc": partial(open_topic, kafka.bootstrap, Variant("2pc")),
         "wal": partial(open_log, kafka.bootstrap, Variant("wal")),
@@ -176,8 +183,7 @@ def inits_come_late(
 
     Each task has a copy that pre-commits and loses: its abort is an InitProducerId, too.
     """
-    with LATE[cell](bootstrap) as harness:  # a new broker is asked more often for its coordinator
-        QUICK.retry(lambda: init_producer_id(harness.options.kafka, "first"))
+    asked_before(partial(LATE[cell], bootstrap))
     late = partial(LossyBroker, repeats=Api.INIT_PRODUCER_ID, only_late=True)
     opener = by_requests(partial(LATE[cell], bootstrap), late)
     done = check_repeats(opener, choose=choose, at_once=at_once, following=8, copies=True)
