@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
 from abs_core.errors import AbsError, HungError
 from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
@@ -289,17 +290,10 @@ class _Hasty(History):
 
     _batches = MOST_BATCHES
 
-    def __init__(
-        self,
-        seed: int,
-        way: SnapshotStrategy,
-        bugs: Bugs,
-        chance: Random,
-        ordered: bool,
-        pausing: bool,
-    ) -> None:
-        super().__init__(seed, way, bugs, chance, ordered, pausing)
-        self._settings = Settings(interval=chance.choice((0, 0, 1)), timeout=10_000, in_flight=1)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        interval = self._chance.choice((0, 0, 1))
+        self._settings = Settings(interval=interval, timeout=10_000, in_flight=1)
         self._decline, self._crashes_left = 0.0, 8
 
     def _happens(self, run: Run, doom: int) -> Run | None:
