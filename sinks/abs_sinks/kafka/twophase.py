@@ -30,11 +30,19 @@ from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
-from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
-from abs_sinks.kafka.open_transaction import OpenTransaction, is_ending, offsets_of, outcome
+from abs_sinks.kafka.open_transaction import (
+    OpenTransaction,
+    is_ending,
+    is_id,
+    offsets_of,
+    outcome,
+    parse_id,
+    pattern_of,
+    with_open,
+)
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
-from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
 
@@ -57,6 +65,7 @@ class TwoPhaseWriter(RecordWriter):
         self._pool = pool
         self._slot: PooledProducer | None = None
         self._sender: RecordSender | None = None
+        self._digest = Digest()
         self._begun = 0.0
 
     def abort(self) -> None:
@@ -66,6 +75,7 @@ class TwoPhaseWriter(RecordWriter):
 
     def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
         sender = self._sender or self._begin()
+        self._digest.feed(records)
         with self._in_time():
             sender.send(records)
 
@@ -81,7 +91,7 @@ class TwoPhaseWriter(RecordWriter):
         prepared = self._look(self._slot, sender.rows)
         self._pool.prepared(self._slot)
         self._slot = None
-        return Committable(self._task.handle, sender.rows, sender.digest, prepared.extra)
+        return Committable(self._task.handle, sender.rows, self._digest.text, prepared.extra)
 
     def _begin(self) -> RecordSender:
         slot = self._pool.take(self._task)
@@ -218,10 +228,8 @@ class TwoPhaseCommitter:
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         """See ``Committer``. Other processes' transactions are named by their transactional ids."""
-        others = [handle for handle in handles if is_id(handle)]
-        now = describe(self._options.kafka, [str(name) for name in others])
         # An ended transaction is left alone: fencing it would destroy the proof of its outcome.
-        open_now = [name for name in others if _is_ongoing(now.get(str(name)))]
+        open_now = with_open(self._options.kafka, [each for each in handles if is_id(each)])
 
         def abort(handle: HandleName) -> None:
             if is_id(handle):
@@ -292,10 +300,6 @@ def _inspection(
     if str(prepared.held_as) in late:
         left = min(left, patience.to_decide - 1)
     return Inspection(found, max(0.0, left), "kafka.transaction.timeout.ms")
-
-
-def _is_ongoing(now: Description | None) -> bool:
-    return now is not None and now.state is State.ONGOING
 
 
 def _detail(text: str, seen: Description) -> str:

@@ -9,8 +9,15 @@ from abs_clients.kafka.transactions import Description, State
 from abs_core.errors import ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import sweepable
-from abs_sinks.kafka.ids import id_name, is_id, parse_id, pattern_of
-from abs_sinks.kafka.open_transaction import OpenTransaction, offsets_of, outcome
+from abs_sinks.kafka.open_transaction import (
+    OpenTransaction,
+    id_name,
+    is_id,
+    offsets_of,
+    outcome,
+    parse_id,
+    pattern_of,
+)
 
 NAME = id_name("0123456789abcdef", "job", 3, 1, "ab12")
 MINE = OpenTransaction(NAME, 7, 5, 4, 60_000, 1000, "")
