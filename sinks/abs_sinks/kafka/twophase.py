@@ -189,6 +189,7 @@ class TwoPhaseCommitter:
     ) -> None:
         self._options = options
         self._own = own
+        self._marking: set[str] = set()  # transactional ids whose commit may lack markers
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the lesser by this machine's and the broker's clock."""
@@ -207,7 +208,8 @@ class TwoPhaseCommitter:
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """See ``Committer``. A commit is durable with its coordinator's reply.
 
-        It waits at most ``MARKER_SECONDS`` for the markers that make the records visible.
+        Its markers, which make the records visible, follow: ``forget`` waits for them, so that the
+        register notes the end of the epoch meanwhile.
         """
         known = {c.handle: OpenTransaction.of(c) for c in committables}
         theirs = {handle: p for handle, p in known.items() if p is not None}
@@ -218,12 +220,13 @@ class TwoPhaseCommitter:
             commit=True,
             between=partial(reached, point) if is_armed(point) else None,
         )
-        now = self._ended(theirs.values())
+        done = {text for text, reply in replies.items() if reply is Reply.DONE}
+        now = self._ended(sorted(replies.keys() - done))
+        self._marking |= done
         found = dict.fromkeys(known, Outcome.UNKNOWN)
         for handle, prepared in theirs.items():
             text = str(prepared.held_as)
-            done = replies[text] is Reply.DONE
-            found[handle] = Outcome.COMMITTED if done else outcome(prepared, now.get(text))
+            found[handle] = Outcome.COMMITTED if text in done else outcome(prepared, now.get(text))
         return found
 
     def abort(self, handles: Sequence[HandleName]) -> None:
@@ -260,11 +263,15 @@ class TwoPhaseCommitter:
         return found
 
     def forget(self, state: JobState) -> None:
-        """Nothing: the proof is the coordinator's state of the id, and ends with its reuse."""
+        """Wait until what was committed is visible, ``MARKER_SECONDS`` at most.
 
-    def _ended(self, prepared: Iterable[OpenTransaction]) -> dict[str, Description | None]:
+        It deletes nothing: the proof is the coordinator's state of the id, and ends with its reuse.
+        """
+        self._ended(sorted(self._marking))
+        self._marking.clear()
+
+    def _ended(self, ids: Sequence[str]) -> dict[str, Description | None]:
         """The coordinators' descriptions after the markers are written, or ``MARKER_SECONDS``."""
-        ids = [str(p.held_as) for p in prepared]
         deadline = time.monotonic() + timeouts.MARKER_SECONDS
         pause = 0.002
         while True:
