@@ -285,4 +285,5 @@ def _without_mark(lines: bytes, place: int) -> bytes:
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:
-    return table.combine_chunks().to_batches()[0]
+    [batch] = table.combine_chunks().to_batches()
+    return batch

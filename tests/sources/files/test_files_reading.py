@@ -199,6 +199,23 @@ def test_values_in_folder_names_are_columns(tmp_path: Path) -> None:
         rows_of(disk, schema)
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow", "json", "text"])
+def test_without_a_column_of_its_own_a_file_has_as_many_rows(form: str, tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put("value=a/1", packed(range(20), form))
+    assert rows_of(disk, TEXT, {"fileformat": form}, {"chunk": 64}) == 20 * [{"value": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("header", "error"), [("false", "Expected 1 columns, got 2"), ("true", "has no column")]
+)
+def test_csv_files_need_a_column_of_their_own(header: str, error: str, tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put("value=a/1.csv", packed(range(20), "csv"))
+    with pytest.raises((RowError, SchemaError), match=error):
+        rows_of(disk, TEXT, {"fileformat": "csv", "header": header})
+
+
 def test_old_timestamps_of_spark_are_instants(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     moment = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)

@@ -323,3 +323,28 @@ def test_what_is_not_there_is_refused(
     nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "patience": "1"}
     with pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:1"):
         KafkaSource(KafkaSourceOptions.parse(nowhere)).initial()
+
+
+def test_a_batch_stays_small_where_records_suddenly_grow(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    small, large = 20_000, 150
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50})
+    for number in range(small + large):
+        size = 8 if number < small else 900_000
+        producer.produce(harness.topic, b"%0*d" % (size, number), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    reads = source(harness, kafka)
+    start = reads.initial()
+    [split] = reads.splits(start, reads.latest(start, Limit()))
+    reader, found, sizes = reads.open(split), list[int](), list[int]()
+    while not reader.finished:
+        batch = reader.read(1.0)
+        if batch is not None:
+            found += [int(value[-8:]) for value in batch.column("value").to_pylist()]
+            sizes.append(batch.nbytes)
+    reader.close()
+    assert found == list(range(small + large))
+    # 16 MiB, and what one call of ``consume`` brings; 129 MiB without a bound.
+    assert max(sizes) < 100 * 2**20
