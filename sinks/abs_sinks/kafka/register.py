@@ -170,9 +170,7 @@ class KafkaRegister:
             state = self._state(job, cell)
             check_finished(state)
             try:
-                producer.prepare(
-                    None, [(job.encode(), None), *_tombstones(cell)], partition_of(job)
-                )
+                self._prepare(producer, job, None, [(job.encode(), None), *_tombstones(cell)])
                 producer.commit()
             except (FencedError, TargetError) as error:
                 raise ContentionError(
@@ -222,13 +220,13 @@ class KafkaRegister:
         names = {name for name, _ in new}
         old = [] if producer.cell is None else _tombstones(producer.cell)
         records = [*new, *((name, nothing) for name, nothing in old if name not in names)]
-        tail = self._session.tail(partition_of(key))
-        reads = tail.reads
         try:
-            producer.prepare(rows, records, partition_of(key))
+            self._prepare(producer, key, rows, records)
         except (FencedError, ContentionError):
             producer.usable = False
             return False
+        tail = self._session.tail(partition_of(key))
+        reads = tail.reads
         if deadline is not None and time.monotonic() >= deadline:
             producer.give_up()
             _in_time(key, deadline)
@@ -241,6 +239,32 @@ class KafkaRegister:
         producer.cell = Cell(version, text, tuple(name for name, _ in new[:-1]))
         tail.wrote(records, reads)
         return True
+
+    def _prepare(
+        self, producer: FencedProducer, key: str, rows: Rows | None, records: Sequence[Record]
+    ) -> None:
+        """Send all records of a change in an open transaction, if the cell is what the producer holds.
+
+        Raises:
+            ContentionError: it is not; nothing was changed.
+            AbsError: as ``FencedProducer.prepare``.
+        """
+        partition = partition_of(key)
+        producer.prepare(rows, records, partition)
+        if producer.has_written:
+            return
+        # The end up to which the cell was read may have been told by a broker that had been stopped,
+        # and led the partition no longer. The leader has acknowledged these records: so what others
+        # have committed lies before them, and nothing follows while this producer is not fenced.
+        try:
+            before = producer.begins_at(partition)
+            tail = self._session.tail(partition)
+            cell = tail.load(key, timeouts.OPEN_CELL_SECONDS, before)
+            if (None if cell is None else cell.version) != producer.version:
+                raise ContentionError("The register has changed before it was read.", job=key)
+        except BaseException:
+            producer.give_up()
+            raise
 
     def _producer(self, key: str, expected: Version | None, rows: Rows | None) -> FencedProducer:
         """The open producer if it can write the cell; else a new one."""

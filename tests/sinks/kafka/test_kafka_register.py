@@ -20,15 +20,19 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 )
 
 from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka.log_offsets import Extent
+from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import CorruptionError, FencedError, PreflightError, UnavailableError
 from abs_core.model import JobState
+from abs_core.patience import Patience
 from abs_core.testing.check_register import CHECKS, a_state_comes_back_as_it_was
 from abs_core.testing.check_register import no_change_is_lost_among_many_writers as no_change_lost
 from abs_core.testing.check_register import of_many_creations_one_wins as one_creation_wins
 from abs_services import KafkaService
+from abs_sinks.kafka import register_tail
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_cells import Cells, records_of, version_after
@@ -322,6 +326,32 @@ def test_a_late_change_of_a_fenced_coordinator_changes_nothing(
     assert found is not None
     assert (found.version, found.state.generation) == (version, 2)
     newer.close()
+
+
+@pytest.mark.parametrize("old", [1, 2, 3, 4])
+def test_a_cell_that_was_read_from_a_broker_that_leads_no_longer_is_not_overwritten(
+    shared: KafkaOptions, job: str, monkeypatch: pytest.MonkeyPatch, old: int
+) -> None:
+    """A stopped broker that goes on tells the ends that it knows, until it hears of its successor."""
+    stored = _create(shared, job)
+    zombie = Session(shared)
+    assert KafkaRegister(shared, zombie).load(job) == stored
+    ask, place = register_tail.log_offsets, (shared.registertopic, partition_of(job))
+    answers = old * [ask(shared.kafka, *place)]
+    newer = replace(stored.state, generation=2)
+    version = KafkaRegister(shared).compare_and_set(job, stored.version, newer)
+
+    def ends(settings: Settings, topic: str, partition: int) -> Extent | None:
+        return answers.pop() if answers else ask(settings, topic, partition)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(register_tail, "log_offsets", ends)
+        register, mine = KafkaRegister(shared, zombie), replace(stored.state, run="zombie")
+        changed = Patience(20.0).retry(lambda: register.compare_and_set(job, stored.version, mine))
+        assert isinstance(changed, Conflict)
+        assert not answers
+    assert KafkaRegister(shared).load(job) == Stored(newer, str(version))
+    zombie.close()
 
 
 @pytest.mark.parametrize("lost", ["the reply", "the request"])
