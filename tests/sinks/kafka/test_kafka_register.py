@@ -22,7 +22,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 )
 
 from abs_clients.kafka.cluster import close_clusters
-from abs_clients.kafka.log_offsets import Extent
+from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored, Version
@@ -337,7 +337,7 @@ def test_an_old_answer_lets_no_change_through(
     shared: KafkaOptions, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
     """A stopped broker that goes on tells the ends that it knows, until it hears of its successor."""
-    sessions, ask = list[Session](), register_tail.log_offsets
+    sessions, ask = list[Session](), log_offsets
 
     def new_store() -> KafkaRegister:
         sessions.append(Session(shared))
