@@ -2,11 +2,12 @@
 
 **Compare and set.** Opening the cell's producer fences all others and aborts their open transactions
 (``register_session``). Then the partition is read to its end, the version compared, and the cell
-written in a transaction. A producer kept open from the last change skips the read: another writer
-would have fenced it. So a change costs one transaction, plus 60 ms after a write by another process.
+written in a transaction, which confirms the read (``_prepare``). A producer kept open from the last
+change skips the reads: another writer would have fenced it. So a change costs one transaction, plus
+60 ms after a write by another process.
 
-**Load** reads committed records up to the partition's end at the time of the call: linearizable. An
-open transaction there is waited for. If it stays open, opening the cell's producer aborts it, also
+**Load** reads committed records up to the partition's end at the time of the call; up to an older one
+where a broker answers that was stopped, and does not know yet that another leads. An open transaction there is waited for. If it stays open, opening the cell's producer aborts it, also
 that of another job in the same partition.
 
 **After a lost reply** the cell is opened again, so that nothing older can take effect; its random

@@ -240,7 +240,7 @@ def test_a_place_does_not_go_back_to_an_end_that_a_former_leader_tells(
     harness.add(10)
     start, ask = lossy.latest(start, Limit()), Admin.offsets
 
-    def offsets(admin: Admin, asked: Mapping[Partition, object], seconds: float) -> Any:
+    def offsets(admin: Admin, asked: Mapping[Partition, Any], seconds: float) -> Any:
         if not old:
             return ask(admin, asked, seconds)
         known = old[0] if next(iter(asked.values())) is lookups._EARLIEST else old.pop()
