@@ -31,12 +31,19 @@ class Encoder(Protocol):
 
 
 class ParquetEncoder:
-    """One row group for each table. Times in microseconds; format version 2.6."""
+    """One row group for each table. Times in microseconds; format version 2.6.
+
+    Fields of structs may be null in the file, also those that the input declares not null: under a
+    struct that is null, Spark sends them as null, and Arrow's writer refuses that.
+    """
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
-        self._writer = pq.ParquetWriter(out, schema, compression=options.compression)
+        fields = [field.with_type(_with_nullable_fields(field.type)) for field in schema]
+        self._schema = pa.schema(fields, schema.metadata)
+        self._writer = pq.ParquetWriter(out, self._schema, compression=options.compression)
 
     def write(self, table: pa.Table) -> None:
+        table = table.cast(self._schema)
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
@@ -88,7 +95,7 @@ class JsonEncoder:
     def write(self, table: pa.Table) -> None:
         for batch in table.cast(self._plain).to_batches():
             row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
-            lines = pc.binary_join_element_wise(json_text(row, "of a row"), "\n", "")
+            lines = pc.binary_join_element_wise(json_text(row, ""), "\n", "")
             self._out.write(_content(lines))
 
     def close(self) -> None:
@@ -138,6 +145,20 @@ def encoding_failed(error: pa.ArrowException, options: S3Options) -> RowError:
         f"A value cannot be written as {options.fileformat}: {error}.",
         remedy="correct the input, or take another fileformat.",
     )
+
+
+def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
+    """The same type, in which each field of a struct may be null."""
+    types = pa.types
+    if types.is_struct(kind):
+        fields = [field.with_type(_with_nullable_fields(field.type)) for field in kind]
+        return pa.struct([field.with_nullable(True) for field in fields])
+    if types.is_map(kind):
+        item = kind.item_field.with_type(_with_nullable_fields(kind.item_type))
+        return pa.map_(kind.key_type, item, kind.keys_sorted)
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_nullable_fields(kind.value_type)))
+    return kind
 
 
 def _check_csv(kind: pa.DataType) -> None:
