@@ -67,16 +67,20 @@ class ArrowEncoder:
 
 
 class CsvEncoder:
-    """RFC 4180 with commas; texts in quotes; a header line unless it is switched off."""
+    """RFC 4180 with commas; texts in quotes; a header line unless it is switched off.
+
+    Moments are in UTC: in the session's zone they would lose the seconds of its offset, which New York
+    had until 1883.
+    """
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         self._out = _compressed(out, options)
-        self._writer = pcsv.CSVWriter(
-            self._out or out, schema, write_options=pcsv.WriteOptions(include_header=options.header)
-        )
+        self._plain = _plain(schema)
+        header = pcsv.WriteOptions(include_header=options.header)
+        self._writer = pcsv.CSVWriter(self._out or out, self._plain, write_options=header)
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
+        self._writer.write_table(table.cast(self._plain))
 
     def close(self) -> None:
         self._writer.close()
@@ -90,7 +94,7 @@ class JsonEncoder:
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         self._compressed = _compressed(out, options)
         self._out = self._compressed or out
-        self._plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+        self._plain = _plain(schema)
 
     def write(self, table: pa.Table) -> None:
         for batch in table.cast(self._plain).to_batches():
@@ -145,6 +149,10 @@ def encoding_failed(error: pa.ArrowException, options: S3Options) -> RowError:
         f"A value cannot be written as {options.fileformat}: {error}.",
         remedy="correct the input, or take another fileformat.",
     )
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
 
 
 def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:

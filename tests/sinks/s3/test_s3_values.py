@@ -56,6 +56,18 @@ def test_a_struct_may_be_null_though_its_fields_may_not(column: pa.Array, filefo
         assert found == (as_maps or expected)
 
 
+@pytest.mark.parametrize("fileformat", ["csv", "json"])
+def test_moments_are_in_utc_whatever_the_zone_of_the_session(fileformat: str) -> None:
+    ticks = [
+        -62_135_596_800_000_000,
+        -1,
+    ]  # the first is 4 h 56 min 2 s earlier on New York's clocks
+    moments = pa.array(ticks, pa.timestamp("us", "America/New_York"))
+    content = encoded(pa.table({"at": moments}), fileformat).decode().replace("T", " ")
+    for text in ("0001-01-01 00:00:00.000000Z", "1969-12-31 23:59:59.999999Z"):
+        assert text in content
+
+
 def test_an_error_of_a_json_file_names_the_column_that_holds_the_value() -> None:
     texts = pa.array(["a", "b\x00"])
     with pytest.raises(RowError, match='Column "note"'):
