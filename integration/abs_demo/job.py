@@ -29,6 +29,9 @@ UNSAFE = "unsafe"
 JOB = "flights"
 TABLE = "flights"
 _LOOK_S = 1
+_NO_WORKER = "failed to connect back"
+"""Spark gives some of its Python workers 10 seconds to start, and has no setting for that."""
+_TRIES = 5
 
 # Quick to start and small; nothing here bears on what is promised.
 _CONF = {
@@ -95,10 +98,26 @@ class JobSettings:
 
 
 def run(settings: JobSettings, places: Places) -> None:
-    """Write all flights that are not yet written."""
-    from abs_demo.flights import SCHEMA
+    """Write all flights that are not yet written; again if Spark had no Python worker in time."""
+    from pyspark.errors import StreamingQueryException
 
     spark = _session(settings)
+    for left in reversed(range(_TRIES)):
+        try:
+            _run_queries(spark, settings, places)
+        except StreamingQueryException as error:
+            if left == 0 or _NO_WORKER not in str(error):
+                raise
+            for query in spark.streams.active:
+                query.stop()
+        else:
+            break
+    spark.stop()
+
+
+def _run_queries(spark: SparkSession, settings: JobSettings, places: Places) -> None:
+    from abs_demo.flights import SCHEMA
+
     schema = _spark_schema(SCHEMA)
     flights = (
         spark.readStream.schema(schema)
@@ -110,7 +129,6 @@ def run(settings: JobSettings, places: Places) -> None:
     else:
         into = _into_all if settings.route is Route.EPOCH else _into_postgres
         into(flights, settings, places).trigger(availableNow=True).start().awaitTermination()
-    spark.stop()
 
 
 def _run_chain(
