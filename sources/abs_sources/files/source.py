@@ -177,7 +177,7 @@ class FileSource:
             pins,
             self._options.partition_bytes,
             self._options.partitions,
-            lambda pin: is_divisible(self._options, pin.path),
+            lambda pin: is_divisible(self._options, self._store.name(pin.path)),
         )
         return [split_of(group, self._store) for group in groups]
 
