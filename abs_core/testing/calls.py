@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -75,7 +76,9 @@ def by_calls(
     def opened() -> Iterator[tuple[Harness, ContractCalls]]:
         with opener() as harness:
             calls = ContractCalls()
-            yield _Behind(harness, calls), calls
+            new_sink = lambda: calls.through(harness.new_sink())  # noqa: E731
+            looks = harness.read, harness.leftovers
+            yield _Behind(harness.own_register, new_sink, *looks), calls
 
     return opened
 
@@ -163,22 +166,11 @@ class ContractCalls(Wire):
         return fault
 
 
+@dataclass(frozen=True, slots=True)
 class _Behind:
     """A harness whose sinks go through the calls."""
 
-    def __init__(self, harness: Harness, calls: ContractCalls) -> None:
-        self._harness = harness
-        self._calls = calls
-
-    @property
-    def own_register(self) -> bool:
-        return self._harness.own_register
-
-    def new_sink(self) -> Sink:
-        return self._calls.through(self._harness.new_sink())
-
-    def read(self) -> Iterable[Row]:
-        return self._harness.read()
-
-    def leftovers(self, job: str) -> Sequence[str]:
-        return self._harness.leftovers(job)
+    own_register: bool
+    new_sink: Callable[[], Sink]
+    read: Callable[[], Iterable[Row]]
+    leftovers: Callable[[str], Sequence[str]]
