@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from abs_services.contracts import Kind, Provider, Running, service_of
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.providers import services
 from abs_services.state import changing_state, read_state
 
@@ -37,7 +37,7 @@ def bring_up(kind: Kind, provider: Provider) -> Brought:
         found = state.get(kind)
         if found is not None and services(found.provider).is_up(found):
             return Brought(found, started_now=False)
-        service = service_of(kind, services(provider, lasting=True))
+        service = services(provider, lasting=True).of(kind)
         service.start()
         if not service.controllable:
             return Brought(service.running, started_now=False)

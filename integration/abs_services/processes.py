@@ -130,6 +130,14 @@ def free_port() -> int:
     )
 
 
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
+
+
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
