@@ -103,7 +103,7 @@ def _end_leftovers() -> None:
     """End what losing attempts of ended queries have left, as ``foreach.ended`` does after a while."""
     ended = sys.modules.get("abs_spark.foreach.ended")
     if ended is not None:
-        ended.end_all(_SECONDS)
+        ended.watches.end_all(_SECONDS)
 
 
 def _ours() -> dict[str, Any]:

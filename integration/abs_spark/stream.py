@@ -89,7 +89,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         reported = reported_by(messages, batchId)
         name = reported[0].name
-        runs.remember(self._query_start, name)
+        runs.latest.put(self._query_start, name)
         digest = self._fingerprint(batchId, readable=any(m.readable for m in reported))
         if any(message.started for message in reported):
             show_once(self._target, reported)
@@ -115,7 +115,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         show_logs()
         name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
-        name = name or runs.recall(self._query_start)
+        name = name or runs.latest.get(self._query_start)
         with not_hung_up():
             if name is None:  # no task of the run has ever reported to this process
                 runs.end_unreported(self._target, self._driver)

@@ -123,12 +123,12 @@ def test_a_certificate_that_could_be_read_does_not_become_unreadable(
 
     certificates = CheckpointCertificates(str(checkpoint))
     with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.certificates.locate", fails)
+        patch.setattr("abs_spark.ownfile.locate", fails)
         patch.setattr("abs_spark.checkpoint.locate", fails)
         assert certificates.read() == UNREADABLE, "it was never read"
     assert certificates.read() == Origin()
     with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.certificates.locate", fails)
+        patch.setattr("abs_spark.ownfile.locate", fails)
         with pytest.raises(UnavailableError, match="could be read before"):
             certificates.read()
     assert certificates.read() == Origin()

@@ -19,8 +19,50 @@ if TYPE_CHECKING:
 NOTICE_SECONDS = 1.0
 """For so long a query that was stopped may take to be seen as ended."""
 
-_watches: dict[str, Watch] = {}
-"""The newest of each job in this process."""
+
+class Watches:
+    """The runs that this process ends once their query has ended: the newest of each query and job.
+
+    Two queries may give their jobs one name, where their registers are in different places.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Watch] = {}
+
+    def watch(self, query: Any, run: EpochRun) -> None:
+        """End this run when its query has ended; an earlier one is not watched any more.
+
+        Args:
+            query: Java's; None: not known (Spark Connect).
+        """
+        known = self._newest.get(_key(run))
+        if known is not None and known.run.name == run.name:
+            known.run = run  # the function was made anew for a batch
+        elif query is not None:
+            self._newest[_key(run)] = Watch(query, run, self)
+
+    def end_all(self, seconds: float) -> None:
+        """Before the session or the program ends: do not wait any longer for those who have lost.
+
+        Args:
+            seconds: time limit for all together.
+        """
+        ends = time.monotonic() + seconds
+        for each in list(self._newest.values()):
+            each.hurry(max(0.0, ends - time.monotonic()))
+
+    def has(self, watch: Watch) -> bool:
+        """Whether no later run of this query and job is watched."""
+        return self._newest.get(_key(watch.run)) is watch
+
+    def forget(self, watch: Watch) -> None:
+        """Watch this run no more; a later one stays watched."""
+        if self.has(watch):
+            del self._newest[_key(watch.run)]
+
+
+def _key(run: EpochRun) -> tuple[str, str]:
+    return run.name.lineage, run.name.job
 
 
 class Watch:
@@ -31,8 +73,9 @@ class Watch:
         run: ends itself where something is in doubt.
     """
 
-    def __init__(self, query: Any, run: EpochRun) -> None:
+    def __init__(self, query: Any, run: EpochRun, among: Watches) -> None:
         self.run = run
+        self._among = among
         self._query = query
         self._ended = threading.Event()
         self._hurry = threading.Event()
@@ -50,11 +93,9 @@ class Watch:
             return
         self._ended.set()
         self._hurry.wait(KILL_SECONDS)  # Spark is still stopping those who have lost
-        job = self.run.name.job
-        if _watches.get(job) is self:  # else a later run sweeps
+        if self._among.has(self):  # else a later run sweeps
             self.run.end_leftovers()
-            if _watches.get(job) is self:  # else one has begun meanwhile, and is watched
-                del _watches[job]
+            self._among.forget(self)
 
 
 def _await_end(query: Any) -> bool:
@@ -70,25 +111,5 @@ def _await_end(query: Any) -> bool:
         return False
 
 
-def watch(query: Any, run: EpochRun) -> None:
-    """End this run when its query has ended; an earlier one of the job is not watched any more.
-
-    Args:
-        query: Java's; None: not known (Spark Connect).
-    """
-    known = _watches.get(run.name.job)
-    if known is not None and known.run.name == run.name:
-        known.run = run  # the function was made anew for a batch
-    elif query is not None:
-        _watches[run.name.job] = Watch(query, run)
-
-
-def end_all(seconds: float) -> None:
-    """Before the session or the program ends: do not wait any longer for those who have lost.
-
-    Args:
-        seconds: time limit for all together.
-    """
-    ends = time.monotonic() + seconds
-    for each in list(_watches.values()):
-        each.hurry(max(0.0, ends - time.monotonic()))
+watches = Watches()
+"""Of this process."""

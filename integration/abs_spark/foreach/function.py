@@ -17,7 +17,7 @@ from abs_core.several.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
-from abs_spark.foreach import ended
+from abs_spark.foreach.ended import watches
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
@@ -226,7 +226,7 @@ class Epoch:
             opened.close()
             raise
         _of_query[query.query] = self
-        ended.watch(query.java, self._run)
+        watches.watch(query.java, self._run)
         return self._run
 
     def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:
