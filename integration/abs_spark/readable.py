@@ -12,8 +12,7 @@ from pyspark.sql.types import StructType
 from abs_core.errors import AbsError
 from abs_core.source import Limit, Source
 from abs_spark.logs import show_logs
-from abs_spark.reader import BatchReader, StreamReader
-from abs_spark.refused import RefusedReader
+from abs_spark.reader import BatchReader, RefusedReader, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 
 

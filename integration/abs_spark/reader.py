@@ -14,12 +14,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.patience.told_writer import writing
 from abs_core.source import (
@@ -149,6 +149,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """All data up to ``end`` is committed; called when the next epoch is planned."""
         if isinstance(self._source, Forgetful):
             self._source.committed(_text(end))
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error at every call except ``stop``, and when it is pickled for a task.
+
+    PySpark (``python_streaming_source_runner.py``, seen in 4.3.0) stops the reader at its end even if
+    ``streamReader`` raised, which would hide the error behind ``UnboundLocalError: ... 'reader'``.
+    """
+
+    def __init__(self, error: AbsError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._error
+
+    initialOffset = latestOffset = reportLatestOffset = _refuse  # noqa: N815
+    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815
+    partitions = read = commit = __reduce__ = _refuse
 
 
 class BatchReader(DataSourceReader):

@@ -22,6 +22,7 @@ from abs_core.preflight import check
 from abs_core.protocol import Identity, Skip, Write, has_started
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import query_id
+from abs_spark.driver import KILL_SECONDS
 from abs_spark.executor import check_reached
 from abs_spark.kept import Kept
 from abs_spark.names import RunName, is_run_of
@@ -30,9 +31,6 @@ from abs_spark.target import Target
 
 HASTE_SECONDS = 5.0
 """Patience when a run ends itself; the next start does what is left."""
-
-KILL_SECONDS = 2.5
-"""Spark kills a cancelled task after 2 seconds (spark.python.task.killTimeout)."""
 
 _log = logging.getLogger("abs_spark.recovery")
 _start = logging.getLogger("abs_spark.start")

@@ -19,11 +19,10 @@ from abs_spark.driver import not_hung_up
 from abs_spark.executor import on_executor
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.logs import show_logs
-from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
-from abs_spark.task import run_task
+from abs_spark.task import EpochMessage, run_task
 
 
 class StreamWriter(DataSourceStreamArrowWriter):

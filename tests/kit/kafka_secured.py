@@ -6,15 +6,13 @@ The first listener stays open and without restrictions: create users and ACLs th
 from __future__ import annotations
 
 import secrets
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from abs_core.errors import UnavailableError
+from abs_services.java import find_java
 from abs_services.native.kafka import Identity, NativeKafka, new_cluster_id
-from abs_services.native.kafka_jars import find_java
 from abs_services.native.lifecycle import Command
-from abs_services.processes import clean_environment, free_ports
+from abs_services.processes import clean_environment, free_ports, run_tool
 
 MECHANISM = "SCRAM-SHA-512"
 
@@ -85,19 +83,11 @@ def make_certificate(java: Path, folder: Path) -> str:
     )
     export = ("-exportcert", "-rfc", *store, "-file", str(folder / AUTHORITY))
     for arguments in (make, export):
-        done = subprocess.run(
-            [str(java.resolve().with_name("keytool")), *arguments, "-storepass:env", "ABS_STORE"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**clean_environment(), "ABS_STORE": password},
+        tool = str(java.resolve().with_name("keytool"))
+        environment = {**clean_environment(), "ABS_STORE": password}
+        run_tool(
+            "keytool", [tool, *arguments, "-storepass:env", "ABS_STORE"], folder, env=environment
         )
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise UnavailableError(
-                f"keytool made no certificate in {folder}: {' | '.join(said[-3:])}",
-                remedy="an empty, writable folder is needed, and a whole Java runtime.",
-            )
     return password
 
 

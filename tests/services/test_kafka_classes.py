@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from abs_core.errors import UnavailableError
+from abs_services.java import find_java
 from abs_services.native import NativeKafka
-from abs_services.native.kafka_jars import broker_jars, find_java
+from abs_services.native.kafka_jars import broker_jars
 from tests.kit.kafka_classes import archive_flags, class_archive, make_class_archive
 
 

@@ -17,10 +17,10 @@ from abs_sinks.s3 import S3Options
 from abs_spark.certificates import CheckpointCertificates
 from abs_spark.checkpoint import fingerprint, is_readable, locate, query_id
 from abs_spark.formats.s3 import FORMAT
-from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target
+from abs_spark.task import EpochMessage
 
 AT_ONCE = Patience(0.0)
 

@@ -21,7 +21,7 @@ _REMEDY = "start one (docker/engine.sh start does, for root), or set ABS_SERVICE
 
 @contextlib.contextmanager
 def engine() -> Iterator[Any]:
-    """A docker client for testcontainers' engine; closed at the end.
+    """A docker client for testcontainers' engine, closed at the end; maps the engine's errors inside.
 
     Raises ConfigError if testcontainers is not installed, UnavailableError if no engine answers or
     if it refuses.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from abs_core.errors import ConfigError
@@ -69,7 +68,7 @@ class DockerService(Service):
     def is_running(self) -> bool:
         if self._started is None:
             return False
-        with _at_the_edge():
+        with engine():
             self.container.reload()
             return bool(self.container.status == "running")
 
@@ -85,7 +84,7 @@ class DockerService(Service):
         """
         if self.is_running:
             return
-        with _at_the_edge():
+        with engine():
             self._before_launch()
             if self._started is None:
                 self._create()
@@ -101,13 +100,13 @@ class DockerService(Service):
 
     def stop(self) -> None:
         if self.is_running:
-            with _at_the_edge():
+            with engine():
                 self.container.stop(timeout=int(self.stop_s))
 
     def kill(self) -> None:
         """SIGKILL everything in the container; returns when it has ended."""
         if self.is_running:
-            with _at_the_edge():
+            with engine():
                 self.container.kill(signal="SIGKILL")
                 self.container.wait()
 
@@ -125,7 +124,7 @@ class DockerService(Service):
 
     def said(self) -> str:
         """The container's stdout and stderr, over restarts."""
-        with _at_the_edge():
+        with engine():
             return bytes(self.container.logs()).decode(errors="replace")
 
     def _before_launch(self) -> None:
@@ -150,10 +149,3 @@ class DockerService(Service):
         self._started = container
         container.start()
         LEASH.tie_container(self.container.id)
-
-
-@contextlib.contextmanager
-def _at_the_edge() -> Iterator[None]:
-    """Maps the engine's errors."""
-    with engine():
-        yield

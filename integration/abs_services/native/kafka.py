@@ -7,17 +7,16 @@ import os
 import secrets
 import shlex
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from abs_core.errors import UnavailableError
 from abs_services.contracts import KafkaService
-from abs_services.native.kafka_jars import broker_jars, find_java
+from abs_services.java import find_java
+from abs_services.native.kafka_jars import broker_jars
 from abs_services.native.lifecycle import Command, NativeService
 from abs_services.native.server import ServerProcess
-from abs_services.processes import clean_environment, free_ports
+from abs_services.processes import free_ports, run_tool
 from abs_services.settings import KAFKA, KAFKA_READY
 
 _JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
@@ -91,7 +90,8 @@ class NativeKafka(NativeService[Identity], KafkaService):
         classes = ["-cp", f"{jars}/*"]
         if not (self.folder / "data" / "meta.properties").exists():
             tool = [str(java), *jvm, *classes, "kafka.tools.StorageTool", "format"]
-            self._format([*tool, "-t", identity.cluster_id, "-c", str(properties)])
+            tool += ["-t", identity.cluster_id, "-c", str(properties)]
+            run_tool("the Kafka storage tool", tool, self.folder)
         argv = [str(java), *jvm, *self._jvm, *classes, "kafka.Kafka", str(properties)]
         return Command(argv, cwd=self.folder)
 
@@ -107,22 +107,6 @@ class NativeKafka(NativeService[Identity], KafkaService):
             f"CONTROLLER://127.0.0.1:{known.controller_port}",
             "log.dirs": str(self.folder / "data"),
         }
-
-    def _format(self, command: list[str]) -> None:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=self.folder,
-            env=clean_environment(),
-        )
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise UnavailableError(
-                f"the Kafka storage tool failed in {self.folder}: {' | '.join(said[-3:])}",
-                remedy="act on what it says; an empty, writable folder is needed.",
-            )
 
     def _is_ready(self, server: ServerProcess) -> bool:
         return KAFKA_READY in server.said()

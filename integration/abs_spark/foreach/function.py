@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from abs_core.several.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
-from abs_spark.foreach.ended import watches
+from abs_spark.foreach.driven import driven
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
@@ -34,14 +33,6 @@ from abs_spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_of_query: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
-"""The function of each query that wrote a batch in this process, by the query's id."""
-
-
-def epoch_of(query: str) -> Epoch | None:
-    """The function that writes the query's batches; None if there is none in this process."""
-    return _of_query.get(query)
 
 
 class Epoch:
@@ -225,8 +216,8 @@ class Epoch:
         except BaseException:
             opened.close()
             raise
-        _of_query[query.query] = self
-        watches.watch(query.java, self._run)
+        driven.functions[query.query] = self
+        driven.watch(query.java, self._run)
         return self._run
 
     def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:

@@ -10,13 +10,10 @@ import pyspark
 
 from abs_core.errors import ConfigError, OptionError
 from abs_spark.checkpoint import fingerprint, is_stateless, query_id
+from abs_spark.context import EPOCH, QUERY, RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_QUERY = "sql.streaming.queryId"
-_GROUP = "spark.jobGroup.id"
-_EPOCH = "streaming.sql.batchId"
 
 MODES = ("append", "update", "complete")
 
@@ -54,7 +51,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
     """
     context = _context(spark)
     if context is not None:
-        query, group, epoch = (context.getLocalProperty(name) for name in (_QUERY, _GROUP, _EPOCH))
+        query, group, epoch = (context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH))
         if not query or epoch != str(batch):
             raise _no_query(batch)
         run, mode, java = _started(spark, query)

@@ -1,6 +1,7 @@
-"""Ends runs whose query has ended, where attempts that lost have left something in doubt.
+"""What this process drives by ``abs_spark.epoch``: the functions, and the runs of ended queries.
 
-A losing attempt (speculation) may pre-commit, or be killed in the middle, when its epoch is committed
+A run whose query has ended is ended where attempts that lost have left something in doubt. A losing
+attempt (speculation) may pre-commit, or be killed in the middle, when its epoch is committed
 already. The sweep after the next epoch finds it; after a query's last epoch there is none.
 """
 
@@ -10,23 +11,28 @@ import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
-from abs_spark.run import KILL_SECONDS
+from abs_spark.driver import KILL_SECONDS
 
 if TYPE_CHECKING:
+    from abs_spark.foreach.function import Epoch
     from abs_spark.foreach.run import EpochRun
 
 NOTICE_SECONDS = 1.0
 """For so long a query that was stopped may take to be seen as ended."""
 
 
-class Watches:
-    """The runs that this process ends once their query has ended: the newest of each query and job.
+class Driven:
+    """What this process drives.
 
-    Two queries may give their jobs one name, where their registers are in different places.
+    It ends a run once its query has ended: the newest of each query and job. Two queries may give
+    their jobs one name, where their registers are in different places.
     """
 
     def __init__(self) -> None:
+        self.functions: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
+        """The function that writes a query's batches, by the query's id."""
         self._newest: dict[tuple[str, str], Watch] = {}
 
     def watch(self, query: Any, run: EpochRun) -> None:
@@ -73,7 +79,7 @@ class Watch:
         run: ends itself where something is in doubt.
     """
 
-    def __init__(self, query: Any, run: EpochRun, among: Watches) -> None:
+    def __init__(self, query: Any, run: EpochRun, among: Driven) -> None:
         self.run = run
         self._among = among
         self._query = query
@@ -111,5 +117,5 @@ def _await_end(query: Any) -> bool:
         return False
 
 
-watches = Watches()
-"""Of this process."""
+driven = Driven()
+"""By this process."""
