@@ -52,13 +52,13 @@ def relation(
     first, alone = where[0], len(where) == 1
     schemes = {scheme_of(text) for text in where}
     if any(text.startswith(_TOPIC) for text in where):
-        _check_alone("A topic", alone=alone, table=table)
+        _check_alone("A topic", "topic", alone=alone, table=table)
         return _topic(first)
     if any(text.startswith(_BUCKET) for text in where):
-        _check_alone("A bucket", alone=alone, table=table)
+        _check_alone("A bucket", "prefix", alone=alone, table=table)
         return _objects(first, null)
     if (other := _other(schemes)) is not None:
-        _check_alone("A target", alone=alone)
+        _check_alone("A target", "target", alone=alone)
         return TargetOfOthers(other, first, table)
     if not any(map(_is_database, where)):
         if table is not None:
@@ -67,18 +67,18 @@ def relation(
                 remedy="give a URL such as postgresql://host:5432/database, or leave it out.",
             )
         return Files(tuple(where), null)
-    _check_alone("A database", alone=alone)
+    _check_alone("A database", "database", alone=alone)
     if table is None:
         raise OptionError("A database is named, and no table.", remedy=_NAME_TABLE)
     return PostgresTable(Address.parse(first), TableName.parse(table), stateschema)
 
 
-def _check_alone(what: str, *, alone: bool, table: str | None = None) -> None:
+def _check_alone(what: str, one: str, *, alone: bool, table: str | None = None) -> None:
     """Refuse a system that is named together with others, or with a table that it does not have."""
     if not alone or table is not None:
         raise OptionError(
             f"{what} is named together with something else.",
-            remedy="name one alone; a table (--table, --expected-table) is a database's.",
+            remedy=f"name one {one} alone; a table (--table, --expected-table) is a database's.",
         )
 
 

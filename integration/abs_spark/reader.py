@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = _text(end)
         if start == end:
             return []
-        return _partitions(self._source.splits(_text(start), self._reached))
+        return list(map(SplitPartition, self._source.splits(_text(start), self._reached)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the rows of one split.
@@ -190,7 +190,7 @@ class BatchReader(DataSourceReader):
         show_logs()
         start = self._source.initial()
         end = self._source.latest(start, Limit())
-        return [] if start == end else [*_partitions(self._source.splits(start, end))]
+        return [] if start == end else [*map(SplitPartition, self._source.splits(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the rows of one split; of no split where there is nothing to read at all.
@@ -200,10 +200,6 @@ class BatchReader(DataSourceReader):
         """
         with on_executor():
             yield from _batches(self._source, partition, self._schema)
-
-
-def _partitions(splits: Sequence[Split]) -> list[SplitPartition]:
-    return [SplitPartition(split) for split in splits]
 
 
 def _batches(

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module", params=[Provider.NATIVE, Provider.DOCKER])
 def way(request: pytest.FixtureRequest) -> Services:
     if request.param is Provider.DOCKER:
-        from abs_services.containers import why_unusable
+        from tests.kit.containers import why_unusable
 
         if reason := why_unusable():
             pytest.skip(reason)

@@ -49,7 +49,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
         ConfigError: the query is unknown: the function was not called by ``foreachBatch``.
         OptionError: ``checkpoint`` belongs to another query.
     """
-    context = _context(spark)
+    context: Any = getattr(spark, "_sc", None)  # of a classic session; None under Connect
     if context is not None:
         query, group, epoch = (context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH))
         if not query or epoch != str(batch):
@@ -120,11 +120,6 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
         "appended.",
         remedy="give abs_spark.epoch the query's mode: outputMode='append', 'update' or 'complete'.",
     )
-
-
-def _context(spark: SparkSession) -> Any:
-    """The SparkContext of a classic session; None under Connect."""
-    return getattr(spark, "_sc", None)
 
 
 def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, Any]:
