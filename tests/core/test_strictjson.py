@@ -149,7 +149,7 @@ CHECKED = {
     "s3/register.py": "the text that the codec has just made",
     "s3/objects.py": "base64",
     "wal/format.py": "the magic that a pattern of ASCII has matched",
-    "kafka/register_cells.py": "guarded, or made here",
+    "kafka/register_topic.py": "guarded, or made here",
     "files/log.py": "ValueError is caught around it",
     "files/lines.py": "UnicodeDecodeError is caught around it",
     "postgres/address.py": "names that libpq has",

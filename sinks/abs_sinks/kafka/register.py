@@ -35,15 +35,17 @@ from abs_core.errors import (
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_cells import Cell, Record, number_of, records_of, version_after
-from abs_sinks.kafka.register_session import (
-    FencedProducer,
-    Rows,
-    Session,
-    session_of,
-)
+from abs_sinks.kafka.register_session import FencedProducer, Rows, Session, session_of
 from abs_sinks.kafka.register_tail import BlockedError, MissingError
-from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
+from abs_sinks.kafka.register_topic import (
+    PARTITIONS,
+    Cell,
+    Record,
+    number_of,
+    partition_of,
+    records_of,
+    version_after,
+)
 
 TRIES = 8
 ENVELOPE = 1024
@@ -248,9 +250,9 @@ class KafkaRegister:
         found = self._session.producer(key)
         if found is None or found.version != expected or found.timeout_ms < timeout_ms:
             return self._open(key, timeout_ms)
-        return (
-            self._open(key, timeout_ms) if rows is not None and not found.may_carry_rows else found
-        )
+        if rows is not None and not found.may_carry_rows:
+            return self._open(key, timeout_ms)
+        return found
 
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """Open the cell's producer, which fences all others, and read the cell."""

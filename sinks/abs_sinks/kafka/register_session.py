@@ -24,9 +24,8 @@ from abs_core.crash import CrashPoint
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register_cells import Cell, Record
 from abs_sinks.kafka.register_tail import Tail
-from abs_sinks.kafka.register_topic import find_topic, make_topic
+from abs_sinks.kafka.register_topic import Cell, Record, find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)

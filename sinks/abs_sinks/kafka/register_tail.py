@@ -25,7 +25,7 @@ from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka.register_cells import Cell, Cells, Record
+from abs_sinks.kafka.register_topic import Cell, Cells, Record
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +106,7 @@ class Tail:
             except BaseException:
                 self._reset()
                 raise
-            cells = {job: self._cells.get(job, f"topic {self.name}") for job in self._cells.jobs()}
-        return {job: cell for job, cell in cells.items() if cell is not None}
+            return self._cells.all(f"topic {self.name}")
 
     def close(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ JSON and CSV keep no types. NULL is ``null`` in JSON, and nothing in CSV, where 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -34,13 +35,41 @@ class ParquetEncoder:
     """One row group for each table. Times in microseconds; format version 2.6."""
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
-        self._writer = pq.ParquetWriter(out, schema, compression=options.compression)
+        self._open = partial(pq.ParquetWriter, out, schema, compression=options.compression)
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = self._open(use_dictionary=_worth_a_dictionary(table))
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
-        self._writer.close()
+        (self._writer or self._open()).close()
+
+
+_SAMPLE_ROWS = 16_384
+_DISTINCT_SHARE = 0.97
+"""Of a sample. Above it a dictionary of the column outgrows Parquet's limit of 1 MiB."""
+
+
+def _worth_a_dictionary(table: pa.Table) -> bool | list[str]:
+    """The columns that Parquet encodes with a dictionary; True: all of them.
+
+    A dictionary that outgrows its limit is given up, after it took as much time as all other encoding.
+    So columns of values that hardly repeat get none. Short tables are not worth a look at the values;
+    the leaves of nested columns have no names here.
+    """
+    kinds = table.schema.types
+    if table.num_rows < _SAMPLE_ROWS or any(
+        pa.types.is_nested(kind) or pa.types.is_null(kind) for kind in kinds
+    ):
+        return True
+    sample = table.slice(0, _SAMPLE_ROWS)
+    return [
+        name
+        for name in sample.column_names
+        if pc.count_distinct(sample[name]).as_py() < _DISTINCT_SHARE * _SAMPLE_ROWS
+    ]
 
 
 class ArrowEncoder:

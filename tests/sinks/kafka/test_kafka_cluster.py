@@ -10,6 +10,7 @@ import pytest
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import coordinators_of, leaders_of
+from abs_clients.kafka.topics import topic_facts
 from abs_core.errors import AbsError
 from abs_core.model import Severity
 from abs_core.patience import Patience
@@ -76,7 +77,7 @@ def test_of_several_replicas_two_must_have_what_is_decided(
         told = [f.what for f in harness.new_sink().preflight(JOB) if f.severity is Severity.ERROR]
         assert [what for what in told if f"topic {name} is 1, with 3 replicas" in what] == told
         assert len(told) == 1
-        need_two(settings, name)
+        need_two(settings, topic_facts(settings, [name], again=True)[name])
         assert within(
             120, lambda: cluster(settings).admin.configs(name)["min.insync.replicas"] == "2"
         )

@@ -33,8 +33,8 @@ from abs_services import KafkaService
 from abs_sinks.kafka import wal
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_cells import Record
 from abs_sinks.kafka.register_session import FencedProducer, Rows
+from abs_sinks.kafka.register_topic import Record
 from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
 from tests.kit.kafka import KEYED, Variant, make_topic

@@ -22,7 +22,7 @@ from abs_core.contracts import Task
 from abs_core.model import HandleName
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, end_orphans
 from abs_sinks.kafka.producer_pool import ProducerPool

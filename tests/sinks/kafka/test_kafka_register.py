@@ -31,10 +31,15 @@ from abs_core.testing.check_register import of_many_creations_one_wins as one_cr
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_cells import Cells, records_of, version_after
 from abs_sinks.kafka.register_session import FencedProducer, Rows, Session
 from abs_sinks.kafka.register_tail import BlockedError
-from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
+from abs_sinks.kafka.register_topic import (
+    PARTITIONS,
+    Cells,
+    partition_of,
+    records_of,
+    version_after,
+)
 from tests.kit.kafka import delete_topics
 
 pytestmark = pytest.mark.services
