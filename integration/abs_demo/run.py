@@ -6,13 +6,13 @@ import contextlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
 
-from abs_audit import AuditSettings, Files, Relation, Report, audit, by_epoch
+from abs_audit import AuditSettings, Files, Relation, audit, by_epoch
 from abs_audit.checkpoint import epochs_in
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
@@ -50,11 +50,15 @@ def run(settings: DemoSettings, display: Display, places: Places) -> Result:
         killing = Killing(settings, job, watch, display, rows)
         kills, seconds = killing.run()
         frontier = watch.look().finished
-    targets: dict[str, Relation] = {"table": table_of(url)}
+    table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
+    targets: dict[str, Relation] = {"table": table}
     if settings.route is not Route.DIRECT:
         targets |= further_targets(places)
     epochs = epochs_in(str(job.checkpoint)) if settings.route is Route.EPOCH else {}
-    reports = audited(job.input, targets, epochs)
+    files, compared = Files((str(job.input),)), AuditSettings(key=KEY, settle=SETTLE_S)
+    reports = {
+        name: audit(files, target, compared, epochs=epochs) for name, target in targets.items()
+    }
     found = tuple(by_epoch(reports, frontier))
     return Result(settings, rows, kills, seconds, reports.pop("table"), reports, found)
 
@@ -135,18 +139,6 @@ def further_targets(places: Places) -> dict[str, Relation]:
             secrets=places.secrets,
         ),
     }
-
-
-def table_of(url: str) -> PostgresTable:
-    return PostgresTable(Address.parse(url), TableName.parse(TABLE))
-
-
-def audited(
-    expected: Path, targets: Mapping[str, Relation], epochs: Mapping[int, Relation]
-) -> dict[str, Report]:
-    """Compare each target with the files, record by record; and with the records of each epoch."""
-    files, settings = Files((str(expected),)), AuditSettings(key=KEY, settle=SETTLE_S)
-    return {name: audit(files, target, settings, epochs=epochs) for name, target in targets.items()}
 
 
 @contextlib.contextmanager
