@@ -25,9 +25,9 @@ from abs_services import (
     S3Service,
     services,
 )
-from abs_services.native.kafka import archive_classes
 from tests import daily
 from tests.kit.databases import Databases
+from tests.kit.kafka_classes import archive_classes
 from tests.kit.kafka_cluster import NativeKafkaCluster
 
 SLOWEST = ("spark", "services")
