@@ -134,7 +134,6 @@ def run(settings: JobSettings) -> None:
 
 
 def _run_queries(spark: SparkSession, settings: JobSettings) -> None:
-
     schema = _spark_schema(SCHEMA)
     flights = (
         spark.readStream.schema(schema)
