@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 import abs_spark
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.target import group_of
 from tests import daily
+from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.spark.drivers import OF_EPOCHS, killed_at
 from tests.spark.epoch_world import JOB, SCHEMA
 from tests.spark.jobs.stream_files import Job, run_to_end

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE
 from tests import daily
+from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.spark.drivers import COPIES, OF_EPOCHS, STOOD_STILL, Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start

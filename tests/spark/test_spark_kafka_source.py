@@ -19,9 +19,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from abs_services import KafkaService
-from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from tests import daily
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import READ, Driver
 from tests.spark.jobs.stream_files import Job, run_to_end
 

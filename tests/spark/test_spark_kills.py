@@ -17,8 +17,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests import daily
+from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.drivers import COPIES, CRASHED, READ, STOOD_STILL, Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import WAYS, World
