@@ -53,8 +53,8 @@ class Format:
     Args:
         name: as in ``writeStream.format(name)``.
         parse: reads the options; raises ``OptionError`` with all that is wrong.
-        sink: builds the sink; does not connect.
-        beside: builds the sink for a job whose register is elsewhere, or has other sinks, too.
+        sink: builds the sink; does not connect. With ``co_commit=False``: for a job whose register is
+            elsewhere, or has other sinks, too.
         guarantee: what options promise, without a connection.
         where: what options write to, for people (I9).
         transactions: of the options; sinks for which it is equal, and not None, can share transactions.
@@ -69,8 +69,7 @@ class Format:
 
     name: str
     parse: Callable[[Mapping[str, str]], Any]
-    sink: Callable[[Any, pa.Schema], Sink]
-    beside: Callable[[Any, pa.Schema], Sink]
+    sink: Callable[..., Sink]
     guarantee: Callable[[Any], Guarantee]
     where: Callable[[Any], str]
     transactions: Callable[[Any], Hashable | None] | None = None
@@ -97,8 +96,8 @@ class Target:
         Args:
             alone: whether it is the only one of its job, whose register it then has.
         """
-        make = self.format.sink if alone else self.format.beside
-        return make(self.options, self.schema)
+        more = {} if alone else {"co_commit": False}
+        return self.format.sink(self.options, self.schema, **more)
 
     @property
     def transactions(self) -> Hashable | None:

@@ -142,7 +142,7 @@ CHECKED = {
     "native/lifecycle.py": "what our own servers noted for this machine",
     "native/kafka.py": "base64",
     "abs_services/roles.py": "what a server of our own says",
-    "abs_demo/hops.py": "the environment that the demo gives its own child",
+    "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_spark/reader.py": "offsets that our own source has just made",
     "foreach/views.py": "a schema that Spark has just told",
     "foreach/tasks.py": "what a task of this very pass has reported",

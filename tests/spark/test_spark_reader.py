@@ -21,8 +21,7 @@ from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableEr
 from abs_core.patience import Patience, told_writer, waiting
 from abs_core.source import Limit, Reader, Split
 from abs_spark import reader as readers
-from abs_spark.reader import SplitPartition, StreamReader
-from abs_spark.refused import RefusedReader
+from abs_spark.reader import RefusedReader, SplitPartition, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 from tests.spark.jobs.counting_source import (
     SCHEMA,

@@ -309,6 +309,26 @@ def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_p
         rows_of(disk, ID, {"fileformat": "json"})
 
 
+@pytest.mark.parametrize("by", ["file", "folder"])
+@pytest.mark.parametrize(
+    ("form", "content"), [("json", b'{"id":1}\n{"id":2}\n'), ("csv", b"id\n1\n2\n")]
+)
+def test_a_compressed_file_is_read_by_its_own_name_and_with_its_header(
+    form: str, content: bytes, by: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"f.{form}.gz"
+    file.write_bytes(gzip.compress(content))
+    given = {"path": str(file if by == "file" else tmp_path), "fileformat": form, "header": "true"}
+    if form == "json":
+        del given["header"]
+    source = FileSource(FileOptions.parse(given, streaming=False), ID)
+    start = source.initial()
+    (split,) = source.splits(start, source.latest(start, Limit()))
+    batch = source.open(split).read(0.1)
+    assert batch is not None
+    assert batch.to_pylist() == [{"id": 1}, {"id": 2}]
+
+
 @pytest.mark.services
 def test_an_object_that_is_replaced_while_it_is_read_is_never_read_mixed(
     s3: S3Service, prefix: str, monkeypatch: pytest.MonkeyPatch

@@ -23,7 +23,7 @@ from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import lookup as lookups
 from abs_sources.kafka import reader as readers
-from abs_sources.kafka.testing import KafkaSourceHarness
+from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = pytest.mark.services
 
