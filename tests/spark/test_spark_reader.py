@@ -194,6 +194,7 @@ def test_a_spark_without_limits_refuses_them_and_reads_all_the_same(
     assert stream_reader(CountingSource(tmp_path)).latestOffset() == {"next": 3}
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
 def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_with(
     spark: SparkSession, tmp_path: Path, trigger: dict[str, Any]
