@@ -36,4 +36,6 @@ campaign: setup ## the long tests: larger state spaces, full crash products thro
 	$(BIN)/python -m pytest -m campaign
 
 matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 and 4.3
-	$(BIN)/python -m pytest -m "campaign or not campaign" --durations=0 tests/spark/test_spark_versions.py
+	@$(BIN)/python -m tests.prefetch matrix
+	$(BIN)/python -m pytest -m "campaign or not campaign" -n 2 --dist worksteal --durations=0 \
+		tests/spark/test_spark_versions.py

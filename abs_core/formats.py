@@ -28,7 +28,8 @@ class SinkFormat:
         schemes: URL schemes of its system, without ``://``. Each target identity (``Sink.target``)
             begins with one of them and a colon.
         sink: builds a sink from a job's options and input schema, without connecting; raises
-            ``OptionError`` with everything that is wrong.
+            ``OptionError`` with everything that is wrong. It is also called to check options before
+            the input is known, and for the sink's guarantee and target: then the schema is empty.
         look_after: returns the registers at a URL, and a committer for the handles of all jobs there.
         read: returns the rows that a reader sees at a URL, in the named table if one is given.
     """

@@ -66,7 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files are dealt out as ``tests/schedule.py`` says."""
+    """Files are dealt out as ``tests/schedule.py`` says, single tests as xdist does."""
+    if config.getvalue("dist") != "loadfile":
+        return None
     from tests.schedule import SparkOnHalf  # only the process that deals them out needs it
 
     return SparkOnHalf(config, log)

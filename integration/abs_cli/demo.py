@@ -82,7 +82,8 @@ def demo(
         engine=_one_of(Engine, "engine", engine),
     )
     console = errors if as_json else people
-    console.print(f"seed {settings.seed}; preparing the flights and starting servers ...")
+    fetches = "" if settings.route is Route.DIRECT else " (the first time fetches Kafka, 43 MB)"
+    console.print(f"seed {settings.seed}; preparing the flights and starting servers{fetches} ...")
     if keep:
         places = lasting_places(settings)
         try:

@@ -39,6 +39,9 @@ UNSAFE = "unsafe"
 
 _VARIABLE = "ABS_DEMO_JOB"
 _LOOK_S = 1
+_NO_WORKER = "failed to connect back"
+"""Spark gives some of its Python workers 10 seconds to start, and has no setting for that."""
+_TRIES = 5
 
 # Quick to start and small; nothing here bears on what is promised.
 _CONF = {
@@ -113,8 +116,24 @@ class JobSettings:
 
 
 def run(settings: JobSettings) -> None:
-    """Write all flights that are not yet written."""
+    """Write all flights that are not yet written; again if Spark had no Python worker in time."""
+    from pyspark.errors import StreamingQueryException
+
     spark = _session(settings)
+    for left in reversed(range(_TRIES)):
+        try:
+            _run_queries(spark, settings)
+        except StreamingQueryException as error:
+            if left == 0 or _NO_WORKER not in str(error):
+                raise
+            for query in spark.streams.active:
+                query.stop()
+        else:
+            break
+    spark.stop()
+
+
+def _run_queries(spark: SparkSession, settings: JobSettings) -> None:
     schema = _spark_schema(SCHEMA)
     flights = (
         spark.readStream.schema(schema)
@@ -126,7 +145,6 @@ def run(settings: JobSettings) -> None:
     else:
         into = _into_all if settings.route is Route.EPOCH else _into_postgres
         into(flights, settings).trigger(availableNow=True).start().awaitTermination()
-    spark.stop()
 
 
 def _run_chain(spark: SparkSession, settings: JobSettings, flights: DataFrame, schema: str) -> None:

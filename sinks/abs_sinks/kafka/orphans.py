@@ -39,6 +39,9 @@ MOST_IDS = 1_000
 KEPT_SECONDS = 7 * 86_400
 """Age at which a file is deleted: by then brokers have forgotten its ids (their default, 7 days)."""
 
+TIDIED, TIDY_SECONDS = ".tidied", 3600
+"""A file whose time says when files were last deleted, and after how long they are again."""
+
 log = logging.getLogger(__name__)
 
 
@@ -105,6 +108,12 @@ class Claim:
 
     def _tidy(self) -> None:
         """Delete old files of dead processes, of any job."""
+        # Not in each process: thousands of files take it longer to look at than a small epoch.
+        tidied = self.folder / TIDIED
+        with suppress(FileNotFoundError):
+            if abs(time.time() - tidied.stat().st_mtime) < TIDY_SECONDS:
+                return
+        tidied.touch()
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another process deletes them, too
                 if time.time() - path.stat().st_mtime > KEPT_SECONDS:

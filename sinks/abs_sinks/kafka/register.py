@@ -2,12 +2,14 @@
 
 **Compare and set.** Opening the cell's producer fences all others and aborts their open transactions
 (``register_session``). Then the partition is read to its end, the version compared, and the cell
-written in a transaction. A producer kept open from the last change skips the read: another writer
-would have fenced it. So a change costs one transaction, plus 60 ms after a write by another process.
+written in a transaction, which confirms the read (``_prepare``). A producer kept open from the last
+change skips the reads: another writer would have fenced it. So a change costs one transaction, plus
+60 ms after a write by another process.
 
-**Load** reads committed records up to the partition's end at the time of the call: linearizable. An
-open transaction there is waited for. If it stays open, opening the cell's producer aborts it, also
-that of another job in the same partition.
+**Load** reads committed records up to the partition's end at the time of the call; up to an older one
+where a broker answers that was stopped, and does not know yet that another leads. An open transaction
+there is waited for. If it stays open, opening the cell's producer aborts it, also that of another job
+in the same partition.
 
 **After a lost reply** the cell is opened again, so that nothing older can take effect; its random
 version tells whose change it holds. If that does not tell, the outcome is ``UnavailableError``.
@@ -172,9 +174,7 @@ class KafkaRegister:
             state = self._state(job, cell)
             check_finished(state)
             try:
-                producer.prepare(
-                    None, [(job.encode(), None), *_tombstones(cell)], partition_of(job)
-                )
+                self._prepare(producer, job, None, [(job.encode(), None), *_tombstones(cell)])
                 producer.commit()
             except (FencedError, TargetError) as error:
                 raise ContentionError(
@@ -224,13 +224,13 @@ class KafkaRegister:
         names = {name for name, _ in new}
         old = [] if producer.cell is None else _tombstones(producer.cell)
         records = [*new, *((name, nothing) for name, nothing in old if name not in names)]
-        tail = self._session.tail(partition_of(key))
-        reads = tail.reads
         try:
-            producer.prepare(rows, records, partition_of(key))
+            self._prepare(producer, key, rows, records)
         except (FencedError, ContentionError):
             producer.usable = False
             return False
+        tail = self._session.tail(partition_of(key))
+        reads = tail.reads
         if deadline is not None and time.monotonic() >= deadline:
             producer.give_up()
             _in_time(key, deadline)
@@ -243,6 +243,32 @@ class KafkaRegister:
         producer.cell = Cell(version, text, tuple(name for name, _ in new[:-1]))
         tail.wrote(records, reads)
         return True
+
+    def _prepare(
+        self, producer: FencedProducer, key: str, rows: Rows | None, records: Sequence[Record]
+    ) -> None:
+        """Send all records of a change in an open transaction, if the cell is what the producer holds.
+
+        Raises:
+            ContentionError: it is not; nothing was changed.
+            AbsError: as ``FencedProducer.prepare``.
+        """
+        partition = partition_of(key)
+        producer.prepare(rows, records, partition)
+        if producer.has_written:
+            return
+        # The end up to which the cell was read may have been told by a broker that had been stopped,
+        # and led the partition no longer. The leader has acknowledged these records: so what others
+        # have committed lies before them, and nothing follows while this producer is not fenced.
+        try:
+            before = producer.begins_at(partition)
+            tail = self._session.tail(partition)
+            cell = tail.load(key, timeouts.OPEN_CELL_SECONDS, before)
+            if (None if cell is None else cell.version) != producer.version:
+                raise ContentionError("The register has changed before it was read.", job=key)
+        except BaseException:
+            producer.give_up()
+            raise
 
     def _producer(self, key: str, expected: Version | None, rows: Rows | None) -> FencedProducer:
         """The open producer if it can write the cell; else a new one."""
