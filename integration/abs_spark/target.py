@@ -27,25 +27,6 @@ class Options(Protocol):
         ...
 
 
-class Together(Protocol):
-    """Preflight of several sinks of one kind in one job."""
-
-    def __call__(
-        self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str]
-    ) -> list[Finding]:
-        """What is found.
-
-        Args:
-            sinks: name and options of each.
-            tasks: how many write an epoch; None: at least one.
-            apart: names of sinks with tasks of their own.
-
-        Raises:
-            TargetError: a server cannot be asked.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """A kind of sink, under the name that Spark users write.
@@ -62,7 +43,7 @@ class Format:
         group: the group of such sinks, of their options and schemas by number.
         replacing: the options for epochs that each hold the whole result; None if the sink cannot.
         together: what is found of several such sinks of one job, by name and options, that none finds
-            alone; ``Together`` says how it is called.
+            alone; called as ``abs_sinks.postgres.budget.judge_together``.
 
     All are pickled by reference.
     """
@@ -75,7 +56,7 @@ class Format:
     transactions: Callable[[Any], Hashable | None] | None = None
     group: Callable[[Mapping[int, tuple[Any, pa.Schema]]], SinkGroup] | None = None
     replacing: Callable[[Any], Any | None] | None = None
-    together: Together | None = None
+    together: Callable[..., list[Finding]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

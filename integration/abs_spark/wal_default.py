@@ -7,12 +7,11 @@ machine without a shared file system) is refused before it writes.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from abs_core.durable import make_durably
+from abs_core.durable import create_durably
 from abs_core.errors import OptionError
 from abs_core.wal.folder import ID_FILE
 from abs_spark.checkpoint import LOCAL, locate, query_id, split
@@ -60,17 +59,10 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
 
 def _id_of(folder: Path) -> str:
     """The folder's id, which the first call makes."""
-    make_durably(folder)
     place = folder / ID_FILE
     if not place.exists():
-        made = folder / f"{ID_FILE}.{secrets.token_hex(8)}"
-        made.write_text(secrets.token_hex(8))
-        try:
-            os.link(made, place)
-        except FileExistsError:
-            pass  # another process was first, and its id counts
-        finally:
-            made.unlink()
+        # Where another process is first, its id counts.
+        create_durably(place, secrets.token_hex(8).encode(), private=False)
     return place.read_text()
 
 

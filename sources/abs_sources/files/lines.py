@@ -140,8 +140,10 @@ def read_csv(
         read = pyarrow.csv.ReadOptions(
             use_threads=False, block_size=len(lines) + 1, column_names=names
         )
-        table = pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, converting)
-        return fit(_one(table), schema, columns, name)
+        batch = _one(pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, converting))
+        if form.quote and form.quote.encode() in lines:
+            _refuse_line_breaks(batch, name)
+        return fit(batch, schema, columns, name)
 
     yield from _steps(content, piece, at, chunk, name, parse, skip)
 
@@ -278,6 +280,16 @@ def _header(content: pa.NativeFile, name: str, form: CsvForm) -> tuple[list[str]
     how: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
     rows = list(csv.reader([text], delimiter=form.sep, strict=True, **how))
     return (rows[0] if rows else []), len(line)
+
+
+def _refuse_line_breaks(batch: pa.RecordBatch, name: str) -> None:
+    """Raise RowError if a value has one: where a chunk or a piece ends there, it would be two rows."""
+    texts = [c for c in batch.columns if pa.types.is_string(c.type) or pa.types.is_binary(c.type)]
+    if any(pc.any(pc.match_substring(text, "\n")).as_py() for text in texts):
+        raise RowError(
+            f"The file {name} has a value with a line break in it.",
+            remedy="write one record a line, or read the file with Spark's own source and multiLine.",
+        )
 
 
 class _Lent(io.RawIOBase):

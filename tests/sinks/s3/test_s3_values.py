@@ -68,6 +68,12 @@ def test_moments_are_in_utc_whatever_the_zone_of_the_session(fileformat: str) ->
         assert text in content
 
 
+def test_zero_keeps_its_sign_for_readers_of_json() -> None:
+    zeros = pa.array([-0.0, 0.0])
+    lines = encoded(pa.table({"f": zeros, "g": zeros.cast(pa.float32())}), "json").splitlines()
+    assert [str(value) for value in json.loads(lines[0]).values()] == ["-0.0", "-0.0"]
+
+
 def test_an_error_of_a_json_file_names_the_column_that_holds_the_value() -> None:
     texts = pa.array(["a", "b\x00"])
     with pytest.raises(RowError, match='Column "note"'):

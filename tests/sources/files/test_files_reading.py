@@ -285,6 +285,18 @@ def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
         rows_of(disk, schema, given)
 
 
+@pytest.mark.parametrize("chunk", [4, 12, 16, 20, 1000])
+@pytest.mark.parametrize("piece", [10, 1000])
+def test_a_line_break_in_a_csv_value_is_an_error_wherever_the_file_is_cut(
+    chunk: int, piece: int, tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    disk.put("a.csv", b'0,"zero"\n1,"one\nand, a half"\n2,two\n')
+    schema = pa.schema([("number", pa.string()), ("word", pa.string())])
+    with pytest.raises(RowError, match="a value with a line break"):
+        rows_of(disk, schema, {"fileformat": "csv"}, {"chunk": chunk, "partition_bytes": piece})
+
+
 @pytest.mark.parametrize("codec", ["gzip", "bz2", "zstd", "lz4"])
 @pytest.mark.parametrize("cut", [True, False], ids=["cut short", "garbled"])
 def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_path: Path) -> None:
