@@ -179,8 +179,9 @@ class Committer(Protocol):
         ...
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """Make each handle visible. Called for handles of a decision only (I1).
+        """Make the commit of each handle durable. Called for handles of a decision only (I1).
 
+        Its rows are visible at once, or, where a target needs a moment more, when ``forget`` returns.
         A handle counts as committed only by proof in the target, never because it is absent. Raises
         ``TargetError`` on an error that may pass; handles committed by then stay committed.
         """
@@ -208,6 +209,7 @@ class Committer(Protocol):
     def forget(self, state: JobState) -> None:
         """Delete proof of commit that is no longer needed, at best effort.
 
+        Before that it waits until what this object has committed is visible.
         Only for handles for which ``protocol.sweepable`` holds in ``state``; the predicate is stable,
         so ``state`` may be old.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,9 +74,31 @@ def replace_durably(path: Path, content: bytes, *, private: bool = True) -> None
     flush_folder(path.parent)
 
 
+def create_durably(path: Path, content: bytes, *, private: bool = True) -> bool:
+    """Create the file if there is none; whole and durable on return. Of several writers one wins.
+
+    Returns whether this one did. See ``write_beside``; the file beside it has a hidden name.
+    """
+    hidden = path.with_name(f".{secrets.token_hex(8)}")
+    aside = write_beside(hidden, content, private=private)
+    try:
+        path.hardlink_to(aside)  # unlike a rename it never replaces
+    except FileExistsError:
+        return False
+    finally:
+        aside.unlink(missing_ok=True)
+        flush_folder(path.parent)
+    return True
+
+
 @contextmanager
 def disk_errors(
-    what: str, doing: str = "", *, room: str = "make room", job: str | None = None
+    what: str,
+    doing: str = "",
+    *,
+    room: str = "make room",
+    job: str | None = None,
+    right: str = "read and write",
 ) -> Iterator[None]:
     """Map every ``OSError`` to one of the project's errors.
 
@@ -83,6 +106,7 @@ def disk_errors(
         what: subject of the error's sentence: ``The register folder /x``.
         doing: what was being done: ``sealing a segment``.
         room: remedy for a full disk.
+        right: what this user must be allowed to do.
 
     Raises:
         RefusedError: missing permission, or a full disk.
@@ -96,7 +120,7 @@ def disk_errors(
             raise RefusedError(
                 f"{what} cannot be used{why}.",
                 job=job,
-                remedy="give this user the right to read and write it.",
+                remedy=f"give this user the right to {right} it.",
             ) from error
         if error.errno in FULL:
             raise RefusedError(

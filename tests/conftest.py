@@ -10,7 +10,7 @@ import gc
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ from abs_services import (
     S3Service,
     services,
 )
-from abs_services.native.kafka import archive_classes
 from tests import daily
 from tests.kit.databases import Databases
+from tests.kit.kafka_classes import archive_classes
 from tests.kit.kafka_cluster import NativeKafkaCluster
 
 SLOWEST = ("spark", "services")
 """Marks of the tests that take longest, the longest first."""
+
+NEEDS = {"spark": "spark", "postgres": "services", "kafka": "services", "s3": "services"}
+"""The mark of the tests that use a fixture."""
 
 # Servers run beside the tests: how long one example takes says nothing of the code.
 settings.register_profile("beside-servers", deadline=None)
@@ -51,11 +54,25 @@ def pytest_configure(config: pytest.Config) -> None:
     config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Thousands of tests are made here and kept: nothing of them is for the garbage collector."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with Spark first, then those with servers, then the rest; inside them as collected.
 
     A worker that gets a long file when the others have nothing left makes the run as much longer.
     """
+    for item in items:
+        for fixture in NEEDS.keys() & getattr(item, "fixturenames", ()):
+            if item.get_closest_marker(NEEDS[fixture]) is None:
+                raise pytest.UsageError(f"{item.nodeid} uses {fixture} without the mark for it")
     ranks: dict[Path, int] = {}
     for item in items:
         of_item = next(

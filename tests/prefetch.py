@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from abs_core.errors import AbsError
-from abs_services.native.kafka import archive_classes
-from abs_services.native.kafka_jars import broker_jars, find_java
+from abs_services.java import find_java
+from abs_services.native.kafka_jars import broker_jars
+from tests.kit.kafka_classes import archive_classes
 from tests.packaging import test_wheel as oldest
 from tests.packaging.venvs import POSTGRES, python_with
 from tests.spark import jvm

@@ -9,11 +9,16 @@ from abs_core.errors import OptionError
 from abs_core.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
 from abs_core.fakes.register import FakeRegister
 from abs_core.fakes.target import FakeTarget
-from abs_core.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
+from abs_core.fakes.writers import WRITERS
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import by_protocol
 
 _WRITES = {"2pc": ("append",), "wal": ("append", "upsert"), "idempotent": ("upsert",)}
+_VISIBLE = {
+    "2pc": "per task, on commit",
+    "wal": "whole epochs, on commit",
+    "idempotent": "per task, before commit",
+}
 
 
 class FakeSink:
@@ -42,11 +47,7 @@ class FakeSink:
         return f"fake:{self._target.name}"
 
     def writer(self, task: Task) -> Writer:
-        if self._protocol == "2pc":
-            return TwoPhaseWriter(self._target, task)
-        if self._protocol == "wal":
-            return StagingWriter(self._target, task)
-        return UpsertWriter(self._target, task)
+        return WRITERS[self._protocol](self._target, task)
 
     def committer(self) -> Committer:
         keyed = self._write == "upsert"
@@ -64,12 +65,7 @@ class FakeSink:
         return []
 
     def guarantee(self) -> Guarantee:
-        visibility = {
-            "2pc": "per task, on commit",
-            "wal": "whole epochs, on commit",
-            "idempotent": "per task, before commit",
-        }
-        return Guarantee(self._protocol, self._write, visibility[self._protocol], "nothing")
+        return Guarantee(self._protocol, self._write, _VISIBLE[self._protocol], "nothing")
 
     def is_empty(self) -> bool:
         with self._target.transaction() as db:

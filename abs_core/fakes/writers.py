@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import ClassVar
@@ -20,128 +19,106 @@ from abs_core.model import PROTOCOL, Committable
 from abs_core.testing.harness import SCHEMA, Row
 
 
-class _Rows:
-    """The rows of one writer, and the committable for them."""
-
-    def __init__(self, task: Task, protocol: str) -> None:
-        self.task = task
-        self.protocol = protocol
-        self.handle = str(task.handle)
-        self.batches = 0
-        self.rows: list[Row] = []
-
-    def take(self, batch: pa.RecordBatch) -> list[Row]:
-        if batch.schema != SCHEMA:
-            raise SchemaError(f"The fake target takes {SCHEMA}, not {batch.schema}.")
-        taken = list(zip(batch["id"].to_pylist(), batch["value"].to_pylist(), strict=True))
-        self.rows += taken
-        return taken
-
-    def counted(self) -> None:
-        self.batches += 1
-        if self.batches == 1:
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-
-    def committable(self) -> Committable:
-        digest = hashlib.sha256(repr(self.rows).encode()).hexdigest()
-        extra = () if self.protocol == "2pc" else ((PROTOCOL, self.protocol),)
-        return Committable(self.task.handle, len(self.rows), f"sha256:{digest}", extra)
-
-
-class _HoldingWriter(ABC):
-    """Buffers the rows and stores them in one transaction."""
+class FakeWriter:
+    """Collects a task's rows; a protocol says when they go to the target."""
 
     protocol: ClassVar[str]
 
     def __init__(self, target: FakeTarget, task: Task) -> None:
         self._target = target
-        self._rows = _Rows(task, self.protocol)
+        self._task = task
+        self._handle = str(task.handle)
+        self._rows: list[Row] = []
+        self._batches = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._rows.take(batch)
-        self._rows.counted()
+        if batch.schema != SCHEMA:
+            raise SchemaError(f"The fake target takes {SCHEMA}, not {batch.schema}.")
+        taken = list(zip(batch["id"].to_pylist(), batch["value"].to_pylist(), strict=True))
+        self._rows += taken
+        self._took(taken)
+        self._batches += 1
+        if self._batches == 1:
+            reached(CrashPoint.AFTER_FIRST_BATCH)
 
     def pre_commit(self) -> Committable | None:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        if not self._rows.rows:
+        if not self._rows:
+            self.abort()
             return None
         with self._target.transaction() as db:
-            self._put(db, self._rows)
+            self._keep(db)
         reached(CrashPoint.AFTER_PRE_COMMIT)
-        return self._rows.committable()
+        return self._committable()
 
     def abort(self) -> None:
-        self._rows.rows = []
+        self._rows = []
 
-    @abstractmethod
-    def _put(self, db: sqlite3.Connection, mine: _Rows) -> None: ...
+    def _took(self, rows: Sequence[Row]) -> None:
+        """These rows were written."""
+
+    def _keep(self, db: sqlite3.Connection) -> None:
+        """Pre-commit the rows."""
+        raise NotImplementedError
+
+    def _committable(self) -> Committable:
+        digest = hashlib.sha256(repr(self._rows).encode()).hexdigest()
+        extra = () if self.protocol == "2pc" else ((PROTOCOL, self.protocol),)
+        return Committable(self._task.handle, len(self._rows), f"sha256:{digest}", extra)
 
 
-class TwoPhaseWriter(_HoldingWriter):
-    """2pc: prepares the rows."""
+class TwoPhaseWriter(FakeWriter):
+    """2pc: prepares the rows in one transaction."""
 
     protocol = "2pc"
 
-    def _put(self, db: sqlite3.Connection, mine: _Rows) -> None:
-        values = [mine.handle, mine.task.job, len(mine.rows)]
+    def _keep(self, db: sqlite3.Connection) -> None:
+        values = [self._handle, self._task.job, len(self._rows)]
         db.execute("INSERT INTO prepared VALUES (?, ?, ?)", values)
-        stage(db, mine.handle, mine.rows)
+        stage(db, self._handle, self._rows)
 
 
-class StagingWriter:
+class StagingWriter(FakeWriter):
     """wal: stages every batch at once; pre-commit checks the staged row count.
 
     A sweep may delete the staged rows of a zombie, whose pre-commit then fails.
     """
 
-    def __init__(self, target: FakeTarget, task: Task) -> None:
-        self._target = target
-        self._rows = _Rows(task, "wal")
-        self._sealed = False
+    protocol = "wal"
+    _sealed = False
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        mine = self._rows
-        taken = mine.take(batch)
+    def _took(self, rows: Sequence[Row]) -> None:
         with self._target.transaction() as db:
-            if mine.batches == 0:
-                db.execute("INSERT INTO prepared VALUES (?, ?, NULL)", [mine.handle, mine.task.job])
-            stage(db, mine.handle, taken)
-        mine.counted()
+            if self._batches == 0:
+                values = [self._handle, self._task.job]
+                db.execute("INSERT INTO prepared VALUES (?, ?, NULL)", values)
+            stage(db, self._handle, rows)
 
-    def pre_commit(self) -> Committable | None:
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        mine = self._rows
-        if not mine.rows:
-            self.abort()
-            return None
-        with self._target.transaction() as db:
-            sealed = db.execute(
-                "UPDATE prepared SET rows = ? WHERE handle = ?", [len(mine.rows), mine.handle]
-            )
-            if sealed.rowcount != 1:
-                raise FencedError("The staged rows were swept by a newer run.", handle=mine.handle)
+    def _keep(self, db: sqlite3.Connection) -> None:
+        values = [len(self._rows), self._handle]
+        sealed = db.execute("UPDATE prepared SET rows = ? WHERE handle = ?", values)
+        if sealed.rowcount != 1:
+            raise FencedError("The staged rows were swept by a newer run.", handle=self._handle)
         self._sealed = True
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return mine.committable()
 
     def abort(self) -> None:
-        if self._rows.batches and not self._sealed:
+        if self._batches and not self._sealed:
             with suppress(TargetError), self._target.transaction() as db:
-                drop(db, self._rows.handle)
+                drop(db, self._handle)
 
 
-class UpsertWriter(_HoldingWriter):
+class UpsertWriter(FakeWriter):
     """idempotent: upserts by key in one transaction, which checks the register first."""
 
     protocol = "idempotent"
 
-    def _put(self, db: sqlite3.Connection, mine: _Rows) -> None:
+    def _keep(self, db: sqlite3.Connection) -> None:
         self._check(db)
-        upsert(db, mine.rows)
+        upsert(db, self._rows)
 
     def _check(self, db: sqlite3.Connection) -> None:
         """Refuse a late attempt or a zombie, which would overwrite rows of a newer epoch."""
-        task = self._rows.task
+        task = self._task
         stored = read(db, task.job)
         state = None if stored is None else stored.state
         if (
@@ -152,8 +129,11 @@ class UpsertWriter(_HoldingWriter):
         ):
             raise FencedError(
                 "The epoch is decided or given up, or a newer run has taken over.",
-                handle=self._rows.handle,
+                handle=self._handle,
             )
+
+
+WRITERS = {each.protocol: each for each in (TwoPhaseWriter, StagingWriter, UpsertWriter)}
 
 
 def stage(db: sqlite3.Connection, handle: str, rows: Sequence[Row]) -> None:

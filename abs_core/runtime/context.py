@@ -16,16 +16,14 @@ import pyarrow as pa
 from abs_core.errors import ConfigError
 from abs_core.model import job_key
 from abs_core.runtime.elements import TaskId
-from abs_core.state.codecs import JSON
+from abs_core.state.codecs import JSON, Codec
 from abs_core.state.contracts import (
-    Codec,
     NewBackend,
     Place,
     Snapshot,
     SnapshotStore,
     StateBackend,
     StateHandle,
-    runs_code,
 )
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
 from abs_core.state.states import ListState, MapState, ReducingState, ValueState
@@ -139,7 +137,7 @@ class TaskContext:
 
         Also without restored state: else the first restart would be refused, perhaps after days.
         """
-        if not any(map(runs_code, codecs)):
+        if not any(codec.runs_code for codec in codecs):
             return
         self.pickled.add(name)
         places = (self.store, self.source, self.kept)

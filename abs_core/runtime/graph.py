@@ -24,8 +24,7 @@ from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Par
 from abs_core.runtime.schemas import Schemas, checked, declared, folding, same, unknown
 from abs_core.several.sinks import Sinks, unfolded
 from abs_core.source import Source
-from abs_core.state.codecs import INT64, JSON
-from abs_core.state.contracts import ArrayCodec, Codec
+from abs_core.state.codecs import INT64, JSON, ArrayCodec, Codec
 from abs_core.state.keygroups import check_parallelism
 from abs_core.state.savepoint import OPERATOR_ID
 

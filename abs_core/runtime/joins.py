@@ -10,8 +10,7 @@ from abs_core.errors import SchemaError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.operators import Emit, Operator, Row, emit_rows
-from abs_core.state.codecs import JSON
-from abs_core.state.contracts import Codec
+from abs_core.state.codecs import JSON, Codec
 from abs_core.state.keygroups import encode_keys, key_kind
 
 

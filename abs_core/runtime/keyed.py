@@ -18,8 +18,7 @@ from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import END_OF_TIME
 from abs_core.runtime.operators import Emit, Operator, Row, emit_rows
 from abs_core.runtime.schemas import check_fold
-from abs_core.state.codecs import INT64
-from abs_core.state.contracts import ArrayCodec
+from abs_core.state.codecs import INT64, ArrayCodec
 from abs_core.state.keygroups import encode_keys
 from abs_core.state.timers import Timers
 

@@ -67,8 +67,9 @@ class TableReader:
         if self.finished:
             return None
         part = self._table.slice(self._at, min(self._batch_rows, self._end - self._at))
-        self._at += part.num_rows
-        return part.combine_chunks().to_batches()[0]
+        batch = part.combine_chunks().to_batches()[0]  # not all of it, if it has more than 2 GiB
+        self._at += batch.num_rows
+        return batch
 
     def close(self) -> None:
         pass

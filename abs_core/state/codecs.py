@@ -12,17 +12,16 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from abs_core.errors import CorruptionError, RowError
-from abs_core.state.contracts import ArrayCodec, Codec
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class ByFunctions(Generic[T]):
-    """A codec of two functions; use it for your own.
+class Codec(Generic[T]):
+    """Encodes a state's values to bytes and back, by two functions.
 
     Args:
-        name: kept in snapshots; change it with the format.
+        name: kept in snapshots and compared; change it with the format.
         runs_code: whether reading runs code that the bytes name, as unpickling does. Detected for
             the functions of ``pickle`` themselves; set it for functions that call them.
     """
@@ -55,21 +54,27 @@ class ByFunctions(Generic[T]):
             ) from error
 
 
-@dataclass(frozen=True)
-class OfArrays(ByFunctions[T]):
-    """Values of an Arrow type as in an Arrow array: text, binary, or 8 bytes each.
+ByFunctions = Codec
+"""Its earlier name."""
 
-    ``raw`` is the bytes type of the same width.
+
+@dataclass(frozen=True)
+class ArrayCodec(Codec[T]):
+    """Encodes whole Arrow arrays, too, without a Python loop: of text, binary, or 8 bytes each.
+
+    ``raw`` is the bytes type of the same width as ``type``.
     """
 
     type: pa.DataType = None
     raw: pa.DataType = None
 
     def encode_array(self, values: pa.Array) -> list[bytes | None]:
+        """None for a null."""
         found: list[bytes | None] = values.view(self.raw).cast(pa.binary()).to_pylist()
         return found
 
     def decode_array(self, raw: Sequence[bytes | None]) -> pa.Array:
+        """Of type ``type``; null for None."""
         values = pa.array(raw, self.raw).view(self.type)
         values.validate(full=True)
         return values
@@ -77,7 +82,7 @@ class OfArrays(ByFunctions[T]):
 
 def _fixed(name: str, code: str, kind: pa.DataType) -> ArrayCodec[Any]:
     layout = struct.Struct(code)
-    return OfArrays(name, layout.pack, lambda raw: layout.unpack(raw)[0], kind, pa.binary(8))
+    return ArrayCodec(name, layout.pack, lambda raw: layout.unpack(raw)[0], kind, pa.binary(8))
 
 
 def _check_names(value: Any) -> None:
@@ -100,11 +105,11 @@ def _to_json(value: Any) -> bytes:
 
 INT64: ArrayCodec[int] = _fixed("int64", "<q", pa.int64())
 FLOAT64: ArrayCodec[float] = _fixed("float64", "<d", pa.float64())
-TEXT: ArrayCodec[str] = OfArrays("text", str.encode, bytes.decode, pa.string(), pa.binary())
-BYTES: ArrayCodec[bytes] = OfArrays("bytes", bytes, bytes, pa.binary(), pa.binary())
-JSON: Codec[Any] = ByFunctions("json", _to_json, json.loads)
+TEXT: ArrayCodec[str] = ArrayCodec("text", str.encode, bytes.decode, pa.string(), pa.binary())
+BYTES: ArrayCodec[bytes] = ArrayCodec("bytes", bytes, bytes, pa.binary(), pa.binary())
+JSON: Codec[Any] = Codec("json", _to_json, json.loads)
 """What JSON can say; a tuple comes back as a list; NaN, and keys that are no text, are refused."""
 
-PICKLE: Codec[Any] = ByFunctions("pickle", pickle.dumps, pickle.loads)
+PICKLE: Codec[Any] = Codec("pickle", pickle.dumps, pickle.loads)
 """Any Python object. Reading runs code: a job needs consent (``trust_pickles``) where others can write
 to its snapshot store."""

@@ -21,7 +21,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from abs_core.errors import RowError
-from abs_core.state.contracts import ArrayCodec, Keys, Table, Values
+from abs_core.state.codecs import ArrayCodec
+from abs_core.state.contracts import Keys, Table, Values
 from abs_core.state.keygroups import key_groups
 from abs_core.state.savepoint import Entries
 

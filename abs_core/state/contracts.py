@@ -16,46 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from abs_core.state.codecs import ArrayCodec as ArrayCodec
+from abs_core.state.codecs import Codec as Codec  # others import both from here
 from abs_core.state.keygroups import GroupRange
 
-T = TypeVar("T")
 Keys = Sequence[bytes]
 Values = Sequence[bytes | None]
-
-
-class Codec(Protocol[T]):
-    """Encodes a state's values to bytes and back. Its ``name`` is kept in snapshots and compared."""
-
-    @property
-    def name(self) -> str: ...
-
-    def encode(self, value: T) -> bytes: ...
-
-    def decode(self, raw: bytes) -> T: ...
-
-
-def runs_code(codec: Codec[Any]) -> bool:
-    """Whether reading a value runs code that its bytes name, as unpickling does."""
-    return bool(getattr(codec, "runs_code", False))
-
-
-class ArrayCodec(Codec[T], Protocol[T]):
-    """A codec that also encodes whole Arrow arrays, without a Python loop over values."""
-
-    @property
-    def type(self) -> pa.DataType: ...
-
-    def encode_array(self, values: pa.Array) -> list[bytes | None]:
-        """None for a null."""
-        ...
-
-    def decode_array(self, raw: Sequence[bytes | None]) -> pa.Array:
-        """Of type ``type``; null for None."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

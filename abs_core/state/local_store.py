@@ -17,7 +17,7 @@ from pathlib import Path
 
 import xxhash
 
-from abs_core.durable import disk_errors, flush_folder, write_beside
+from abs_core.durable import create_durably, disk_errors, flush_folder, write_beside
 from abs_core.errors import CorruptionError, ProtocolError
 from abs_core.state.contracts import BlobRef
 
@@ -99,7 +99,8 @@ class LocalSnapshotStore:
     def put(self, key: str, content: bytes) -> BlobRef:
         path = self._blobs / check_key(key)
         with self._mapped():
-            _beside(path, content).replace(path)
+            # Under a name of its own: another process may write the same file.
+            write_beside(path, content, f".{secrets.token_hex(4)}.new").replace(path)
             flush_folder(path.parent)
         return BlobRef(key, len(content), digest_of(content))
 
@@ -139,15 +140,9 @@ class LocalSnapshotStore:
             checked(ref, self._read(path))
         path = self._records / f"{checkpoint}.record"
         with self._mapped():
-            temporary = _beside(path, sealed(record))
-            try:
-                os.link(temporary, path)  # unlike a rename it never replaces
-            except FileExistsError:
-                if self._read(path) != sealed(record):
-                    raise another_record(checkpoint) from None
-            finally:
-                temporary.unlink()
-            flush_folder(self._records)
+            made = create_durably(path, sealed(record))
+        if not made and self._read(path) != sealed(record):
+            raise another_record(checkpoint)
 
     def completed(self) -> Sequence[int]:
         with self._mapped():
@@ -178,8 +173,3 @@ class LocalSnapshotStore:
 
     def _mapped(self) -> contextlib.AbstractContextManager[None]:
         return disk_errors(f"The snapshot folder {self.folder}")
-
-
-def _beside(path: Path, content: bytes) -> Path:
-    """``write_beside`` under a name of its own: another process may write the same file."""
-    return write_beside(path, content, f".{secrets.token_hex(4)}.new")

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from abs_core.errors import ConfigError
-from abs_core.state.contracts import Codec
+from abs_core.state.codecs import Codec
 from abs_core.strictjson import of, text
 
 T = TypeVar("T")

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_core.errors import RowError
-from abs_core.state.contracts import ArrayCodec, Codec, StateBackend, Table
+from abs_core.state.codecs import ArrayCodec, Codec
+from abs_core.state.contracts import StateBackend, Table
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -199,12 +200,12 @@ def _clear(table: Table, key: bytes) -> None:
 
 
 def _of_arrays(codec: Codec[T]) -> ArrayCodec[T]:
-    if not hasattr(codec, "decode_array"):
+    if not isinstance(codec, ArrayCodec):
         raise RowError(
             f"The codec {codec.name} cannot be used with Arrow arrays.",
             remedy="use get_many and put_many, or a codec such as INT64, FLOAT64, TEXT, BYTES.",
         )
-    return codec  # type: ignore[return-value]
+    return codec
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

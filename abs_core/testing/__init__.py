@@ -1,4 +1,4 @@
-"""The public surface for tests of sinks, sources and registers: contract checks, crashes, fakes."""
+"""The public surface for tests of sinks, sources and registers: contracts, crashes, lost calls."""
 
 from abs_core.testing.calls import Calls, PositionOpener, by_calls
 from abs_core.testing.check_changes import Changing, ChangingOpener, check_changes

@@ -7,23 +7,16 @@ requests, or ``by_calls``, which is between the coordinator and the sink in this
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Protocol, TypeVar
 
-import pyarrow as pa
-
 from abs_core.births.certificate import CertificateStore
-from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
-from abs_core.model import Committable, Finding, Guarantee, JobState
-from abs_core.testing.fault_injection import (
-    Fault,
-    FaultyCertificates,
-    FaultyStore,
-    Wire,
-    faulty_committer,
-)
+from abs_core.contracts import Sink
+from abs_core.errors import AbsError
+from abs_core.testing.behind import CertificatesBehind, SinkBehind
+from abs_core.testing.fault_injection import Fault, Wire
 from abs_core.testing.harness import Harness, Opener, Row
 
 T = TypeVar("T")
@@ -83,7 +76,9 @@ def by_calls(
     def opened() -> Iterator[tuple[Harness, ContractCalls]]:
         with opener() as harness:
             calls = ContractCalls()
-            yield _Behind(harness, calls), calls
+            new_sink = lambda: calls.through(harness.new_sink())  # noqa: E731
+            looks = harness.read, harness.leftovers
+            yield _Behind(harness.own_register, new_sink, *looks), calls
 
     return opened
 
@@ -98,50 +93,28 @@ _READS = ("load", "inspect", "in_doubt", "certificate")
 _WRITERS = ("write", "pre_commit")
 
 
-class ContractCalls:
+class ContractCalls(Wire):
     """``Calls`` in this process, for sinks that are built by ``through``."""
 
     def __init__(self) -> None:
-        self._wire = Wire()
+        super().__init__()
+        self.repeated = False
+        """See ``check_repeats.Repeating``."""
         self._fired_at: int | None = None
+        self._again: tuple[int, int] | None = None
+        self._kept: tuple[int, Callable[[], object]] | None = None
+        """The call to repeat, and its number."""
 
     def arm(self, position: int, loss: Loss | None) -> None:
-        self._wire.seen.clear()
-        self._wire.planned.clear()
+        self.seen.clear()
+        self.planned.clear()
         self._fired_at = position
         if loss is not None:
-            self._wire.planned.extend([*[Fault.NONE] * (position - 1), _FAULTS[loss]])
-
-    def repeat(self, first: int, before: int) -> None:
-        """See ``check_repeats.Repeating``."""
-        self.arm(1, None)
-        self._wire.again = first, before
-        self._wire.ends = self.ends
-
-    def ends(self, name: str) -> bool:
-        """See ``Repeating``."""
-        return name not in (*_READS, *_WRITERS)
-
-    @property
-    def repeated(self) -> bool:
-        """See ``Repeating``."""
-        return self._wire.repeated
-
-    def reads(self, name: str) -> bool:
-        """Whether a call of this name changes nothing."""
-        return name in _READS
-
-    def certificates(self, store: CertificateStore) -> CertificateStore:
-        """The engine's checkpoint with its calls going through this."""
-        return FaultyCertificates(store, self._wire)
-
-    @property
-    def seen(self) -> Sequence[str]:
-        return list(self._wire.seen)
+            self.planned.extend([*[Fault.NONE] * (position - 1), _FAULTS[loss]])
 
     @property
     def fired(self) -> bool:
-        return self._fired_at is not None and len(self._wire.seen) >= self._fired_at
+        return self._fired_at is not None and len(self.seen) >= self._fired_at
 
     def losses(self, name: str) -> Sequence[Loss]:
         if name in _READS:
@@ -151,97 +124,53 @@ class ContractCalls:
         return tuple(Loss)
 
     def release(self) -> None:
-        while self._wire.delayed:
-            self._wire.deliver(0)
+        while self.delayed:
+            self.deliver(0)
+
+    def repeat(self, first: int, before: int) -> None:
+        """See ``check_repeats.Repeating``."""
+        self.arm(1, None)
+        self._again = first, before
+
+    def ends(self, name: str) -> bool:
+        """See ``check_repeats.Repeating``."""
+        return name not in (*_READS, *_WRITERS)
+
+    def reads(self, name: str) -> bool:
+        """Whether a call of this name changes nothing."""
+        return name in _READS
 
     def through(self, sink: Sink) -> Sink:
         """The sink with all of its calls going through this."""
-        return SinkBehind(sink, self._wire)
+        return SinkBehind(sink, self)
+
+    def certificates(self, store: CertificateStore) -> CertificateStore:
+        """The engine's checkpoint with its calls going through this."""
+        return CertificatesBehind(store, self)
+
+    def write(self, name: str, call: Callable[[], T]) -> T:
+        number = len(self.seen) + 1
+        wanted = self._again is not None and self._again[0] <= number
+        if wanted and self._kept is None and self.ends(name):
+            self._kept = number, call
+        return super().write(name, call)
+
+    def _next(self, name: str) -> Fault:
+        fault = super()._next(name)
+        if self._again is not None and self._kept is not None:
+            number, call = self._kept
+            if len(self.seen) - number == self._again[1] - self._again[0]:
+                self.repeated = True
+                with suppress(AbsError):  # its answer is dropped
+                    call()
+        return fault
 
 
+@dataclass(frozen=True, slots=True)
 class _Behind:
     """A harness whose sinks go through the calls."""
 
-    def __init__(self, harness: Harness, calls: ContractCalls) -> None:
-        self._harness = harness
-        self._calls = calls
-
-    @property
-    def own_register(self) -> bool:
-        return self._harness.own_register
-
-    def new_sink(self) -> Sink:
-        return self._calls.through(self._harness.new_sink())
-
-    def read(self) -> Iterable[Row]:
-        return self._harness.read()
-
-    def leftovers(self, job: str) -> Sequence[str]:
-        return self._harness.leftovers(job)
-
-
-class SinkBehind:
-    """A sink behind the wire; calls that do not ask the target bypass it."""
-
-    def __init__(self, sink: Sink, wire: Wire) -> None:
-        self._sink = sink
-        self._wire = wire
-
-    @property
-    def target(self) -> str:
-        return self._sink.target
-
-    def writer(self, task: Task) -> Writer:
-        return _WriterBehind(self._sink.writer(task), self._wire)
-
-    def committer(self) -> Committer:
-        return faulty_committer(self._sink.committer(), self._wire)
-
-    def register(self) -> RegisterStore:
-        return FaultyStore(self._sink.register(), self._wire)
-
-    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        return self._sink.preflight(job, tasks)
-
-    def guarantee(self) -> Guarantee:
-        return self._sink.guarantee()
-
-    def fence(self, state: JobState) -> None:
-        self._sink.fence(state)
-
-    def close(self) -> None:
-        self._sink.close()
-
-
-class _WriterBehind:
-    """A writer behind the wire. While one of its calls is delayed, nobody aborts it."""
-
-    def __init__(self, writer: Writer, wire: Wire) -> None:
-        self._writer = writer
-        self._wire = wire
-        self._hangs = False
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._call("write", lambda: self._writer.write(batch))
-
-    def pre_commit(self) -> Committable | None:
-        return self._call("pre_commit", self._writer.pre_commit)
-
-    def abort(self) -> None:
-        if not self._hangs:
-            self._writer.abort()
-
-    def _call(self, name: str, call: Callable[[], T]) -> T:
-        delayed = len(self._wire.delayed)
-        try:
-            return self._wire.write(name, partial(self._ends, call))
-        finally:
-            self._hangs = len(self._wire.delayed) > delayed
-
-    def _ends(self, call: Callable[[], T]) -> T:
-        """Make the call; a delayed call is the last one of its process."""
-        try:
-            return call()
-        finally:
-            if self._hangs:
-                self._writer.abort()
+    own_register: bool
+    new_sink: Callable[[], Sink]
+    read: Callable[[], Iterable[Row]]
+    leftovers: Callable[[str], Sequence[str]]

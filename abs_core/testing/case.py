@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from abs_core.births.certificate import CertificateStore
@@ -20,6 +21,10 @@ from abs_core.testing.harness import Harness, Row
 JOB = "job"
 PATIENCE = 10.0
 """Seconds for which a server may keep resources of a dead client."""
+
+
+Epochs = Sequence[Sequence[Sequence[Row]]]
+"""By epoch and task."""
 
 
 class Case:
@@ -95,6 +100,17 @@ class Case:
             f"be. Missing {_some(missing)}; too many {_some(extra)}."
         )
 
+    def expected(self, epochs: Epochs) -> list[Row]:
+        """What a reader must see of these in the end: under upsert the last row of each key."""
+        rows = written(epochs)
+        return list(dict(rows).items()) if self.guarantee.write == "upsert" else rows
+
+    def nothing_beyond(self, allowed: Iterable[Row], when: str) -> None:
+        """Assert that no row is there twice, and none that was never written."""
+        found = Counter((int(key), str(value)) for key, value in self.harness.read())
+        extra = found - Counter(allowed)
+        assert not extra, f"{when}: rows that must not be there: {_some(extra)}"
+
     def hides_all(self, when: str) -> None:
         """Assert that a reader sees nothing, under a protocol that hides rows until commit."""
         if self.hides:
@@ -142,13 +158,21 @@ def raises(kind: type[E], call: Callable[[], object]) -> E:
 
 
 def check_all(rules: Mapping[str, Callable[[], object]]) -> list[str]:
-    """Run every rule and return their names; an AssertionError names the broken one."""
+    """Run every rule and return their names. Raises as ``named``."""
     for name, rule in rules.items():
-        try:
+        with named(name):
             rule()
-        except AssertionError as broken:
-            raise AssertionError(f"{name}: {broken}") from broken
     return list(rules)
+
+
+@contextmanager
+def named(rule: str) -> Iterator[None]:
+    """Whatever is raised inside is an AssertionError that names the rule."""
+    try:
+        yield
+    except Exception as broken:
+        what = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
+        raise AssertionError(f"{rule}: {what}{broken}") from broken
 
 
 def consent_in(error: AbsError) -> str:
@@ -161,6 +185,11 @@ def consent_in(error: AbsError) -> str:
 def rows(start: int, count: int, text: str = "v") -> list[Row]:
     """``count`` rows with ids from ``start`` on."""
     return [(key, f"{text}{key}") for key in range(start, start + count)]
+
+
+def written(epochs: Epochs) -> list[Row]:
+    """All rows of these, in order."""
+    return [row for parts in epochs for part in parts for row in part]
 
 
 def _some(counted: Counter[Row]) -> str:

@@ -8,10 +8,8 @@ none is missing and nothing is left behind.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -21,10 +19,11 @@ from abs_core.births.certificate import MemoryCertificates
 from abs_core.contracts import Sink
 from abs_core.errors import AbsError, HandleLostError
 from abs_core.model import JobState, Share
-from abs_core.testing.case import Case, rows
+from abs_core.testing.case import Case, rows, written
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Harness, Row
+from abs_core.testing.trials import Choose, try_each
 
 Epoch = tuple[Sequence[Row], ...]
 EPOCHS: tuple[Epoch, ...] = (
@@ -108,7 +107,7 @@ def check_changes(
     opener: ChangingOpener,
     pairs: Iterable[tuple[str, str]] | None = None,
     *,
-    choose: Callable[[Sequence[Change]], Iterable[Change]] = tuple,
+    choose: Choose[Change] = tuple,
     finds: bool = True,
     at_once: int = 1,
 ) -> Changes:
@@ -126,12 +125,8 @@ def check_changes(
             remedy; one line for each change.
     """
     chosen = tuple(choose(changes(opener, pairs)))
-    with ThreadPoolExecutor(at_once) as pool:
-        ends = list(pool.map(partial(_try, opener, finds), chosen))
-    failures = [f"{change}: {end[1]}" for change, end in zip(chosen, ends, strict=True) if end[1]]
-    assert not failures, f"{len(failures)} of {len(chosen)} changes:\n" + "\n".join(failures)
-    refused = {change: end[0] for change, end in zip(chosen, ends, strict=True) if end[0]}
-    return Changes(chosen, refused)
+    told = try_each(chosen, partial(_try, opener, finds), at_once, "changes")
+    return Changes(chosen, {c: error for c, error in zip(chosen, told, strict=True) if error})
 
 
 def changes(opener: ChangingOpener, pairs: Iterable[tuple[str, str]] | None = None) -> list[Change]:
@@ -152,18 +147,10 @@ def _moments(case: Case, new_sink: Callable[[], Sink]) -> Iterator[str]:
             yield moment
 
 
-def _try(opener: ChangingOpener, finds: bool, change: Change) -> tuple[str, str]:
-    """The text of a refusal, and the failure; each empty if there was none."""
-    with opener() as harness:
-        case = Case(harness)
-        try:
-            return _Changed(case, harness, change).live(finds=finds), ""
-        except AssertionError as broken:
-            return "", str(broken)
-        except Exception as broken:  # noqa: BLE001 - whatever ends the job is this change's failure
-            return "", f"{type(broken).__name__}: {broken}"
-        finally:
-            case.close()
+def _try(opener: ChangingOpener, finds: bool, change: Change) -> str:
+    """The text of a refusal, if there was one."""
+    with opener() as harness, closing(Case(harness)) as case:
+        return _Changed(case, harness, change).live(finds=finds)
 
 
 class _Changed:
@@ -186,7 +173,7 @@ class _Changed:
             old, shares = alive
             with suppress(AbsError):  # usually fenced, unless the other way was refused
                 old.commit(CUT, shares)
-            self._nothing_twice("after the run before went on")
+            self._case.nothing_beyond(written(EPOCHS), when="after the run before went on")
         elif finds and not told:
             self._is_clean(f"after epoch 2 by {then}")
         if told:
@@ -198,8 +185,7 @@ class _Changed:
             assert not last, f"by neither way: {again}; {last}"
         run = self._run(then if again else first)
         run.begin(len(EPOCHS))  # a start sweeps
-        written = [row for parts in EPOCHS for part in parts for row in part]
-        self._case.holds(written, when="at the end")
+        self._case.holds(written(EPOCHS), when="at the end")
         self._is_clean("at the end")
         return told
 
@@ -231,8 +217,7 @@ class _Changed:
                 if start + 1 == STARTS or not error.retryable:
                     return f"{type(error).__name__}: {error}"
             else:
-                written = [row for parts in EPOCHS[:until] for part in parts for row in part]
-                self._case.holds(written, when=f"after epoch {until - 1} by {way}")
+                self._case.holds(written(EPOCHS[:until]), when=f"after epoch {until - 1} by {way}")
                 return ""
         return ""
 
@@ -254,9 +239,4 @@ class _Changed:
         assert error.remedy, f"the error does not say what to do: {error}"
         # Its remedy is to write the rows again, but they are there.
         assert not isinstance(error, HandleLostError), f"nothing was lost: {error}"
-        self._nothing_twice(f"after {error}")
-
-    def _nothing_twice(self, when: str) -> None:
-        allowed = Counter(row for parts in EPOCHS for part in parts for row in part)
-        found = Counter((int(key), str(value)) for key, value in self._harness.read())
-        assert not found - allowed, f"{when}: rows that must not be there: {found - allowed}"
+        self._case.nothing_beyond(written(EPOCHS), when=f"after {error}")

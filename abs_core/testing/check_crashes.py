@@ -13,17 +13,17 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from signal import SIGKILL
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.case import Case
+from abs_core.testing.case import Case, written
 from abs_core.testing.check_changes import ChangingOpener
 from abs_core.testing.crash_child import DONE, EPOCHS, REFUSED, Life
-from abs_core.testing.harness import Harness, Opener, Row
+from abs_core.testing.harness import Harness, Opener
 
 
 class ForkServer:
@@ -159,8 +159,7 @@ def _changed_history(
     finds: bool,
     ends: Collection[int],
 ) -> list[bool]:
-    with opener() as harness, _life(harness) as life:
-        case = Case(harness)
+    with opener() as harness, _life(harness) as life, closing(Case(harness)) as case:
         deaths: list[bool] = []
         refused: set[str] = set()
         for way in ways:
@@ -168,7 +167,7 @@ def _changed_history(
             code = fork_server.live(killed)
             assert code in (*ends, -SIGKILL), f"{when}: exit code {code} by {way}"
             deaths.append(code == -SIGKILL)
-            _nothing_too_much(case, f"{when}, after {way}")
+            case.nothing_beyond(written(EPOCHS), when=f"{when}, after {way}")
         for way in (ways[0], ways[1], ways[0]):
             # The engine died before it noted its last epoch as done: it runs it again.
             (life.folder / f"{len(EPOCHS) - 1}.done").unlink(missing_ok=True)
@@ -176,25 +175,18 @@ def _changed_history(
             assert code in ends, f"{when}: exit code {code} at the end by {way}"
             (refused.discard if code == DONE else refused.add)(way)
             if code == DONE:
-                case.holds(_written(), when=f"{when}, at the end by {way}")
+                case.holds(written(EPOCHS), when=f"{when}, at the end by {way}")
                 if finds:
                     case.is_clean(when=f"{when}, at the end by {way}")
         assert len(refused) < len(ways), f"{when}: by neither way"
         case.is_clean(when=f"{when}, at the end")
-        case.close()
         return deaths
-
-
-def _written() -> list[Row]:
-    """All rows, for a target that keeps both values of a key that was written twice."""
-    return [row for parts in EPOCHS for part in parts for row in part]
 
 
 def _history(opener: Opener, fork_server: ForkServer, *crashes: str) -> list[bool]:
     """Run a whole job whose first processes die as armed; return whether each of them did."""
     when = f"a job whose processes die at {' then '.join(crashes)}"
-    with opener() as harness, _life(harness) as life:
-        case = Case(harness)
+    with opener() as harness, _life(harness) as life, closing(Case(harness)) as case:
         deaths = []
         for armed in crashes:
             code = fork_server.live(replace(life, crash=armed))
@@ -202,33 +194,20 @@ def _history(opener: Opener, fork_server: ForkServer, *crashes: str) -> list[boo
             deaths.append(code == -SIGKILL)
             if code == DONE:
                 break
-            _nothing_too_much(case, f"{when}, after {armed}")
+            case.nothing_beyond(written(EPOCHS), when=f"{when}, after {armed}")
         _run_to_the_end(fork_server, life, when)
-        expected = _expected(case)
+        expected = case.expected(EPOCHS)
         case.finished(expected, when=when)
         # The engine died before it noted its last epoch as done: it runs it again.
         (life.folder / f"{len(EPOCHS) - 1}.done").unlink()
         _run_to_the_end(fork_server, life, when)
         case.finished(expected, when=f"{when}, and a replay")
-        case.close()
         return deaths
 
 
 def _run_to_the_end(fork_server: ForkServer, life: Life, when: str) -> None:
     code = fork_server.live(life)
     assert code == DONE, f"{when}: exit code {code} of a process that was not to die"
-
-
-def _nothing_too_much(case: Case, when: str) -> None:
-    """Check that no row is there twice, and none that was never written."""
-    allowed = Counter(row for parts in EPOCHS for part in parts for row in part)
-    extra = Counter((int(key), str(value)) for key, value in case.harness.read()) - allowed
-    assert not extra, f"{when}: rows that must not be there: {sorted(extra)[:3]}"
-
-
-def _expected(case: Case) -> list[Row]:
-    written = [row for parts in EPOCHS for part in parts for row in part]
-    return list(dict(written).items()) if case.guarantee.write == "upsert" else written
 
 
 @contextmanager

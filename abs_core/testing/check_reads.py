@@ -8,7 +8,7 @@ after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 
 from abs_core.births.certificate import Certificate, CertificateStore, MemoryCertificates
@@ -122,8 +122,7 @@ def _without_a_failure(
     opener: ReadOpener, scene: Start
 ) -> tuple[list[tuple[int, str]], str, Sequence[tuple[int, str]]]:
     """The reads, by number; what the start is refused for, if it is; and the rows after it."""
-    with opener() as (harness, calls):
-        case = Case(harness)
+    with opener() as (harness, calls), closing(Case(harness)) as case:
         checkpoint = MemoryCertificates()
         scene.before(case, checkpoint)
         calls.arm(1, None)
@@ -131,7 +130,6 @@ def _without_a_failure(
         reads = [(n, name) for n, name in enumerate(calls.seen, 1) if calls.reads(name)]
         calls.arm(1, None)
         found = sorted(harness.read())
-        case.close()
         return reads, told, found
 
 
@@ -143,8 +141,7 @@ def _failing(
     told: str,
     left: Sequence[tuple[int, str]],
 ) -> str:
-    with opener() as (harness, calls):
-        case = Case(harness)
+    with opener() as (harness, calls), closing(Case(harness)) as case:
         checkpoint = MemoryCertificates()
         scene.before(case, checkpoint)
         store = case.run().store
@@ -156,7 +153,6 @@ def _failing(
         calls.arm(1, None)
         after = store.load(JOB)
         found = sorted(harness.read())
-        case.close()
     if now != told:
         return f"it ends with {now or 'success'}, and not with {told or 'success'}"
     if before is None and told and after is not None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 
 from abs_core.births.parent import TOKENS_MAX, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
-from abs_core.errors import ProtocolError
+from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
 from abs_core.testing.case import check_all
 
 NewStore = Callable[[], RegisterStore]
+OldAnswers = Callable[[str], AbstractContextManager[object]]
+"""Notes what reads of a job's cell are answered now; in the context they are answered so again."""
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@", "a@1", "a@10")
 
 
@@ -194,6 +197,24 @@ def a_job_with_an_open_decision_is_not_retired(new_store: NewStore) -> None:
 
 def a_store_says_where_a_cell_lies(new_store: NewStore) -> None:
     assert _inventory(new_store).place(_job()), "where a job's cell lies is not told"
+
+
+def an_old_answer_lets_no_change_through(new_store: NewStore, old_answers: OldAnswers) -> None:
+    """A server that was stopped answers as it would have before, until it hears of its successor.
+
+    Not among ``CHECKS``: only stores that read before they write, or as they do, can break it.
+    """
+    zombie, state = new_store(), _state(_job())
+    old = _put(new_store(), None, state)
+    _load(zombie, state.job)
+    answered = old_answers(state.job)
+    newer = replace(state, generation=2)
+    new = _put(new_store(), old, newer)
+    changed: Version | Conflict = Conflict()
+    with answered, suppress(UnavailableError):
+        changed = zombie.compare_and_set(state.job, old, replace(state, run="zombie"))
+    assert isinstance(changed, Conflict), "an old answer has let an old version in"
+    assert _load(new_store(), state.job) == Stored(newer, new), "a change is lost"
 
 
 CHECKS: tuple[Callable[[NewStore], None], ...] = (

@@ -8,9 +8,8 @@ just before that call. A ``Repeating`` that drops the first copy makes of it a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -18,15 +17,9 @@ from typing import Protocol
 from abs_core.errors import AbsError
 from abs_core.testing.calls import Calls
 from abs_core.testing.case import Case
-from abs_core.testing.check_positions import (
-    EPOCHS,
-    LIVES,
-    Job,
-    enough_met,
-    expected,
-    without_a_fault,
-)
 from abs_core.testing.harness import Harness
+from abs_core.testing.job import EPOCHS, LIVES, Job, without_a_fault
+from abs_core.testing.trials import Choose, enough_met, try_each
 
 
 class Repeating(Calls, Protocol):
@@ -69,7 +62,7 @@ class Repeat:
 def check_repeats(
     opener: RepeatOpener,
     *,
-    choose: Callable[[Sequence[Repeat]], Iterable[Repeat]] = tuple,
+    choose: Choose[Repeat] = tuple,
     at_once: int = 1,
     following: int = 2,
     copies: bool = False,
@@ -92,13 +85,9 @@ def check_repeats(
     """
     calls = without_a_fault(opener, copies=copies)
     chosen = tuple(choose(repeats(opener, calls, following)))
-    with ThreadPoolExecutor(at_once) as pool:
-        ends = list(pool.map(partial(_try, opener, copies), chosen))
-    together = list(zip(chosen, ends, strict=True))
-    failures = [f"{each}: {failure}" for each, (failure, _) in together if failure]
-    assert not failures, f"{len(failures)} of {len(chosen)} repeats:\n" + "\n".join(failures)
-    enough_met(len(chosen), sum(not met for _, (_, met) in together), "repeats")
-    return tuple(each for each, (_, met) in together if met)
+    met = try_each(chosen, partial(_try, opener, copies), at_once, "repeats")
+    enough_met(len(chosen), met.count(False), "repeats")
+    return tuple(each for each, repeated in zip(chosen, met, strict=True) if repeated)
 
 
 def repeats(opener: RepeatOpener, calls: Sequence[str], following: int = 2) -> list[Repeat]:
@@ -117,31 +106,20 @@ def repeats(opener: RepeatOpener, calls: Sequence[str], following: int = 2) -> l
     return found
 
 
-def _try(opener: RepeatOpener, copies: bool, repeat: Repeat) -> tuple[str, bool]:
-    """The failure, if there was one, and whether a call was repeated."""
-    with opener() as (harness, calls):
-        case = Case(harness)
-        try:
-            calls.repeat(repeat.first, repeat.before)
-            _live(case, Job(case, copies=copies))
-        except AssertionError as broken:
-            return str(broken), calls.repeated
-        except Exception as broken:  # noqa: BLE001 - whatever ends the job is this repeat's failure
-            return f"{type(broken).__name__}: {broken}", calls.repeated
-        finally:
-            case.close()
-        return "", calls.repeated
-
-
-def _live(case: Case, job: Job) -> None:
-    lives = LIVES
-    while not job.done:
-        try:
-            job.live()
-        except AbsError as error:
-            lives -= 1
-            if not (error.retryable and lives):
-                raise
-    case.holds(expected(case), when="after the job")
-    case.run().begin(len(EPOCHS))  # a start sweeps
-    case.finished(expected(case), when="after one more start")
+def _try(opener: RepeatOpener, copies: bool, repeat: Repeat) -> bool:
+    """Whether a call was repeated."""
+    with opener() as (harness, calls), closing(Case(harness)) as case:
+        calls.repeat(repeat.first, repeat.before)
+        job = Job(case, copies=copies)
+        lives = LIVES
+        while not job.done:
+            try:
+                job.live()
+            except AbsError as error:
+                lives -= 1
+                if not (error.retryable and lives):
+                    raise
+        case.holds(case.expected(EPOCHS), when="after the job")
+        case.run().begin(len(EPOCHS))  # a start sweeps
+        case.finished(case.expected(EPOCHS), when="after one more start")
+        return calls.repeated

@@ -6,11 +6,10 @@ Library code for authors of sinks, as trio's stream checks are. Use ``check_sink
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing
 
-from abs_core.testing.case import Case
+from abs_core.testing.case import Case, named
 from abs_core.testing.checks import CHECKS
 from abs_core.testing.harness import Opener
 from abs_core.testing.rules import Check
@@ -41,28 +40,15 @@ def run_check(opener: Opener, check: Check) -> bool:
     Raises:
         AssertionError: the rule is broken; its name is in the message.
     """
-    with _case(opener) as case:
+    with opener() as harness, closing(Case(harness)) as case:
         if not check.applies(case):
             return False
-        try:
+        with named(check.rule):
             check.body(case)
-        except Exception as broken:
-            what = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
-            raise AssertionError(f"{check.rule}: {what}{broken}") from broken
         return True
 
 
 def applicable(opener: Opener) -> list[Check]:
     """The rules that apply to the sink."""
-    with _case(opener) as case:
+    with opener() as harness, closing(Case(harness)) as case:
         return [check for check in CHECKS if check.applies(case)]
-
-
-@contextmanager
-def _case(opener: Opener) -> Iterator[Case]:
-    with opener() as harness:
-        case = Case(harness)
-        try:
-            yield case
-        finally:
-            case.close()

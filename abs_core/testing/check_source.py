@@ -6,6 +6,7 @@ of ``SOURCE_CHECKS``.
 
 from __future__ import annotations
 
+from abs_core.testing.case import named
 from abs_core.testing.checks.sources import SOURCE_CHECKS, SourceCheck
 from abs_core.testing.ranges import SourceCase
 from abs_core.testing.source_harness import SourceOpener
@@ -39,9 +40,5 @@ def run_source_check(opener: SourceOpener, check: SourceCheck) -> None:
     Raises:
         AssertionError: the rule is broken; its name is in the message.
     """
-    with opener() as harness:
-        try:
-            check(SourceCase(harness, opener))
-        except Exception as broken:
-            what = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
-            raise AssertionError(f"{check.__name__}: {what}{broken}") from broken
+    with opener() as harness, named(check.__name__):
+        check(SourceCase(harness, opener))

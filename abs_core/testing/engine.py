@@ -26,8 +26,9 @@ from abs_core.model import Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.rowdigest import RowDigest
-from abs_core.testing.cuts import Cut, CutStore, cut_committer
-from abs_core.testing.fault_injection import FaultyStore, Wire, faulty_committer
+from abs_core.testing.behind import StoreBehind, committer_behind
+from abs_core.testing.cuts import Cut
+from abs_core.testing.fault_injection import CutWire, Wire
 from abs_core.testing.harness import Row, batch_of
 
 QUICK = Patience(seconds=5.0)
@@ -101,28 +102,23 @@ class Run:
         self.store = sink.register() if store is None else store
         self.committer = sink.committer()
         self._certificates = certificates
-        own = store is None
-        self.co_commits = own and isinstance(self.committer, CoCommitter)
-        self._tasks = Coordinator(
+        self._own = store is None
+        self.co_commits = self._own and isinstance(self.committer, CoCommitter)
+        self._patience = patience
+        self._tasks = self._coordinator(wire)
+        self.coordinator = self._tasks if cut is None else self._coordinator(CutWire(cut))
+
+    def _coordinator(self, wire: Wire | None) -> Coordinator:
+        return Coordinator(
             self.who,
-            self.store if wire is None else FaultyStore(self.store, wire),
-            self.committer if wire is None else faulty_committer(self.committer, wire),
-            co_commit=own,
-            patience=patience,
-            certificates=certificates,
-            is_empty=lambda: is_known_empty(sink),
-            fence=sink.fence,
+            self.store if wire is None else StoreBehind(self.store, wire),
+            self.committer if wire is None else committer_behind(self.committer, wire),
+            co_commit=self._own,
+            patience=self._patience,
+            certificates=self._certificates,
+            is_empty=lambda: is_known_empty(self.sink),
+            fence=self.sink.fence,
         )
-        self.coordinator = self._tasks
-        if cut is not None:
-            self.coordinator = Coordinator(
-                self.who,
-                CutStore(self.store, cut),
-                cut_committer(self.committer, cut),
-                co_commit=own,
-                patience=patience,
-                certificates=certificates,
-            )
 
     def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         """What a task does first."""

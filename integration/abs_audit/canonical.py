@@ -69,7 +69,8 @@ def canonical(column: str, source: Type, common: Type, index: int) -> str:
         case Family.FLOAT:
             if source.family is Family.INTEGER:
                 return f"exact_double({column})"
-            double = f"cast(cast({column} as {_float(common)}) as double)"
+            width = "float" if common.precision == 32 else "double"
+            double = f"cast(cast({column} as {width}) as double)"
             return f"case when isnan({double}) then 'nan'::double else {double} + 0.0::double end"
         case Family.INSTANT:
             return _instant(column, source, common)
@@ -107,10 +108,6 @@ def as_text(column: str, common: Type) -> str:
     if common.family is Family.BINARY:
         return f"hex({column})"
     return f"cast({column} as varchar)"
-
-
-def _float(common: Type) -> str:
-    return "float" if common.precision == 32 else "double"
 
 
 def _decimal(column: str, source: Type) -> str:

@@ -29,7 +29,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
     **dict.fromkeys(("decimal", "dec", "numeric"), pa.decimal128(10, 0)),
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:])")
+_TOKEN = re.compile(r"""\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 _DEPTH_MAX = 50
 _REMEDY = (
     "write names and types as for Spark, such as: id BIGINT, amount DECIMAL(12,2), at TIMESTAMP, "
@@ -55,8 +55,7 @@ def schema_of(text: str) -> pa.Schema:
 
 def from_ddl(text: str) -> pa.Schema:
     """The schema that Spark makes of this text; raises OptionError with the position of an error."""
-    parser = _Parser(text)
-    fields = parser.fields(":", end=None)
+    fields = _Parser(text).fields(end=None)
     names = [field.name for field in fields]
     if not fields or len(set(names)) != len(names):
         raise OptionError("The schema has no column, or one twice.", remedy=_REMEDY)
@@ -71,32 +70,31 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def fields(self, separator: str, end: str | None) -> list[pa.Field]:
-        """Parse ``name type, name type ...`` up to ``end``; ``separator`` may follow a name."""
+    def fields(self, end: str | None) -> list[pa.Field]:
+        """Parse ``name type, name: type ...`` up to ``end``, which is not taken."""
         found: list[pa.Field] = []
-        while True:
-            if self._peek() == end and not found:
-                return found
+        if self._peek() == end:
+            return found
+        while not found or self._skip(","):
             name = self._name()
-            if self._peek() == separator:
-                self._next()
+            self._skip(":")
             kind = self._type()
-            nullable = not self._skip_words("not", "null")
-            if self._skip_words("comment"):
-                self._skip_text()
+            nullable = not self._skip("not")
+            if not nullable:
+                self._expect("null")
+            if self._skip("comment") and not (self._next() or "").startswith(("'", '"')):
+                raise self._error("a comment's text is missing")
             found.append(pa.field(name, kind, nullable=nullable))
-            if self._peek() != ",":
-                if self._peek() != end:
-                    raise self._error("a comma is missing")
-                return found
-            self._next()
+        if self._peek() != end:
+            raise self._error("a comma is missing")
+        return found
 
     def _type(self) -> pa.DataType:
         word = (self._next() or "").lower()
         nested: dict[str, Callable[[], pa.DataType]] = {
             "array": lambda: pa.list_(self._type()),
             "map": self._map,
-            "struct": lambda: pa.struct(self.fields(":", end=">")),
+            "struct": lambda: pa.struct(self.fields(">")),
         }
         if word in nested:
             self._depth += 1
@@ -125,18 +123,15 @@ class _Parser:
     def _numbers(self) -> list[int]:
         """The numbers in parentheses after a type."""
         numbers: list[int] = []
-        if self._peek() != "(":
+        if not self._skip("("):
             return numbers
-        self._next()
-        while True:
+        while not numbers or self._skip(","):
             token = self._next() or ""
             if not token.isdecimal() or len(token) > 5:
                 raise self._error("a number is missing")
             numbers.append(int(token))
-            if self._peek() != ",":
-                self._expect(")")
-                return numbers
-            self._next()
+        self._expect(")")
+        return numbers
 
     def _name(self) -> str:
         token = self._next() or ""
@@ -145,22 +140,6 @@ class _Parser:
         if not re.fullmatch(r"\w+", token):
             raise self._error("a column's name is missing")
         return token
-
-    def _skip_words(self, *words: str) -> bool:
-        if (self._peek() or "").lower() != words[0]:
-            return False
-        for word in words:
-            if (self._next() or "").lower() != word:
-                raise self._error(f"{word.upper()} is missing")
-        return True
-
-    def _skip_text(self) -> None:
-        match = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""").match(
-            self._text, self._at
-        )
-        if match is None:
-            raise self._error("a comment's text is missing")
-        self._at = match.end()
 
     def _peek(self) -> str | None:
         match = _TOKEN.match(self._text, self._at)
@@ -176,9 +155,16 @@ class _Parser:
             self._at = self._text.index(token, self._at) + len(token)
         return token
 
+    def _skip(self, word: str) -> bool:
+        """Take the next token if it is this one."""
+        if (self._peek() or "").lower() != word:
+            return False
+        self._next()
+        return True
+
     def _expect(self, wanted: str) -> None:
-        if self._next() != wanted:
-            raise self._error(f"{wanted!r} is missing")
+        if not self._skip(wanted):
+            raise self._error(f"{wanted.upper()!r} is missing")
 
     def _error(self, what: str) -> OptionError:
         before = self._text[max(0, self._at - 20) : self._at]

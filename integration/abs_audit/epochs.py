@@ -87,6 +87,3 @@ def count(
         ((there,),) = connection.execute(query.format(actual)).fetchall()
         found[epoch] = Held(expected, there)
     return found
-
-
-__all__ = ["EpochFound", "by_epoch", "count"]

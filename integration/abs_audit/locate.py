@@ -14,6 +14,7 @@ from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
+from abs_core.formats import SinkFormat, format_of
 from abs_sinks.shown import parts_of, scheme_of
 
 _TOPIC = "kafka://"
@@ -46,56 +47,53 @@ def relation(
     Raises:
         OptionError: it is none of these; the message shows no URL (I9).
     """
-    databases = [text for text in where if _is_database(text)]
     if not where:
         raise OptionError("No file and no database is named.", remedy="name one of them.")
+    first, alone = where[0], len(where) == 1
+    schemes = {scheme_of(text) for text in where}
     if any(text.startswith(_TOPIC) for text in where):
-        return _topic(where, table)
+        _check_alone("A topic", "topic", alone=alone, table=table)
+        return _topic(first)
     if any(text.startswith(_BUCKET) for text in where):
-        return _objects(where, table, null)
-    if (other := _other(where, table)) is not None:
-        return other
-    if not databases:
+        _check_alone("A bucket", "prefix", alone=alone, table=table)
+        return _objects(first, null)
+    if (other := _other(schemes)) is not None:
+        _check_alone("A target", "target", alone=alone)
+        return TargetOfOthers(other, first, table)
+    if not any(map(_is_database, where)):
         if table is not None:
             raise OptionError(
                 f"A table is named ({table}), and no database.",
                 remedy="give a URL such as postgresql://host:5432/database, or leave it out.",
             )
         return Files(tuple(where), null)
-    if len(where) > 1:
-        raise OptionError(
-            "A database is named together with something else.", remedy="name one of them."
-        )
+    _check_alone("A database", "database", alone=alone)
     if table is None:
         raise OptionError("A database is named, and no table.", remedy=_NAME_TABLE)
-    return PostgresTable(Address.parse(databases[0]), TableName.parse(table), stateschema)
+    return PostgresTable(Address.parse(first), TableName.parse(table), stateschema)
 
 
-def _other(where: Sequence[str], table: str | None) -> Relation | None:
-    """The target of another package's sink; None if no such package knows the URL."""
-    from abs_core.formats import format_of
-
-    schemes = {scheme_of(text) for text in where} - {"", "postgresql", "postgres", "jdbc"}
-    formats = [found for scheme in sorted(schemes) if (found := format_of(scheme)) is not None]
-    if not formats:
-        return None
-    if len(where) > 1:
+def _check_alone(what: str, one: str, *, alone: bool, table: str | None = None) -> None:
+    """Refuse a system that is named together with others, or with a table that it does not have."""
+    if not alone or table is not None:
         raise OptionError(
-            "A target is named together with something else.", remedy="name one of them."
+            f"{what} is named together with something else.",
+            remedy=f"name one {one} alone; a table (--table, --expected-table) is a database's.",
         )
-    return TargetOfOthers(formats[0], where[0], table)
 
 
-def _topic(where: Sequence[str], table: str | None) -> Relation:
+def _other(schemes: set[str]) -> SinkFormat | None:
+    """The format of another package that has one of these URL schemes."""
+    known = {"", "postgresql", "postgres", "jdbc"}
+    formats = (format_of(scheme) for scheme in sorted(schemes - known))
+    return next((found for found in formats if found is not None), None)
+
+
+def _topic(url: str) -> Relation:
     # Its client comes with the extra `kafka`; the other sides of an audit do without it.
     from abs_audit.kafka import KafkaTopic
 
-    if len(where) > 1 or table is not None:
-        raise OptionError(
-            "A topic is named together with something else.",
-            remedy="name one topic alone; a table (--table, --expected-table) is a database's.",
-        )
-    parts = parts_of(where[0])
+    parts = parts_of(url)
     servers, topic = parts.netloc, parts.path.strip("/")
     given = dict(parse_qsl(parts.query))
     value, config = given.pop("value", "json"), given.pop("config", None)
@@ -131,15 +129,10 @@ def _client(servers: str, config: str | None) -> dict[str, Any]:
     return access_settings(settings)
 
 
-def _objects(where: Sequence[str], table: str | None, null: str | None) -> Relation:
+def _objects(url: str, null: str | None) -> Relation:
     from abs_audit.s3 import S3Files  # its client comes with the extra `s3`
 
-    if len(where) > 1 or table is not None:
-        raise OptionError(
-            "A bucket is named together with something else.",
-            remedy="name one prefix alone; a table (--table, --expected-table) is a database's.",
-        )
-    parts = parts_of(where[0])
+    parts = parts_of(url)
     given = dict(parse_qsl(parts.query))
     endpoint, region = given.pop("endpoint", None), given.pop("region", None)
     if given or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":

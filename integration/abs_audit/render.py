@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_audit.epochs import EpochFound
-from abs_audit.report import LeftBehind, Report, Sample
+from abs_audit.report import LeftBehind, Report
 
 _MEANING = {
     "missing": "expected, but not found",
@@ -68,17 +68,11 @@ def _counts(report: Report) -> Table:
 def _samples(report: Report) -> Iterator[str]:
     for kind, samples in report.differences.samples.items():
         for sample in samples:
-            yield f"[red]{kind}[/] {_identity(sample)}{_times(sample)}"
+            named = " ".join(f"{name}={_value(text)}" for name, text in sample.identity.items())
+            times = f" [dim]({sample.records} records)[/]" if sample.records > 1 else ""
+            yield f"[red]{kind}[/] {escape(named)}{times}"
             for column, (before, after) in sample.changed.items():
                 yield escape(f"    {column}: expected {_value(before)}, found {_value(after)}")
-
-
-def _identity(sample: Sample) -> str:
-    return escape(" ".join(f"{name}={_value(text)}" for name, text in sample.identity.items()))
-
-
-def _times(sample: Sample) -> str:
-    return f" [dim]({sample.records} records)[/]" if sample.records > 1 else ""
 
 
 def _value(text: str | None) -> str:

@@ -158,6 +158,3 @@ def _exit_code_1_for_findings_only() -> Iterator[None]:
         raise ConfigError(error.what, remedy=error.remedy) from error
     except RefusedError as error:
         raise UnavailableError(error.what, remedy=error.remedy) from error
-
-
-__all__ = ["audit"]

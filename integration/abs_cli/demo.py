@@ -16,7 +16,7 @@ from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import OptionError
 
 if TYPE_CHECKING:
-    from abs_demo.run import Place
+    from abs_demo.hops import Places
     from abs_demo.settings import Result
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -65,11 +65,11 @@ def demo(
 
     Exit code 0 only if every row is in each target exactly once, and nothing is left behind.
     """
-    from abs_demo.display import display_on
+    from abs_demo.display import Display
     from abs_demo.engine import Engine
     from abs_demo.hops import Route
     from abs_demo.job import UNSAFE
-    from abs_demo.run import lasting_place, run, temporary_place
+    from abs_demo.run import lasting_places, run, temporary_places
     from abs_demo.settings import DemoSettings
 
     began = time.monotonic()
@@ -85,15 +85,15 @@ def demo(
     fetches = "" if settings.route is Route.DIRECT else " (the first time fetches Kafka, 43 MB)"
     console.print(f"seed {settings.seed}; preparing the flights and starting servers{fetches} ...")
     if keep:
-        place = lasting_place(settings.route, settings.engine)
+        places = lasting_places(settings)
         try:
-            result = run(settings, display_on(console), place)
+            result = run(settings, Display(console), places)
             _show(result, time.monotonic() - began, as_json=as_json)
         finally:
-            _show_place(console, place)
+            _show_places(console, places)
     else:
-        with temporary_place(settings.route, settings.engine) as temporary:
-            result = run(settings, display_on(console), temporary)
+        with temporary_places(settings) as temporary:
+            result = run(settings, Display(console), temporary)
         _show(result, time.monotonic() - began, as_json=as_json)
     if not result.clean:
         raise typer.Exit(FAILED)
@@ -136,16 +136,16 @@ def _one_of(kind: type[Kind], option: str, text: str) -> Kind:
     return kind(text)
 
 
-def _show_place(console: Console, place: Place) -> None:
+def _show_places(console: Console, places: Places) -> None:
     audit = (
-        f"abs audit --expected {place.folder / 'input'} --actual '{place.places.url}' --table flights "
+        f"abs audit --expected {places.folder / 'input'} --actual '{places.url}' --table flights "
         "--key year,month,day,carrier,flight,origin"
     )
     lines = {
-        "files and log": str(place.folder),
-        "inspect it": f"psql '{place.places.url}'",
+        "files and log": str(places.folder),
+        "inspect it": f"psql '{places.url}'",
         "audit it again": audit,
-        "end it": f"abs down postgres --delete-data; rm -r {place.folder}",
+        "end it": f"abs down postgres --delete-data; rm -r {places.folder}",
     }
     for what, line in lines.items():
         # Not wrapped and not coloured: the lines are there to be copied.

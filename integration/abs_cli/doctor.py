@@ -78,7 +78,10 @@ def doctor(
     fit; not with --sinks, because each sink may have its own columns.
     """
     if sinks is not None:
-        _check_alone(option, sample, schema, sink)
+        if option or sample or schema or sink:
+            raise typer.BadParameter(
+                "it can only be combined with --tasks and --json.", param_hint="--sinks"
+            )
         from abs_cli.doctor_job import report_job
 
         if not report_job(sinks, tasks, as_json=as_json):
@@ -96,13 +99,6 @@ def doctor(
         show(findings, promise)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(FAILED)
-
-
-def _check_alone(*others: object) -> None:
-    if any(others):
-        raise typer.BadParameter(
-            "it can only be combined with --tasks and --json.", param_hint="--sinks"
-        )
 
 
 def _meant(given: dict[str, str]) -> str:

@@ -58,7 +58,7 @@ def kafka(
     options = KafkaOptions.parse(with_wal(given, started=False))
     job = _job(options.common)
     findings = [
-        *preflight(options, schema, job, tasks),
+        *preflight(options, schema),
         *preflight_state(options, job, own_register=own_register),
     ]
     return findings, guarantee(options)

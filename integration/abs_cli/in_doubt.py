@@ -75,7 +75,9 @@ def list_handles(
     gone = []
     for known in states.values():
         if elsewhere := state.targets_elsewhere(known):
-            _print_elsewhere(known, elsewhere)
+            where = escape(", ".join(elsewhere))
+            text = f"not checked: handles of job {escape(known.job)} at {where}"
+            errors.print(text, soft_wrap=True)
         else:
             gone += lost_handles(state, known)
     # Handles that this command cannot act on may be prepared, too: they are reported once.
@@ -98,13 +100,6 @@ def list_handles(
         errors.print(escape(each.text), soft_wrap=True)
     if fates:
         raise typer.Exit(FAILED)
-
-
-def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
-    errors.print(
-        f"not checked: handles of job {escape(state.job)} at {escape(', '.join(targets))}",
-        soft_wrap=True,
-    )
 
 
 @app.command()

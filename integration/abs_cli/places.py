@@ -190,7 +190,7 @@ def _kafka_at(url: str) -> Place:
 
 def _kafka(options: KafkaOptions, check: Callable[[], None] | None = None) -> Place:
     from abs_core.routing import ByProtocol
-    from abs_sinks.kafka.ids import identity
+    from abs_sinks.kafka.options import identity
     from abs_sinks.kafka.register import KafkaRegister
     from abs_sinks.kafka.twophase import TwoPhaseCommitter
     from abs_sinks.kafka.wal import WalCommitter, store_of

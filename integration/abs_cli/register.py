@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -250,21 +251,10 @@ def _document(state: JobState) -> dict[str, Any]:
             {"epoch": d.epoch, "generation": d.generation, "handles": sorted(map(str, d.handles))}
             for d in state.open
         ],
-        "recent": [
-            {"epoch": r.epoch, "rows": r.rows, "fingerprint": r.fingerprint} for r in state.recent
-        ],
+        "recent": [dataclasses.asdict(recent) for recent in state.recent],
         "abandoned": list(state.abandoned),
         "checkpoint": state.checkpoint,
-        "sinks": [
-            {
-                "number": sink.number,
-                "name": sink.name,
-                "target": sink.target,
-                "since": sink.since,
-                "until": sink.until,
-            }
-            for sink in state.sinks
-        ],
+        "sinks": [dataclasses.asdict(sink) for sink in state.sinks],
         "moved_to": state.moved_to,
         "superseded_runs": len(state.superseded),
     }

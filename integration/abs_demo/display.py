@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -39,48 +39,23 @@ class View:
     events: tuple[str, ...] = ()
 
 
-class Display(Protocol):
-    """Shows the demo's progress; a context manager."""
+class Display:
+    """Shows the demo's progress: one panel on a terminal, whose last picture stays; else lines.
 
-    def show(self, view: View) -> None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: Any) -> None: ...
-
-
-def display_on(console: Console) -> Display:
-    """A live picture if the console is a terminal, else lines."""
-    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
-
-
-class LiveDisplay:
-    """One panel, drawn again and again; the last one stays on the screen."""
-
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, auto_refresh=False)
-
-    def show(self, view: View) -> None:
-        self._live.update(panel(view), refresh=True)
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._live.__exit__(*error)
-
-
-class LineDisplay:
-    """A line for each event, and for every tenth epoch."""
+    A line for each event, and for every tenth epoch.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._events = 0
         self._epochs = 0
         self._title = ""
 
     def show(self, view: View) -> None:
+        if self._live is not None:
+            self._live.update(panel(view), refresh=True)
+            return
         if view.title != self._title:
             self._title = view.title
             self._say(view.title)
@@ -96,10 +71,13 @@ class LineDisplay:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is held."""
+        if self._live is not None:
+            self._live.stop()
 
 
 def panel(view: View) -> RenderableType:

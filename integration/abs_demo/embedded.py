@@ -7,10 +7,6 @@ through every kill. Runs as a process: ``python -m abs_demo.embedded``.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 
 from abs_core.runtime import Graph, Job, Settings
@@ -20,8 +16,8 @@ from abs_core.state.codecs import INT64
 from abs_core.state.keygroups import encode_keys
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_demo.flights import DAYS, KEY, ROWS, SCHEMA
-from abs_demo.hops import Places
-from abs_demo.job import JOB, TABLE, JobSettings
+from abs_demo.hops import JOB
+from abs_demo.job import JobSettings
 from abs_demo.paced import Paced
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
@@ -54,7 +50,7 @@ def first_of_each(context: TaskContext) -> Stateless:
     return Stateless(pass_on)
 
 
-def flights_job(settings: JobSettings, places: Places) -> Job:
+def flights_job(settings: JobSettings) -> Job:
     """The whole job; after a kill it continues from its last decision."""
     graph = Graph(JOB, parallelism=_TASKS)
     given = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
@@ -66,8 +62,9 @@ def flights_job(settings: JobSettings, places: Places) -> Job:
         for name in _SOURCES
     )
     both = first.union("both", *others)
+    options = PostgresOptions.parse(settings.places.table(settings.protocol))
     both.key_by(*KEY).apply("first", "first of each", first_of_each).sink(
-        "table", sink_of(settings, places)
+        "table", PostgresSink(options, SCHEMA)
     )
     return Job(
         graph,
@@ -75,14 +72,6 @@ def flights_job(settings: JobSettings, places: Places) -> Job:
         settings=Settings(interval=INTERVAL_S),
         events=observer(settings.protocol),
     )
-
-
-def sink_of(settings: JobSettings, places: Places) -> PostgresSink:
-    """The sink of Spark's job, with the same options."""
-    given: dict[str, Any] = {"url": places.url, "dbtable": TABLE, "protocol": settings.protocol}
-    if settings.protocol == "idempotent":
-        given |= {"write": "upsert", "key": ",".join(KEY)}
-    return PostgresSink(PostgresOptions.parse(given), SCHEMA)
 
 
 def paced(source: FileSource, store: LocalSnapshotStore) -> Paced:
@@ -93,5 +82,4 @@ def paced(source: FileSource, store: LocalSnapshotStore) -> Paced:
 
 if __name__ == "__main__":
     show_logs()
-    folder, protocol, files_per_epoch, _ = sys.argv[1:]
-    flights_job(JobSettings(Path(folder), protocol, int(files_per_epoch)), Places.here()).run()
+    flights_job(JobSettings.here()).run()

@@ -6,13 +6,14 @@ is exactly once, so the chain is. Epoch: files -> all three, and each epoch is i
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from abs_demo.flights import KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
     from abs_spark.foreach.function import Epoch
 
+JOB = "flights"
+TABLE = "flights"
 PARTITIONS = 2
 TAKEN_PER_EPOCH = 30_000
 """Records that a query takes from the topic at a time, at most."""
 
 MESSAGE = ("carrier as key", "to_json(struct(*)) as value")
 """A flight as a record of the topic."""
-
-_VARIABLE = "ABS_DEMO_PLACES"
 
 
 class Route(StrEnum):
@@ -49,9 +50,10 @@ class Route(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Addresses of the targets, passed to the job in its environment: they contain credentials.
+    """A folder, and the addresses of the targets.
 
     Args:
+        folder: of the input, the checkpoints and the log.
         url: libpq URI of the database, with its password.
         bootstrap: ``host:port`` of the broker; empty on the direct route.
         path: folder on S3: ``s3://bucket/prefix``.
@@ -59,6 +61,7 @@ class Places:
         secrets: environment variables with the S3 credentials.
     """
 
+    folder: Path
     url: str = field(repr=False)
     bootstrap: str = ""
     topic: str = ""
@@ -66,18 +69,14 @@ class Places:
     store: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def environment(self) -> dict[str, str]:
-        """Environment variables for the job."""
-        return {**self.secrets, _VARIABLE: json.dumps(asdict(self))}
-
-    @classmethod
-    def here(cls) -> Places:
-        """Parse ``environment`` in the job."""
-        return cls(**json.loads(os.environ[_VARIABLE]))
+    def table(self, protocol: str) -> dict[str, str]:
+        """Options of the sink that writes to the table."""
+        keyed = {"write": "upsert", "key": ",".join(KEY)} if protocol == "idempotent" else {}
+        return {"url": self.url, "dbtable": TABLE, "protocol": protocol, **keyed}
 
 
-def further_places(url: str, found: Mapping[str, str]) -> Places:
-    """A new topic and an S3 folder of the demo's own, beside the database.
+def further_places(places: Places, found: Mapping[str, str]) -> Places:
+    """These places, with a new topic and an S3 folder of the demo's own.
 
     ``found`` are the environment variables of the broker and the S3 server.
     """
@@ -90,13 +89,13 @@ def further_places(url: str, found: Mapping[str, str]) -> Places:
     bootstrap = found["ABS_KAFKA_BOOTSTRAP"]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})  # quiet when it ends
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
-    return Places(
-        url,
-        bootstrap,
-        name,
-        f"s3://{found['ABS_S3_BUCKET']}/{name}",
-        {"endpoint": found["ABS_S3_ENDPOINT"], "region": found["AWS_DEFAULT_REGION"]},
-        {key: found[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
+    return replace(
+        places,
+        bootstrap=bootstrap,
+        topic=name,
+        path=f"s3://{found['ABS_S3_BUCKET']}/{name}",
+        store={"endpoint": found["ABS_S3_ENDPOINT"], "region": found["AWS_DEFAULT_REGION"]},
+        secrets={key: found[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
     )
 
 
@@ -136,17 +135,13 @@ def into_bucket(flights: DataFrame, places: Places) -> DataStreamWriter:
     )
 
 
-def into_all(protocol: str, places: Places, table: str, job: str, checkpoint: str) -> Epoch:
+def into_all(protocol: str, places: Places, checkpoint: str) -> Epoch:
     """The function for ``foreachBatch`` that writes each epoch to all three targets."""
     import abs_spark
 
     return abs_spark.epoch(
         [
-            abs_spark.sink(
-                "abs-postgres",
-                {"url": places.url, "dbtable": table, "protocol": protocol},
-                name="table",
-            ),
+            abs_spark.sink("abs-postgres", places.table(protocol), name="table"),
             abs_spark.sink(
                 "abs-kafka",
                 {"kafka.bootstrap.servers": places.bootstrap, "topic": places.topic},
@@ -155,6 +150,6 @@ def into_all(protocol: str, places: Places, table: str, job: str, checkpoint: st
             ),
             abs_spark.sink("abs-s3", {"path": places.path, **places.store}, name="bucket"),
         ],
-        job=job,
+        job=JOB,
         checkpointLocation=checkpoint,
     )

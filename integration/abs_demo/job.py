@@ -6,17 +6,28 @@ nothing for the kills, and ends when all files are in the target.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from abs_demo.engine import Engine
-from abs_demo.hops import Places, Route, from_topic, into_all, into_bucket, into_topic
+from abs_demo.flights import SCHEMA
+from abs_demo.hops import (
+    JOB,
+    TABLE,
+    Places,
+    Route,
+    from_topic,
+    into_all,
+    into_bucket,
+    into_topic,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +37,7 @@ if TYPE_CHECKING:
 UNSAFE = "unsafe"
 """In place of a protocol: a plain writer, at least once, to show the difference."""
 
-JOB = "flights"
-TABLE = "flights"
+_VARIABLE = "ABS_DEMO_JOB"
 _LOOK_S = 1
 _NO_WORKER = "failed to connect back"
 """Spark gives some of its Python workers 10 seconds to start, and has no setting for that."""
@@ -53,12 +63,12 @@ class JobSettings:
     """Settings of the job.
 
     Args:
-        folder: has ``input`` with the files; ``checkpoint`` and scratch files are put there.
+        places: the folder has ``input`` with the files; ``checkpoint`` and scratch files are put there.
         protocol: of PostgreSQL's sink, or ``UNSAFE``.
         files_per_epoch: most files of a Spark epoch.
     """
 
-    folder: Path
+    places: Places
     protocol: str
     files_per_epoch: int
     route: Route = Route.DIRECT
@@ -66,45 +76,53 @@ class JobSettings:
 
     @property
     def input(self) -> Path:
-        return self.folder / "input"
+        return self.places.folder / "input"
 
     @property
     def checkpoint(self) -> Path:
         """Of the query that writes to PostgreSQL (the watched one), or the snapshots."""
-        return self.folder / "checkpoint"
+        return self.places.folder / "checkpoint"
 
     def checkpoint_of(self, hop: str) -> Path:
-        return self.folder / f"checkpoint-{hop}"
+        return self.places.folder / f"checkpoint-{hop}"
 
     @property
     def scratch(self) -> Path:
-        return self.folder / "scratch"
+        return self.places.folder / "scratch"
 
     def command(self) -> list[str]:
-        arguments = [str(self.folder), self.protocol, str(self.files_per_epoch), self.route]
         module = "abs_demo.job" if self.engine is Engine.SPARK else "abs_demo.embedded"
-        return [sys.executable, "-m", module, *arguments]
+        return [sys.executable, "-m", module]
 
-    def environment(self, places: Places) -> dict[str, str]:
-        """For the child. Credentials travel here: a command line can be listed."""
+    def environment(self) -> dict[str, str]:
+        """For the child. The settings hold credentials, and a command line can be listed."""
         return {
             **os.environ,
-            **places.environment(),
+            **self.places.secrets,
+            _VARIABLE: json.dumps(asdict(self), default=str),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TMPDIR": str(self.scratch),
         }
 
+    @classmethod
+    def here(cls) -> JobSettings:
+        """Parse ``environment`` in the job."""
+        given = json.loads(os.environ[_VARIABLE])
+        places = {**given["places"], "folder": Path(given["places"]["folder"])}
+        route, engine = Route(given["route"]), Engine(given["engine"])
+        return cls(Places(**places), given["protocol"], given["files_per_epoch"], route, engine)
 
-def run(settings: JobSettings, places: Places) -> None:
+
+def run(settings: JobSettings) -> None:
     """Write all flights that are not yet written; again if Spark had no Python worker in time."""
     from pyspark.errors import StreamingQueryException
 
     spark = _session(settings)
     for left in reversed(range(_TRIES)):
         try:
-            _run_queries(spark, settings, places)
+            _run_queries(spark, settings)
         except StreamingQueryException as error:
             if left == 0 or _NO_WORKER not in str(error):
                 raise
@@ -115,9 +133,7 @@ def run(settings: JobSettings, places: Places) -> None:
     spark.stop()
 
 
-def _run_queries(spark: SparkSession, settings: JobSettings, places: Places) -> None:
-    from abs_demo.flights import SCHEMA
-
+def _run_queries(spark: SparkSession, settings: JobSettings) -> None:
     schema = _spark_schema(SCHEMA)
     flights = (
         spark.readStream.schema(schema)
@@ -125,23 +141,22 @@ def _run_queries(spark: SparkSession, settings: JobSettings, places: Places) -> 
         .parquet(str(settings.input))
     )
     if settings.route is Route.CHAIN:
-        _run_chain(spark, settings, places, flights, schema)
+        _run_chain(spark, settings, flights, schema)
     else:
         into = _into_all if settings.route is Route.EPOCH else _into_postgres
-        into(flights, settings, places).trigger(availableNow=True).start().awaitTermination()
+        into(flights, settings).trigger(availableNow=True).start().awaitTermination()
 
 
-def _run_chain(
-    spark: SparkSession, settings: JobSettings, places: Places, flights: DataFrame, schema: str
-) -> None:
+def _run_chain(spark: SparkSession, settings: JobSettings, flights: DataFrame, schema: str) -> None:
     """Run all hops at once, until the topic's readers have all that the first one wrote."""
+    places = settings.places
 
     def begin(writer: DataStreamWriter, hop: str) -> StreamingQuery:
         return writer.option("checkpointLocation", str(settings.checkpoint_of(hop))).start()
 
     feeder = begin(into_topic(flights, places).trigger(availableNow=True), "kafka")
     readers = [
-        _into_postgres(from_topic(spark, places, schema), settings, places).start(),
+        _into_postgres(from_topic(spark, places, schema), settings).start(),
         begin(into_bucket(from_topic(spark, places, schema), places), "s3"),
     ]
     while not feeder.awaitTermination(_LOOK_S):
@@ -157,29 +172,19 @@ def _raise_if_failed(query: StreamingQuery) -> None:
         raise error
 
 
-def _into_all(flights: DataFrame, settings: JobSettings, places: Places) -> DataStreamWriter:
+def _into_all(flights: DataFrame, settings: JobSettings) -> DataStreamWriter:
     checkpoint = str(settings.checkpoint)
-    function = into_all(settings.protocol, places, TABLE, JOB, checkpoint)
+    function = into_all(settings.protocol, settings.places, checkpoint)
     return flights.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
 
 
-def _into_postgres(flights: DataFrame, settings: JobSettings, places: Places) -> DataStreamWriter:
+def _into_postgres(flights: DataFrame, settings: JobSettings) -> DataStreamWriter:
     if settings.protocol == UNSAFE:
-        writer = _at_least_once(flights, places.url)
+        writer = _at_least_once(flights, settings.places.url)
     else:
-        writer = _exactly_once(flights, places.url, settings.protocol)
+        table = settings.places.table(settings.protocol)
+        writer = flights.writeStream.format("abs-postgres").options(**table, job=JOB)
     return writer.option("checkpointLocation", str(settings.checkpoint))
-
-
-def _exactly_once(flights: DataFrame, url: str, protocol: str) -> DataStreamWriter:
-    writer = flights.writeStream.format("abs-postgres").options(
-        url=url, dbtable=TABLE, protocol=protocol, job=JOB
-    )
-    if protocol == "idempotent":
-        from abs_demo.flights import KEY
-
-        writer = writer.options(write="upsert", key=",".join(KEY))
-    return writer
 
 
 def _at_least_once(flights: DataFrame, url: str) -> DataStreamWriter:
@@ -233,5 +238,4 @@ def _spark_schema(schema: pa.Schema) -> str:
 
 
 if __name__ == "__main__":
-    folder, protocol, files_per_epoch, route = sys.argv[1:]
-    run(JobSettings(Path(folder), protocol, int(files_per_epoch), Route(route)), Places.here())
+    run(JobSettings.here())

@@ -8,7 +8,6 @@ from pathlib import Path
 from abs_core.errors import UnavailableError
 from abs_demo.aim import Aim
 from abs_demo.display import Display
-from abs_demo.hops import Places
 from abs_demo.job import JobSettings
 from abs_demo.moments import Moment, Sight, story
 from abs_demo.picture import Picture
@@ -30,14 +29,12 @@ class Killing:
         self,
         settings: DemoSettings,
         job: JobSettings,
-        places: Places,
         watch: Watch,
         display: Display,
         rows: int,
     ) -> None:
         self._job = job
-        self._places = places
-        self._log = job.folder / "job.log"
+        self._log = job.places.folder / "job.log"
         self._log.touch()
         self._aim = Aim(settings.planned)
         self._watch = watch
@@ -73,7 +70,7 @@ class Killing:
 
     def _start(self) -> JobProcess:
         job = self._job
-        return JobProcess(job.command(), job.environment(self._places), job.scratch, self._log)
+        return JobProcess(job.command(), job.environment(), job.scratch, self._log)
 
     def _note(self, processes: int) -> None:
         kill = self._aim.next

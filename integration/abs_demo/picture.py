@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 from abs_demo.display import Display, View
-from abs_demo.job import JOB, UNSAFE
+from abs_demo.hops import JOB
+from abs_demo.job import UNSAFE
 from abs_demo.moments import Sight
 from abs_demo.process import JobProcess
 from abs_demo.settings import DemoSettings, Killed

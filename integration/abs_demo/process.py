@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,20 +80,18 @@ class JobProcess:
                 )
             for process in alive:
                 self._seen.add(process.pid)
-                _kill(process)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             time.sleep(0.002)
-        self._reap()
+        self._popen.wait()
+        if self._id is not None:
+            LEASH.untie(self._id)
         return len(self._seen)
 
     def end(self) -> int:
         """The exit code of an ended driver, when nothing of the job is left."""
         self.kill()
         return self._popen.wait()
-
-    def _reap(self) -> None:
-        self._popen.wait()
-        if self._id is not None:
-            LEASH.untie(self._id)
 
     def _members(self) -> list[psutil.Process]:
         """All living processes of the session."""
@@ -107,10 +106,3 @@ class JobProcess:
             except (ProcessLookupError, PermissionError, psutil.Error):
                 continue
         return found
-
-
-def _kill(process: psutil.Process) -> None:
-    try:
-        process.kill()
-    except psutil.NoSuchProcess:
-        return

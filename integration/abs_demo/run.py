@@ -6,32 +6,27 @@ import contextlib
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 
-from abs_audit import AuditSettings, Files, Relation, Report, audit, by_epoch
+from abs_audit import AuditSettings, Files, Relation, audit, by_epoch
 from abs_audit.checkpoint import epochs_in
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
-from abs_demo.engine import Engine
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
-from abs_demo.hops import Places, Route, further_places
-from abs_demo.job import TABLE, JobSettings
+from abs_demo.hops import TABLE, Places, Route, further_places
+from abs_demo.job import JobSettings
 from abs_demo.killing import Killing
-from abs_demo.machine import check_machine
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
 from abs_demo.watch import watching
 from abs_services import chosen_provider, fresh_database, in_database, services
+from abs_services.databases import create_database
 from abs_services.lasting import bring_up
 from abs_services.reaper import LEASH
 
@@ -39,79 +34,69 @@ SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A folder, and a database (topic, prefix) of the demo's own."""
-
-    folder: Path
-    places: Places
-
-
-def run(settings: DemoSettings, display: Display, place: Place) -> Result:
+def run(settings: DemoSettings, display: Display, places: Places) -> Result:
     """Write the flights by the engine, kill the job by schedule, and audit the table.
 
     Takes a minute or two. All started processes have ended on return. Raises UnavailableError if
     the job ends early, or makes no progress.
     """
     files_per_epoch = FILES_PER_EPOCH[settings.route]
-    job = JobSettings(
-        place.folder, settings.protocol, files_per_epoch, settings.route, settings.engine
-    )
+    job = JobSettings(places, settings.protocol, files_per_epoch, settings.route, settings.engine)
     rows = write_files(read_flights(), job.input, days=settings.days)
     job.scratch.mkdir()
-    url = place.places.url
+    url = places.url
     create_table(url, unique=settings.protocol == "idempotent")
     with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch, display:
-        killing = Killing(settings, job, place.places, watch, display, rows)
+        killing = Killing(settings, job, watch, display, rows)
         kills, seconds = killing.run()
         frontier = watch.look().finished
-    targets: dict[str, Relation] = {"table": table_of(url)}
+    table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
+    targets: dict[str, Relation] = {"table": table}
     if settings.route is not Route.DIRECT:
-        targets |= further_targets(place.places)
+        targets |= further_targets(places)
     epochs = epochs_in(str(job.checkpoint)) if settings.route is Route.EPOCH else {}
-    reports = audited(job.input, targets, epochs)
+    files, compared = Files((str(job.input),)), AuditSettings(key=KEY, settle=SETTLE_S)
+    reports = {
+        name: audit(files, target, compared, epochs=epochs) for name, target in targets.items()
+    }
     found = tuple(by_epoch(reports, frontier))
     return Result(settings, rows, kills, seconds, reports.pop("table"), reports, found)
 
 
 @contextlib.contextmanager
-def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Place]:
-    """A place that is deleted afterwards with its servers, also if this process is killed.
+def temporary_places(settings: DemoSettings) -> Iterator[Places]:
+    """Places that are deleted afterwards with their servers, also if this process is killed.
 
     Raises ConfigError if a requirement is missing.
     """
-    check_machine(engine)
+    settings.engine.check_machine()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
         server = stack.enter_context(services().postgres())
-        url = stack.enter_context(fresh_database(server))
-        if route is Route.DIRECT:
-            yield Place(folder, Places(url))
-            return
-        kafka = stack.enter_context(services().kafka())
-        store = stack.enter_context(services().s3())
-        yield Place(folder, further_places(url, {**kafka.env, **store.env}))
+        places = Places(folder, stack.enter_context(fresh_database(server)))
+        if settings.route is not Route.DIRECT:
+            kafka = stack.enter_context(services().kafka())
+            store = stack.enter_context(services().s3())
+            places = further_places(places, {**kafka.env, **store.env})
+        yield places
 
 
-def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
-    """A place that stays: a new database in the server of ``abs up postgres``, and so on.
+def lasting_places(settings: DemoSettings) -> Places:
+    """Places that stay: a new database in the server of ``abs up postgres``, and so on.
 
     Raises ConfigError if a requirement is missing.
     """
-    check_machine(engine)
+    settings.engine.check_machine()
     provider = chosen_provider()
-    running = bring_up("postgres", provider).running
-    name = f"abs_demo_{secrets.token_hex(4)}"
-    with _connected(running.env["ABS_POSTGRES_ADMIN_URL"]) as admin:
-        owner = urlsplit(running.env["ABS_POSTGRES_URL"]).username or "abs"
-        create = sql.SQL("CREATE DATABASE {} OWNER {}")
-        admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
-    folder = Path(tempfile.mkdtemp(prefix="abs-demo-"))
-    url = in_database(running.env["ABS_POSTGRES_URL"], name)
-    if route is Route.DIRECT:
-        return Place(folder, Places(url))
-    further = [bring_up(kind, provider).running.env for kind in ("kafka", "s3")]
-    return Place(folder, further_places(url, {**further[0], **further[1]}))
+    env = bring_up("postgres", provider).running.env
+    url, name = env["ABS_POSTGRES_URL"], f"abs_demo_{secrets.token_hex(4)}"
+    with _mapped():
+        create_database(env["ABS_POSTGRES_ADMIN_URL"], name, owner_of=url)
+    places = Places(Path(tempfile.mkdtemp(prefix="abs-demo-")), in_database(url, name))
+    if settings.route is Route.DIRECT:
+        return places
+    kafka, store = (bring_up(kind, provider).running.env for kind in ("kafka", "s3"))
+    return further_places(places, {**kafka, **store})
 
 
 @contextlib.contextmanager
@@ -133,7 +118,7 @@ def create_table(url: str, *, unique: bool) -> None:
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
     if unique:
         columns.append(f"PRIMARY KEY ({', '.join(KEY)})")
-    with _connected(url) as connection:
+    with _mapped(), psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
 
 
@@ -156,23 +141,10 @@ def further_targets(places: Places) -> dict[str, Relation]:
     }
 
 
-def table_of(url: str) -> PostgresTable:
-    return PostgresTable(Address.parse(url), TableName.parse(TABLE))
-
-
-def audited(
-    expected: Path, targets: Mapping[str, Relation], epochs: Mapping[int, Relation]
-) -> dict[str, Report]:
-    """Compare each target with the files, record by record; and with the records of each epoch."""
-    files, settings = Files((str(expected),)), AuditSettings(key=KEY, settle=SETTLE_S)
-    return {name: audit(files, target, settings, epochs=epochs) for name, target in targets.items()}
-
-
 @contextlib.contextmanager
-def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
+def _mapped() -> Iterator[None]:
     try:
-        with psycopg.connect(url, autocommit=True) as connection:
-            yield connection
+        yield
     except psycopg.Error as error:
         raise UnavailableError(
             f"The demo's database does not answer: {str(error).strip()}",

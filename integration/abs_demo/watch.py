@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import Connection, sql
@@ -20,7 +21,8 @@ from abs_core.codec import state_from_text
 from abs_core.errors import UnavailableError
 from abs_core.model import JobState
 from abs_demo.engine import Engine
-from abs_demo.job import JOB, TABLE, UNSAFE
+from abs_demo.hops import JOB, TABLE
+from abs_demo.job import UNSAFE
 from abs_demo.moments import Sight
 
 STATE_SCHEMA = "abs"
@@ -38,29 +40,44 @@ _IN_DOUBT = {
 }
 
 
-class Watch(Protocol):
-    @property
-    def thing(self) -> str:
-        """Name of one thing in doubt, for people."""
-        ...
+class Watch(ABC):
+    """Watches one job, over a connection of its own.
 
+    Attributes:
+        thing: name of one thing in doubt, for people.
+    """
+
+    thing: str
+
+    def __init__(self, connection: Connection[Any], checkpoint: Path) -> None:
+        self._connection = connection
+        self._checkpoint = checkpoint
+
+    @abstractmethod
     def look(self, *, closely: bool = True) -> Sight:
         """The visible state; takes about a millisecond.
 
         Without ``closely`` it leaves out slower queries that only aiming a kill needs.
         """
-        ...
 
     def settled(self) -> Sight:
         """The state after a kill, once no session of the job is busy in the server any more.
 
         The server carries out a statement that had reached it, although its client is dead.
         """
-        ...
+        give_up = time.monotonic() + _QUIET_WITHIN_S
+        while self._number(_OTHERS) and time.monotonic() < give_up:
+            time.sleep(0.005)
+        return self.look()
 
     def rows(self) -> int:
         """Visible rows of the table; takes some ten milliseconds."""
-        ...
+        return self._number(f"select count(*) from {TABLE}")
+
+    def _number(self, query: LiteralString) -> int:
+        row = self._connection.execute(query).fetchone()
+        assert row is not None
+        return int(row[0])
 
 
 @contextlib.contextmanager
@@ -85,13 +102,12 @@ def watching(
         ) from error
 
 
-class RegisterWatch:
+class RegisterWatch(Watch):
     """Watches an exactly-once job: it has a register."""
 
     def __init__(self, connection: Connection[Any], checkpoint: Path, protocol: str) -> None:
+        super().__init__(connection, checkpoint)
         self.thing, in_doubt = _IN_DOUBT[protocol]
-        self._connection = connection
-        self._checkpoint = checkpoint
         self._exists = False
         self._query = sql.SQL("select (select state::text from {} where job = %s), {}").format(
             sql.Identifier(STATE_SCHEMA, "register"), sql.SQL(in_doubt)
@@ -113,13 +129,6 @@ class RegisterWatch:
             in_doubt=in_doubt,
             generation=state.generation,
         )
-
-    def settled(self) -> Sight:
-        _await_quiet(self._connection)
-        return self.look()
-
-    def rows(self) -> int:
-        return _count(self._connection)
 
     def _register(self) -> tuple[JobState | None, int]:
         if not self._exists:
@@ -146,14 +155,13 @@ class EmbeddedWatch(RegisterWatch):
         return replace(seen, planned=planned, noted=seen.finished)
 
 
-class PlainWatch:
+class PlainWatch(Watch):
     """Watches a job without a register: the number of rows shows the epoch in the table."""
 
     thing = "transaction"
 
     def __init__(self, connection: Connection[Any], checkpoint: Path) -> None:
-        self._connection = connection
-        self._checkpoint = checkpoint
+        super().__init__(connection, checkpoint)
         self._planned: int | None = None
         self._rows_before = 0
 
@@ -166,29 +174,6 @@ class PlainWatch:
             self._planned, self._rows_before = planned, rows
         noted = _newest(self._checkpoint / "commits")
         return Sight(planned, noted, finished=planned if rows > self._rows_before else noted)
-
-    def settled(self) -> Sight:
-        _await_quiet(self._connection)
-        return self.look()
-
-    def rows(self) -> int:
-        return _count(self._connection)
-
-
-def _count(connection: Connection[Any]) -> int:
-    query = sql.SQL("select count(*) from {}").format(sql.Identifier(TABLE))
-    row = connection.execute(query).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def _await_quiet(connection: Connection[Any]) -> None:
-    give_up = time.monotonic() + _QUIET_WITHIN_S
-    while time.monotonic() < give_up:
-        row = connection.execute(_OTHERS).fetchone()
-        if row is not None and row[0] == 0:
-            return
-        time.sleep(0.005)
 
 
 def _newest(folder: Path) -> int | None:

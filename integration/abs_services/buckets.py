@@ -10,26 +10,12 @@ from abs_core.errors import ConfigError
 if TYPE_CHECKING:
     from abs_services.contracts import S3Service
 
-BUCKET = "abs"
-REGION = "us-east-1"
 _PROBE = ".abs-ready"
 
 
 def new_keys() -> tuple[str, str]:
     """A random access key and secret key in the usual format."""
     return secrets.token_hex(10).upper(), secrets.token_urlsafe(30)
-
-
-def s3_env(service: S3Service) -> dict[str, str]:
-    """The environment variables of an external S3 service; boto3 reads the AWS ones itself."""
-    return {
-        "ABS_S3_ENDPOINT": service.endpoint,
-        "ABS_S3_BUCKET": service.bucket,
-        "AWS_ACCESS_KEY_ID": service.access_key,
-        "AWS_SECRET_ACCESS_KEY": service.secret_key,
-        "AWS_DEFAULT_REGION": service.region,
-        "AWS_ENDPOINT_URL": service.endpoint,
-    }
 
 
 def s3_client(service: S3Service) -> Any:

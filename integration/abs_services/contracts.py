@@ -1,7 +1,7 @@
-"""Protocols of a service: native process, container, or external server.
+"""What a service is: native process, container, or external server.
 
 Three kinds (PostgreSQL, Kafka, S3) and three providers (:class:`Provider`). Tests and the command line
-use only these protocols, so the same test runs on each provider.
+use only these classes, so the same test runs on each provider.
 
 Every method raises :class:`abs_core.errors.ConfigError` if a requirement is missing (the message
 says how to install it) and :class:`abs_core.errors.UnavailableError` if a server does not start in
@@ -10,16 +10,20 @@ time. No message, log or repr contains a credential (I9).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import ClassVar, Literal, Self
 
 from abs_services.processes import ProcessId
 
 Kind = Literal["postgres", "kafka", "s3"]
 KINDS: tuple[Kind, ...] = ("postgres", "kafka", "s3")
+
+BUCKET = "abs"
+REGION = "us-east-1"
 
 
 class Provider(StrEnum):
@@ -49,36 +53,37 @@ class Running:
     folder: Path | None = None
 
 
-@runtime_checkable
-class Service(Protocol):
+class Service(ABC):
     """One server. It starts empty, and keeps data and address over ``kill`` and ``start``.
 
     As a context manager it is started on entry and closed on exit.
     """
 
-    @property
-    def kind(self) -> Kind: ...
+    kind: ClassVar[Kind]
+    controllable: ClassVar[bool] = True
+    """Whether ``stop`` and ``kill`` act on the server; False for external ones."""
 
     @property
-    def controllable(self) -> bool:
-        """Whether ``stop`` and ``kill`` act on the server; False for external ones."""
-
-    @property
+    @abstractmethod
     def is_running(self) -> bool: ...
 
     @property
+    @abstractmethod
     def env(self) -> Mapping[str, str]:
         """The environment variables for ``ABS_SERVICES=external`` to find this server.
 
         Holds credentials: for a child's environment or for a person who asked, never for a log.
         """
 
+    @abstractmethod
     def start(self) -> None:
         """Start the server and wait until it serves. Does nothing if it runs."""
 
+    @abstractmethod
     def stop(self) -> None:
         """End the server in an orderly way; its data stays. Idempotent."""
 
+    @abstractmethod
     def kill(self) -> None:
         """End the server as a power cut would; returns when all of its processes are gone.
 
@@ -86,92 +91,130 @@ class Service(Protocol):
         an external server.
         """
 
+    @abstractmethod
     def close(self) -> None:
         """Stop the server and delete its data if it was temporary. Idempotent."""
 
     @property
+    @abstractmethod
     def running(self) -> Running:
         """How another process finds this server. The server must run."""
 
+    @abstractmethod
     def detach(self) -> None:
         """Let the server outlive this process. Only for lasting ones."""
 
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        self.start()
+        return self
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
-@runtime_checkable
-class PostgresService(Service, Protocol):
+class PostgresService(Service):
     """A PostgreSQL server with a superuser and an ordinary role that owns the database ``abs``."""
 
+    kind: ClassVar[Kind] = "postgres"
+
     @property
+    @abstractmethod
     def url(self) -> str:
         """libpq URI of the ordinary role (no superuser), with its password."""
 
     @property
+    @abstractmethod
     def admin_url(self) -> str:
         """libpq URI of the superuser, with its password."""
 
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_POSTGRES_URL": self.url, "ABS_POSTGRES_ADMIN_URL": self.admin_url}
 
-@runtime_checkable
-class KafkaService(Service, Protocol):
+
+class KafkaService(Service):
     """A Kafka broker (KRaft, one node, no authentication)."""
 
+    kind: ClassVar[Kind] = "kafka"
+
     @property
+    @abstractmethod
     def bootstrap(self) -> str:
         """host:port for ``bootstrap.servers``."""
 
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_KAFKA_BOOTSTRAP": self.bootstrap}
 
-@runtime_checkable
-class S3Service(Service, Protocol):
+
+class S3Service(Service):
     """An S3 server with one bucket."""
 
+    kind: ClassVar[Kind] = "s3"
+
     @property
+    @abstractmethod
     def endpoint(self) -> str:
         """Base URL, path-style addressing."""
 
     @property
-    def bucket(self) -> str: ...
+    def bucket(self) -> str:
+        return BUCKET
 
     @property
+    @abstractmethod
     def access_key(self) -> str: ...
 
     @property
+    @abstractmethod
     def secret_key(self) -> str: ...
 
     @property
-    def region(self) -> str: ...
-
-
-class Services(Protocol):
-    """One provider. ``postgres``, ``kafka``, ``s3`` return new services, not started yet."""
+    def region(self) -> str:
+        return REGION
 
     @property
-    def provider(self) -> Provider: ...
+    def env(self) -> Mapping[str, str]:
+        """boto3 reads the AWS ones itself."""
+        return {
+            "ABS_S3_ENDPOINT": self.endpoint,
+            "ABS_S3_BUCKET": self.bucket,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_ENDPOINT_URL": self.endpoint,
+        }
 
+
+class Services(ABC):
+    """One provider. ``postgres``, ``kafka``, ``s3`` return new services, not started yet."""
+
+    provider: ClassVar[Provider]
+
+    @abstractmethod
     def postgres(self) -> PostgresService: ...
 
+    @abstractmethod
     def kafka(self) -> KafkaService: ...
 
+    @abstractmethod
     def s3(self) -> S3Service: ...
 
+    def of(self, kind: Kind) -> Service:
+        """The service of a kind that is only known at run time."""
+        made: Service = getattr(self, kind)()
+        return made
+
+    @abstractmethod
     def is_up(self, running: Running) -> bool:
         """Whether a detached service still runs."""
 
+    @abstractmethod
     def end(self, running: Running) -> None:
         """End a detached service in an orderly way, if it runs."""
 
-    def delete_data(self, kind: Kind) -> None:
-        """Delete the data of lasting services of this kind that no running one uses."""
+    def delete_data(self, kind: Kind) -> None:  # noqa: B027
+        """Delete the data of lasting services of this kind that no running one uses.
 
-
-def service_of(kind: Kind, given: Services) -> Service:
-    """The service of a kind that is only known at run time."""
-    match kind:
-        case "postgres":
-            return given.postgres()
-        case "kafka":
-            return given.kafka()
-        case "s3":
-            return given.s3()
+        Nothing to do where a service's end deletes it, or it is somebody else's.
+        """

@@ -23,15 +23,20 @@ def fresh_database(server: PostgresService) -> Iterator[str]:
     """
     server.start()
     name = f"t_{secrets.token_hex(6)}"
-    owner = urlsplit(server.url).username or ROLE
-    with psycopg.connect(server.admin_url, autocommit=True) as admin:
-        create = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0")
-        admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
+    create_database(server.admin_url, name, owner_of=server.url)
     try:
         yield in_database(server.url, name)
     finally:
         server.start()
         _drop(server.admin_url, name)
+
+
+def create_database(admin_url: str, name: str, *, owner_of: str) -> None:
+    """Create a database that the role of another URI owns; errors of psycopg pass."""
+    owner = urlsplit(owner_of).username or ROLE
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        create = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0")
+        admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
 
 
 def in_database(url: str, name: str) -> str:

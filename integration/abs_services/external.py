@@ -12,42 +12,34 @@ S3                 ``ABS_S3_ENDPOINT``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCE
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar, Self
 
 import psycopg
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
-from abs_services.buckets import BUCKET, REGION, s3_env, takes_objects
-from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
+from abs_services.buckets import takes_objects
+from abs_services.contracts import (
+    BUCKET,
+    REGION,
+    KafkaService,
+    PostgresService,
+    Provider,
+    Running,
+    S3Service,
+    Service,
+    Services,
+)
 
 _CONNECT_DEADLINE_S = 10
 
 
-class ExternalService(ABC):
+class ExternalService(Service):
     """An external server: ``start()`` checks that it answers, the rest does nothing.
 
     Raises ConfigError if its environment variables are missing, UnavailableError if it does not
     answer, RefusedError if it refuses the credentials.
     """
 
-    kind: ClassVar[Kind]
     controllable = False
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    @property
-    @abstractmethod
-    def env(self) -> Mapping[str, str]: ...
-
-    @abstractmethod
-    def start(self) -> None: ...
 
     @property
     def is_running(self) -> bool:
@@ -61,7 +53,7 @@ class ExternalService(ABC):
     def running(self) -> Running:
         return Running(self.kind, Provider.EXTERNAL, self.env)
 
-    def stop(self) -> None:  # noqa: B027
+    def stop(self) -> None:
         """Does nothing."""
 
     def kill(self) -> None:
@@ -70,16 +62,14 @@ class ExternalService(ABC):
             remedy="use ABS_SERVICES=native or docker where servers are to fail.",
         )
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Does nothing."""
 
-    def detach(self) -> None:  # noqa: B027
+    def detach(self) -> None:
         """Does nothing: it outlives this process anyway."""
 
 
-class ExternalPostgres(ExternalService):
-    kind: ClassVar[Kind] = "postgres"
-
+class ExternalPostgres(ExternalService, PostgresService):
     @property
     def url(self) -> str:
         return _variable("ABS_POSTGRES_URL")
@@ -87,10 +77,6 @@ class ExternalPostgres(ExternalService):
     @property
     def admin_url(self) -> str:
         return os.environ.get("ABS_POSTGRES_ADMIN_URL") or self.url
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {"ABS_POSTGRES_URL": self.url, "ABS_POSTGRES_ADMIN_URL": self.admin_url}
 
     def start(self) -> None:
         for url in {self.url, self.admin_url}:
@@ -112,16 +98,10 @@ class ExternalPostgres(ExternalService):
                 ) from None
 
 
-class ExternalKafka(ExternalService):
-    kind: ClassVar[Kind] = "kafka"
-
+class ExternalKafka(ExternalService, KafkaService):
     @property
     def bootstrap(self) -> str:
         return _variable("ABS_KAFKA_BOOTSTRAP")
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {"ABS_KAFKA_BOOTSTRAP": self.bootstrap}
 
     def start(self) -> None:
         try:
@@ -139,9 +119,7 @@ class ExternalKafka(ExternalService):
             raise _silent("Kafka broker", "ABS_KAFKA_BOOTSTRAP") from error
 
 
-class ExternalS3(ExternalService):
-    kind: ClassVar[Kind] = "s3"
-
+class ExternalS3(ExternalService, S3Service):
     @property
     def endpoint(self) -> str:
         return _variable("ABS_S3_ENDPOINT")
@@ -162,17 +140,13 @@ class ExternalS3(ExternalService):
     def region(self) -> str:
         return os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or REGION
 
-    @property
-    def env(self) -> Mapping[str, str]:
-        return s3_env(self)
-
     def start(self) -> None:
         if not takes_objects(self):
             raise _silent("S3 server", "ABS_S3_ENDPOINT")
 
 
-class ExternalServices:
-    """:class:`abs_services.Services` by environment variables."""
+class ExternalServices(Services):
+    """Services by environment variables."""
 
     provider = Provider.EXTERNAL
 
@@ -189,9 +163,6 @@ class ExternalServices:
         return True
 
     def end(self, running: Running) -> None:
-        """Does nothing."""
-
-    def delete_data(self, kind: Kind) -> None:
         """Does nothing."""
 
 

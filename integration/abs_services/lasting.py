@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from abs_services.contracts import Kind, Provider, Running, service_of
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.providers import services
 from abs_services.state import changing_state, read_state
 
 
 @dataclass(frozen=True)
-class Brought:
-    """A service that is up, and whether it was started now or ran before."""
-
-    running: Running
-    started_now: bool
-
-
-@dataclass(frozen=True)
 class Status:
-    """A service that was started earlier, and whether it is still up."""
+    """A service, whether it is up, and whether it was started by this very call."""
 
     running: Running
     is_up: bool
+    started_now: bool = False
 
 
-def bring_up(kind: Kind, provider: Provider) -> Brought:
+def bring_up(kind: Kind, provider: Provider) -> Status:
     """Start a service that outlives this process.
 
     A running one is left as it is, whatever its provider. A native service comes back with its data
@@ -36,15 +29,15 @@ def bring_up(kind: Kind, provider: Provider) -> Brought:
     with changing_state() as state:
         found = state.get(kind)
         if found is not None and services(found.provider).is_up(found):
-            return Brought(found, started_now=False)
-        service = service_of(kind, services(provider, lasting=True))
+            return Status(found, is_up=True)
+        service = services(provider, lasting=True).of(kind)
         service.start()
         if not service.controllable:
-            return Brought(service.running, started_now=False)
+            return Status(service.running, is_up=True)
         state[kind] = service.running
         running = service.running
     service.detach()
-    return Brought(running, started_now=True)
+    return Status(running, is_up=True, started_now=True)
 
 
 def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[Status]:

@@ -10,9 +10,12 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -130,6 +133,14 @@ def free_port() -> int:
     )
 
 
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)
+
+
 def _is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         try:
@@ -137,6 +148,25 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def run_tool(name: str, command: Sequence[str], folder: Path, **more: Any) -> None:
+    """Run a program that prepares a server's folder.
+
+    Args:
+        more: further arguments for ``subprocess.run``.
+
+    Raises:
+        UnavailableError: it failed; the message has the last lines that it said.
+    """
+    options = {"cwd": folder, "env": clean_environment(), **more}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise UnavailableError(
+            f"{name} failed in {folder}: {' | '.join(said[-3:])}",
+            remedy="act on what it says; an empty, writable folder is needed.",
+        )
 
 
 def clean_environment(**extra: str) -> dict[str, str]:

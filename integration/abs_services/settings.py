@@ -30,20 +30,6 @@ KAFKA: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "500",
 }
 
-# Over those of one node, for three: what is acknowledged is on two of them. The controllers and the
-# brokers see within two or three seconds that one is gone (9 s with the defaults).
-KAFKA_OF_THREE: Mapping[str, str] = {
-    "default.replication.factor": "3",
-    "min.insync.replicas": "2",
-    "offsets.topic.replication.factor": "3",
-    "transaction.state.log.replication.factor": "3",
-    "transaction.state.log.min.isr": "2",
-    "controller.quorum.election.timeout.ms": "500",
-    "controller.quorum.fetch.timeout.ms": "1000",
-    "replica.lag.time.max.ms": "5000",
-    "replica.fetch.wait.max.ms": "100",
-}
-
 # Written once the controller has let the broker in and all listeners are open.
 KAFKA_READY = "Kafka Server started"
 

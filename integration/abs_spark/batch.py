@@ -15,11 +15,10 @@ from abs_spark import run as runs
 from abs_spark.context import partition
 from abs_spark.executor import on_executor
 from abs_spark.logs import show_logs
-from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.stream import reported_by, show_once
 from abs_spark.target import Target
-from abs_spark.task import run_task
+from abs_spark.task import EpochMessage, run_task
 
 
 def begun(target: Target, job: str) -> Origin:

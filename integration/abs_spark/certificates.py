@@ -10,23 +10,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Collection
-from pathlib import Path
-
-from pyarrow import fs
 
 from abs_core.births.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
-from abs_core.durable import replace_durably
 from abs_core.errors import RefusedError
-from abs_spark.checkpoint import (
-    FAILURES,
-    LOCAL,
-    check_never_readable,
-    locate,
-    note_readable,
-    split,
-)
+from abs_spark.checkpoint import FAILURES, LOCAL, check_never_readable, split
+from abs_spark.ownfile import OwnFile
 
-_FOLDER = "abs"
 _CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
 """Schemes in which the part before the @ is the container, not a user."""
 
@@ -41,7 +30,7 @@ class CheckpointCertificates:
 
     def __init__(self, checkpoint: str | None, job: str | None = None) -> None:
         self._checkpoint = checkpoint
-        self._file = _file(job)
+        self._file = OwnFile(checkpoint or "", _name(job))
 
     def read(self) -> Origin:
         """Read the certificate; not readable if this process does not find Spark's checkpoint.
@@ -53,25 +42,14 @@ class CheckpointCertificates:
         if not self._checkpoint:
             return UNREADABLE
         try:
-            filesystem, folder = locate(self._checkpoint)
-            path = f"{folder.rstrip('/')}/{self._file}"
-            spare = f"{path}.new"
-            spark, found, new = filesystem.get_file_info(
-                [f"{folder.rstrip('/')}/metadata", path, spare]
-            )
-            if not _is_file(spark):
-                # If Spark's default file system is another one, this is not its checkpoint.
-                return UNREADABLE
-            note_readable(self._checkpoint)
-            there = [each for each in (found, new) if _is_file(each)]
-            if not there:
-                return Origin()
-            with filesystem.open_input_stream(there[0].path) as file:
-                content = bytes(file.read())
+            is_sparks, content = self._file.look()
         except FAILURES as error:
             check_never_readable(self._checkpoint, error)
             return UNREADABLE
-        return Origin(from_text(content, there[0].path))
+        if not is_sparks:
+            # If Spark's default file system is another one, this is not its checkpoint.
+            return UNREADABLE
+        return Origin() if content is None else Origin(from_text(content, self._file.path))
 
     def write(self, certificate: Certificate) -> None:
         if not self._checkpoint or not self.read().readable:
@@ -81,11 +59,10 @@ class CheckpointCertificates:
             )
         content = to_text(certificate).encode()
         try:
-            filesystem, folder = locate(self._checkpoint)
-            replace_file(filesystem, f"{folder.rstrip('/')}/{self._file}", content)
+            self._file.replace(content)
         except FAILURES as error:
             raise RefusedError(
-                f"{self._file} cannot be written into the checkpoint: {str(error)[:200]}.",
+                f"The birth certificate cannot be written into the checkpoint: {str(error)[:200]}.",
                 remedy="let the driver's Python write there.",
             ) from error
 
@@ -117,30 +94,25 @@ def forget(checkpoint: str, job: str, register: str | None = None) -> bool:
         RefusedError: it cannot be read or deleted.
     """
     try:
-        filesystem, folder = locate(checkpoint)
-        for file in (_file(job), _file(None)):
-            path = f"{folder.rstrip('/')}/{file}"
-            found = filesystem.get_file_info([path, f"{path}.new"])
-            there = [each for each in found if _is_file(each)]
-            if not there:
+        for file in (OwnFile(checkpoint, _name(job)), OwnFile(checkpoint, _name(None))):
+            _, content = file.look()
+            if content is None:
                 continue
-            with filesystem.open_input_stream(there[0].path) as stream:
-                certificate = from_text(bytes(stream.read()), there[0].path)
+            certificate = from_text(content, file.path)
             if certificate.job != job and certificate.register != register:
                 return False
-            for each in there:
-                filesystem.delete_file(each.path)
+            file.delete()
             return True
     except FAILURES as error:
         raise RefusedError(
             f"The birth certificate cannot be deleted: {str(error)[:200]}.",
-            remedy=f"delete {_file(None)} in the checkpoint by other means.",
+            remedy="delete abs/certificate.json in the checkpoint by other means.",
         ) from error
     return False
 
 
-def _file(job: str | None) -> str:
-    return f"{_FOLDER}/certificate.json" if job is None else f"{_FOLDER}/certificate-{job}.json"
+def _name(job: str | None) -> str:
+    return "certificate.json" if job is None else f"certificate-{job}.json"
 
 
 def location(checkpoint: str | None) -> str | None:
@@ -173,36 +145,3 @@ def _without_user(rest: str, scheme: str) -> str:
     if "@" in authority or (port and not port.isdecimal()):
         return rest.rpartition("@")[2] if "@" not in authority else rest.partition("@")[2]
     return rest
-
-
-def _is_file(info: fs.FileInfo) -> bool:
-    return bool(info.type == fs.FileType.File)
-
-
-def replace_file(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
-    """Replace a file of a checkpoint, durably and atomically for readers."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        replace_durably(Path(path), content, private=False)
-    elif filesystem.type_name == "hdfs":
-        _replace_by_move(filesystem, path, content)
-    else:  # an object store writes objects atomically
-        _put(filesystem, path, content)
-
-
-def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
-    with filesystem.open_output_stream(path) as file:
-        file.write(content)
-
-
-def _replace_by_move(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
-    """Replace a file on HDFS, where a move cannot overwrite: in between, readers use the new file."""
-    filesystem.create_dir(path.rpartition("/")[0])
-    temporary, spare = f"{path}.tmp", f"{path}.new"
-    _put(filesystem, temporary, content)
-    old, left = filesystem.get_file_info([path, spare])
-    if _is_file(left):
-        filesystem.delete_file(spare)
-    filesystem.move(temporary, spare)
-    if _is_file(old):
-        filesystem.delete_file(path)
-    filesystem.move(spare, path)

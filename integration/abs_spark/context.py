@@ -16,9 +16,10 @@ from abs_core.errors import ConfigError
 
 SUPPORTED = "4.1, 4.2 and 4.3"
 
-_QUERY = "sql.streaming.queryId"
-_RUN = "spark.jobGroup.id"
-_EPOCH = "streaming.sql.batchId"
+QUERY = "sql.streaming.queryId"
+RUN = "spark.jobGroup.id"
+EPOCH = "streaming.sql.batchId"
+"""Local properties of a streaming query's threads and tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +46,16 @@ def stream_task() -> StreamTask:
         ConfigError: there is none, or this Spark does not set the properties.
     """
     context = _context()
-    found = {name: context.getLocalProperty(name) for name in (_QUERY, _RUN, _EPOCH)}
+    found = {name: context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH)}
     missing = [name for name, value in found.items() if not value]
-    epoch = found[_EPOCH] or ""
+    epoch = found[EPOCH] or ""
     if missing or not epoch.isdecimal():
         raise ConfigError(
             f"Spark {pyspark.__version__} does not tell a sink's task what it works for: "
-            f"{', '.join(missing) or _EPOCH} is missing from the task's properties.",
+            f"{', '.join(missing) or EPOCH} is missing from the task's properties.",
             remedy=f"use Spark {SUPPORTED}.",
         )
-    return StreamTask(str(found[_QUERY]), str(found[_RUN]), int(epoch), context.partitionId())
+    return StreamTask(str(found[QUERY]), str(found[RUN]), int(epoch), context.partitionId())
 
 
 def partition() -> int:

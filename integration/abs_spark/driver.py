@@ -1,4 +1,4 @@
-"""Identifies the Spark driver of this planner or commit process."""
+"""The Spark driver of this process: its id, its signals, and how long it lets a task end."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+KILL_SECONDS = 2.5
+"""Spark kills a cancelled task after 2 seconds (spark.python.task.killTimeout)."""
 
 _FOLDERS = "SPARK_LOCAL_DIRS"
 _OF_ITS_OWN = "blockmgr-"

@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import logging
 
-from pyarrow import fs
-
 from abs_core.births.rules import Failed
 from abs_core.errors import CorruptionError, TargetError, UnavailableError
 from abs_core.strictjson import NEWER, fields, parse, text, version, whole
-from abs_spark.certificates import replace_file
-from abs_spark.checkpoint import FAILURES, is_readable, locate
+from abs_spark.checkpoint import FAILURES, check_never_readable
+from abs_spark.ownfile import OwnFile
 
 VERSION = 1
 
@@ -34,6 +32,7 @@ class FailedBatch:
     def __init__(self, checkpoint: str, job: str) -> None:
         self._checkpoint = checkpoint
         self._job = job
+        self._file = OwnFile(checkpoint, f"failed-{job}.json")
 
     def read(self) -> Failed | None:
         """Read the record; None if there is none, or the checkpoint is not reachable from here.
@@ -43,20 +42,11 @@ class FailedBatch:
             UnavailableError: this process has read the checkpoint before, and cannot now.
         """
         try:
-            filesystem, path = self._place()
-            if filesystem.get_file_info(path).type != fs.FileType.File:
-                return None
-            with filesystem.open_input_stream(path) as file:
-                content = bytes(file.read())
+            _, content = self._file.look()
         except FAILURES as error:
-            if not is_readable(self._checkpoint):
-                return None
-            raise UnavailableError(
-                f"The checkpoint cannot be read now: {str(error)[:200]}.",
-                job=self._job,
-                remedy="make sure that the driver's Python can read it, then restart the query.",
-            ) from error
-        return from_bytes(content, path, self._job)
+            check_never_readable(self._checkpoint, error)
+            return None
+        return None if content is None else from_bytes(content, self._file.path, self._job)
 
     def note(self, batch: int, *, partly: bool = False) -> bool:
         """Record the batch unless an earlier one is; log a warning and return False if that fails.
@@ -69,8 +59,7 @@ class FailedBatch:
             noted = self.read()
             if noted is not None and (noted.epoch, not noted.partly) <= (batch, not partly):
                 return True  # a start that fails, or is refused, writes the noted one no more than this
-            filesystem, path = self._place()
-            replace_file(filesystem, path, to_bytes(self._job, failed))
+            self._file.replace(to_bytes(self._job, failed))
         except (*FAILURES, TargetError) as error:
             _log.warning(
                 "job %s: batch %d failed, and this cannot be recorded in the checkpoint (%s): if the "
@@ -83,9 +72,7 @@ class FailedBatch:
     def forget(self) -> None:
         """Delete the record once its batch is decided, at best effort."""
         try:
-            filesystem, path = self._place()
-            if filesystem.get_file_info(path).type == fs.FileType.File:
-                filesystem.delete_file(path)
+            self._file.delete()
         except FAILURES as error:
             _log.warning("job %s: %s", self._job, str(error)[:200])
 
@@ -96,14 +83,11 @@ class FailedBatch:
             UnavailableError: it cannot be moved now.
         """
         before = FailedBatch(self._checkpoint, old)
-        if before.read() is None:
+        failed = before.read()
+        if failed is None:
             return
         try:
-            filesystem, path = before._place()
-            with filesystem.open_input_stream(path) as file:
-                content = bytes(file.read())
-            filesystem, path = self._place()
-            replace_file(filesystem, path, content)
+            self._file.replace(to_bytes(self._job, failed))
         except FAILURES as error:
             raise UnavailableError(
                 f"A batch failed under the job's old name, {old}, and this cannot be recorded "
@@ -112,10 +96,6 @@ class FailedBatch:
                 remedy="let the driver's Python write into the checkpoint, then restart the query.",
             ) from error
         before.forget()
-
-    def _place(self) -> tuple[fs.FileSystem, str]:
-        filesystem, folder = locate(self._checkpoint)
-        return filesystem, f"{folder.rstrip('/')}/abs/failed-{self._job}.json"
 
 
 def to_bytes(job: str, failed: Failed) -> bytes:

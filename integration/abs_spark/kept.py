@@ -1,11 +1,9 @@
-"""A cache of open resources, kept by a Spark process from epoch to epoch."""
+"""What a Spark process keeps from epoch to epoch: a few values, those that were used last."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
-
-_KEPT = 8
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -16,11 +14,24 @@ class Kept(Generic[K, V]):
 
     Args:
         close: called with each evicted value.
+        most: number of values.
     """
 
-    def __init__(self, close: Callable[[V], None]) -> None:
+    def __init__(self, close: Callable[[V], None] = lambda _: None, *, most: int = 8) -> None:
         self._close = close
+        self._most = most
         self._values: dict[K, V] = {}
+
+    def get(self, key: K) -> V | None:
+        """The value of the key; None if there is none."""
+        return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Keep this value of the key."""
+        self._values.pop(key, None)
+        while len(self._values) >= self._most:
+            self._close(self._values.pop(next(iter(self._values))))
+        self._values[key] = value  # the last one is the one used last
 
     def of(self, key: K, make: Callable[[], V], instead_of: Callable[[K], bool]) -> V:
         """The value of the key, made if missing.
@@ -28,12 +39,10 @@ class Kept(Generic[K, V]):
         Args:
             instead_of: selects keys to evict when this one is made (of an earlier run).
         """
-        value = self._values.pop(key, None)
+        value = self._values.get(key)
         if value is None:
             for old in [known for known in self._values if instead_of(known)]:
                 self._close(self._values.pop(old))
-            while len(self._values) >= _KEPT:
-                self._close(self._values.pop(next(iter(self._values))))
             value = make()
-        self._values[key] = value  # the last one is the one used last
+        self.put(key, value)
         return value

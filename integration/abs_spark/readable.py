@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from abc import abstractmethod
+from collections.abc import Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -13,43 +12,37 @@ from pyspark.sql.types import StructType
 from abs_core.errors import AbsError
 from abs_core.source import Limit, Source
 from abs_spark.logs import show_logs
-from abs_spark.reader import BatchReader, StreamReader
-from abs_spark.refused import RefusedReader
+from abs_spark.reader import BatchReader, RefusedReader, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a format is read, under the name that Spark users write.
-
-    Options come as Spark hands them over: text to text, names in lower case. All three raise
-    ``OptionError`` with all that is wrong with them.
-
-    Args:
-        name: as in ``readStream.format(name)``.
-        schema: the schema, where the user gives none; may ask the source.
-        stream: the source of a stream, and what one epoch may take. The schema is the user's or the
-            one above; a source that has a fixed one refuses another with ``SchemaError``.
-        batch: the source of a batch read.
-    """
-
-    name: str
-    schema: Callable[[Mapping[str, str]], pa.Schema]
-    stream: Callable[[Mapping[str, str], pa.Schema], tuple[Source, Limit]]
-    batch: Callable[[Mapping[str, str], pa.Schema], Source]
-
-
 class ReadableDataSource(DataSource):
-    """A source as Spark sees it. A subclass names its reading, and is importable on executors.
+    """A source as Spark sees it. A subclass has a name and says how it is read.
 
-    A format that is written, too, inherits from ``AbsDataSource`` besides; this one comes first.
+    It must be importable on executors. A format that is written, too, inherits from ``AbsDataSource``
+    besides; this one comes first. Options come as Spark hands them over: text to text, names in lower
+    case. The subclass's methods raise ``OptionError`` with all that is wrong with them.
     """
-
-    reading: ClassVar[Reading]
 
     @classmethod
-    def name(cls) -> str:
-        return cls.reading.name
+    @abstractmethod
+    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+        """The schema, where the user gives none; may ask the source."""
+
+    @classmethod
+    @abstractmethod
+    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[Source, Limit]:
+        """The source of a stream, and what one epoch may take.
+
+        Args:
+            schema: the user's, or the stored one; a source that has a fixed one refuses another with
+                ``SchemaError``.
+        """
+
+    @classmethod
+    @abstractmethod
+    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> Source:
+        """The source of a batch read."""
 
     def schema(self) -> StructType:
         """Asked for where the user gives no schema.
@@ -58,7 +51,7 @@ class ReadableDataSource(DataSource):
             AbsError: it cannot be told.
         """
         show_logs()
-        return spark_schema(self.reading.schema(dict(self.options)))
+        return spark_schema(self.stored_schema(dict(self.options)))
 
     def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802
         """Called by the planner, and once by the process that lives as long as the query.
@@ -70,7 +63,7 @@ class ReadableDataSource(DataSource):
         show_logs()
         try:
             told = arrow_schema(schema)
-            source, limit = self.reading.stream(dict(self.options), told)
+            source, limit = self.open_stream(dict(self.options), told)
             return StreamReader(source, limit, told)
         except AbsError as error:
             return RefusedReader(error)
@@ -83,4 +76,4 @@ class ReadableDataSource(DataSource):
         """
         show_logs()
         told = arrow_schema(schema)
-        return BatchReader(self.reading.batch(dict(self.options), told), told)
+        return BatchReader(self.open_batch(dict(self.options), told), told)

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.patience.told_writer import writing
 from abs_core.source import (
@@ -134,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = _text(end)
         if start == end:
             return []
-        return _partitions(self._source.splits(_text(start), self._reached))
+        return list(map(SplitPartition, self._source.splits(_text(start), self._reached)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the rows of one split.
@@ -149,6 +149,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """All data up to ``end`` is committed; called when the next epoch is planned."""
         if isinstance(self._source, Forgetful):
             self._source.committed(_text(end))
+
+
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Raises the error at every call except ``stop``, and when it is pickled for a task.
+
+    PySpark (``python_streaming_source_runner.py``, seen in 4.3.0) stops the reader at its end even if
+    ``streamReader`` raised, which would hide the error behind ``UnboundLocalError: ... 'reader'``.
+    """
+
+    def __init__(self, error: AbsError) -> None:
+        self._error = error
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise self._error
+
+    initialOffset = latestOffset = reportLatestOffset = _refuse  # noqa: N815
+    getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815
+    partitions = read = commit = __reduce__ = _refuse
 
 
 class BatchReader(DataSourceReader):
@@ -172,7 +190,7 @@ class BatchReader(DataSourceReader):
         show_logs()
         start = self._source.initial()
         end = self._source.latest(start, Limit())
-        return [] if start == end else [*_partitions(self._source.splits(start, end))]
+        return [] if start == end else [*map(SplitPartition, self._source.splits(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the rows of one split; of no split where there is nothing to read at all.
@@ -182,10 +200,6 @@ class BatchReader(DataSourceReader):
         """
         with on_executor():
             yield from _batches(self._source, partition, self._schema)
-
-
-def _partitions(splits: Sequence[Split]) -> list[SplitPartition]:
-    return [SplitPartition(split) for split in splits]
 
 
 def _batches(

@@ -22,20 +22,15 @@ from abs_core.preflight import check
 from abs_core.protocol import Identity, Skip, Write, has_started
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import query_id
+from abs_spark.driver import KILL_SECONDS
 from abs_spark.executor import check_reached
 from abs_spark.kept import Kept
 from abs_spark.names import RunName, is_run_of
 from abs_spark.progress import observer
 from abs_spark.target import Target
 
-_KEPT = 8
-"""Most starts of queries that a process remembers."""
-
 HASTE_SECONDS = 5.0
 """Patience when a run ends itself; the next start does what is left."""
-
-KILL_SECONDS = 2.5
-"""Spark kills a cancelled task after 2 seconds (spark.python.task.killTimeout)."""
 
 _log = logging.getLogger("abs_spark.recovery")
 _start = logging.getLogger("abs_spark.start")
@@ -134,7 +129,8 @@ class Run:
 
 
 _runs: Kept[tuple[Target, RunName], Run] = Kept(lambda run: run.sink.close())
-_latest: dict[str, RunName] = {}
+latest: Kept[str, RunName] = Kept()
+"""The run of each start of a query of which this process has committed an epoch."""
 
 
 def hasty(patience: Patience) -> Patience:
@@ -223,18 +219,6 @@ def give_up(
             ending.sweep_ended()
     except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
         _log.warning("job %s: the run's open transactions cannot be ended now: %s", job, error)
-
-
-def remember(query_start: str, name: RunName) -> None:
-    """Remember the run of a start of a query, for ``recall``."""
-    while len(_latest) >= _KEPT:
-        _latest.pop(next(iter(_latest)))
-    _latest[query_start] = name
-
-
-def recall(query_start: str) -> RunName | None:
-    """The run of this start of a query, if this process has committed an epoch of it."""
-    return _latest.get(query_start)
 
 
 def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:

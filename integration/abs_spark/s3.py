@@ -16,7 +16,7 @@ from abs_sinks.s3.committed import is_gone
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
 from abs_spark.formats.s3 import FORMAT
-from abs_spark.readable import ReadableDataSource, Reading
+from abs_spark.readable import ReadableDataSource
 from abs_spark.source import AbsDataSource
 
 _SHARED = ("fileformat", "endpoint", "region", "pathstyle", "header", "timeout")
@@ -70,24 +70,6 @@ class CommittedStore:
         return self.files.name(path)
 
 
-def stored_schema(given: Mapping[str, str]) -> pa.Schema:
-    """The schema of the first committed file, for formats that hold it."""
-    return _source(given, None).schema
-
-
-def open_batch(given: Mapping[str, str], schema: pa.Schema) -> FileSource:
-    """All files that are committed now: whole epochs of each job."""
-    return _source(given, schema)
-
-
-def open_stream(given: Mapping[str, str], schema: pa.Schema) -> NoReturn:
-    """There is none."""
-    raise OptionError(
-        "abs-s3 is read in batches only.",
-        remedy="spark.readStream.format('abs-files') reads what 2pc and wal wrote, as it comes.",
-    )
-
-
 def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
     own = {name: text for name, text in given.items() if name.lower() != _SEVERAL}
     options, beside = S3Options.parse(own), _beside(given, own)
@@ -109,4 +91,21 @@ class S3DataSource(ReadableDataSource, AbsDataSource):
     """Writes files to S3 exactly once, and reads what is committed; see ``abs_sinks.s3``."""
 
     format = FORMAT
-    reading = Reading("abs-s3", stored_schema, open_stream, open_batch)
+
+    @classmethod
+    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+        """The schema of the first committed file, for formats that hold it."""
+        return _source(given, None).schema
+
+    @classmethod
+    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> NoReturn:
+        """There is none."""
+        raise OptionError(
+            "abs-s3 is read in batches only.",
+            remedy="spark.readStream.format('abs-files') reads what 2pc and wal wrote, as it comes.",
+        )
+
+    @classmethod
+    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> FileSource:
+        """All files that are committed now: whole epochs of each job."""
+        return _source(given, schema)

@@ -53,12 +53,23 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
     try:
-        return batch.cast(schema)
+        return _cast(batch, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise SchemaError(
             f"Spark sent a batch that does not have the schema it announced: {error}",
             remedy="this is a defect: please report it with both schemas.",
         ) from error
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """As ``RecordBatch.cast``, which pyarrow has since 16; the runtimes of Spark 3.5 have 14 and 15.
+
+    Raises ValueError if the names are others, and what a cast of a column raises.
+    """
+    if batch.schema.names != schema.names:
+        raise ValueError(f"the columns are {batch.schema.names}, not {schema.names}")
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
@@ -85,7 +96,7 @@ def present(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
     try:
-        return batch.select(schema.names).cast(schema)
+        return _cast(batch.select(schema.names), schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, ValueError) as error:
         raise SchemaError(
             f"The source's rows do not have the schema that the query was planned with: {error}",

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from abs_core.model import Guarantee
 from abs_core.preflight import check, describe
+from abs_spark.kept import Kept
 from abs_spark.names import Announced
 from abs_spark.target import Target
 
 _log = logging.getLogger("abs_spark.start")
 
-_announced: set[tuple[Target, str]] = set()
-_KEPT = 64
+_announced: Kept[tuple[Target, str], bool] = Kept(most=64)
 
 
 def announce(target: Target, job: str | None) -> Announced:
@@ -31,7 +31,7 @@ def announce(target: Target, job: str | None) -> Announced:
         PreflightError: the target cannot keep the promise.
         TargetError: it refuses, or could not be reached for as long as the option patience says.
     """
-    if job is None or (target, job) in _announced:
+    if job is None or _announced.get((target, job)):
         return Announced()
     sink = target.sink()
     # Spark's planner is a new process now and then, also in the middle of a query: an outage of some
@@ -44,9 +44,7 @@ def announce(target: Target, job: str | None) -> Announced:
             show(target, sink.guarantee(), job)
     finally:
         sink.close()
-    if len(_announced) >= _KEPT:
-        _announced.clear()
-    _announced.add((target, job))
+    _announced.put((target, job), True)
     return Announced(checked=True, shown=is_new)
 
 

@@ -17,6 +17,8 @@ import time
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
+from abs_spark.foreach.driven import driven
+
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
@@ -50,7 +52,7 @@ def stop_queries_first() -> None:
     def stop_in_order(context: SparkContext) -> None:
         stop_queries(context)
         stop(context)
-        _end_leftovers()
+        driven.end_all(_SECONDS)
 
     SparkContext.stop = stop_in_order  # type: ignore[method-assign, assignment]
 
@@ -96,14 +98,7 @@ def _stop_all(process: int) -> None:
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
         stop_queries(context)
-    _end_leftovers()
-
-
-def _end_leftovers() -> None:
-    """End what losing attempts of ended queries have left, as ``foreach.ended`` does after a while."""
-    ended = sys.modules.get("abs_spark.foreach.ended")
-    if ended is not None:
-        ended.end_all(_SECONDS)
+    driven.end_all(_SECONDS)
 
 
 def _ours() -> dict[str, Any]:
@@ -122,17 +117,12 @@ def _ours() -> dict[str, Any]:
             continue  # it has ended meanwhile
         name = str(uuid.toString())
         try:
-            ours = _is_function_of_ours(name) or query.sink().name().startswith("abs-")
+            ours = name in driven.functions or query.sink().name().startswith("abs-")
         except Py4JJavaError:
             ours = False  # another foreachBatch: it has no name
         if ours:
             found[name] = query
     return found
-
-
-def _is_function_of_ours(query: str) -> bool:
-    function = sys.modules.get("abs_spark.foreach.function")
-    return function is not None and function.epoch_of(query) is not None
 
 
 def _begin_to_stop(name: str, query: Any) -> threading.Thread | None:

@@ -19,11 +19,10 @@ from abs_spark.driver import not_hung_up
 from abs_spark.executor import on_executor
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.logs import show_logs
-from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
-from abs_spark.task import run_task
+from abs_spark.task import EpochMessage, run_task
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -89,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         reported = reported_by(messages, batchId)
         name = reported[0].name
-        runs.remember(self._query_start, name)
+        runs.latest.put(self._query_start, name)
         digest = self._fingerprint(batchId, readable=any(m.readable for m in reported))
         if any(message.started for message in reported):
             show_once(self._target, reported)
@@ -115,7 +114,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         show_logs()
         name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
-        name = name or runs.recall(self._query_start)
+        name = name or runs.latest.get(self._query_start)
         with not_hung_up():
             if name is None:  # no task of the run has ever reported to this process
                 runs.end_unreported(self._target, self._driver)

@@ -27,25 +27,6 @@ class Options(Protocol):
         ...
 
 
-class Together(Protocol):
-    """Preflight of several sinks of one kind in one job."""
-
-    def __call__(
-        self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str]
-    ) -> list[Finding]:
-        """What is found.
-
-        Args:
-            sinks: name and options of each.
-            tasks: how many write an epoch; None: at least one.
-            apart: names of sinks with tasks of their own.
-
-        Raises:
-            TargetError: a server cannot be asked.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Format:
     """A kind of sink, under the name that Spark users write.
@@ -53,8 +34,8 @@ class Format:
     Args:
         name: as in ``writeStream.format(name)``.
         parse: reads the options; raises ``OptionError`` with all that is wrong.
-        sink: builds the sink; does not connect.
-        beside: builds the sink for a job whose register is elsewhere, or has other sinks, too.
+        sink: builds the sink; does not connect. With ``co_commit=False``: for a job whose register is
+            elsewhere, or has other sinks, too.
         guarantee: what options promise, without a connection.
         where: what options write to, for people (I9).
         transactions: of the options; sinks for which it is equal, and not None, can share transactions.
@@ -62,21 +43,20 @@ class Format:
         group: the group of such sinks, of their options and schemas by number.
         replacing: the options for epochs that each hold the whole result; None if the sink cannot.
         together: what is found of several such sinks of one job, by name and options, that none finds
-            alone; ``Together`` says how it is called.
+            alone; called as ``abs_sinks.postgres.budget.judge_together``.
 
     All are pickled by reference.
     """
 
     name: str
     parse: Callable[[Mapping[str, str]], Any]
-    sink: Callable[[Any, pa.Schema], Sink]
-    beside: Callable[[Any, pa.Schema], Sink]
+    sink: Callable[..., Sink]
     guarantee: Callable[[Any], Guarantee]
     where: Callable[[Any], str]
     transactions: Callable[[Any], Hashable | None] | None = None
     group: Callable[[Mapping[int, tuple[Any, pa.Schema]]], SinkGroup] | None = None
     replacing: Callable[[Any], Any | None] | None = None
-    together: Together | None = None
+    together: Callable[..., list[Finding]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +77,8 @@ class Target:
         Args:
             alone: whether it is the only one of its job, whose register it then has.
         """
-        make = self.format.sink if alone else self.format.beside
-        return make(self.options, self.schema)
+        more = {} if alone else {"co_commit": False}
+        return self.format.sink(self.options, self.schema, **more)
 
     @property
     def transactions(self) -> Hashable | None:

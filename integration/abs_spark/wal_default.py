@@ -7,20 +7,16 @@ machine without a shared file system) is refused before it writes.
 
 from __future__ import annotations
 
-import os
-import re
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from abs_core.durable import make_durably
+from abs_core.durable import create_durably
 from abs_core.errors import OptionError
 from abs_core.wal.folder import ID_FILE
-from abs_spark.checkpoint import locate, query_id
+from abs_spark.checkpoint import LOCAL, locate, query_id, split
 
 WAL = "wal"
-_S3 = re.compile(r"s3[an]?://(.+)", re.IGNORECASE)
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):.*", re.DOTALL)
 
 
 def with_wal(given: Mapping[str, str], *, started: bool = True) -> Mapping[str, str]:
@@ -45,11 +41,11 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
     Raises:
         OptionError: the checkpoint is neither in S3 nor in a folder of this machine.
     """
-    if (bucket := _S3.fullmatch(checkpoint)) is not None:
-        return f"s3://{bucket[1].rstrip('/')}/abs/wal"
-    scheme = _SCHEME.fullmatch(checkpoint)
-    if scheme is not None and scheme[1].lower() != "file":
-        raise _no_place(checkpoint, f"is in a file system ({scheme[1]}) that cannot hold segments")
+    scheme, rest = split(checkpoint)
+    if scheme == "s3":
+        return f"s3://{rest.strip('/')}/abs/wal"
+    if scheme != LOCAL:
+        raise _no_place(checkpoint, f"is in a file system ({scheme}) that cannot hold segments")
     folder = Path(locate(checkpoint)[1]) / "abs" / WAL
     if not started:
         return folder.as_uri()
@@ -63,17 +59,10 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
 
 def _id_of(folder: Path) -> str:
     """The folder's id, which the first call makes."""
-    make_durably(folder)
     place = folder / ID_FILE
     if not place.exists():
-        made = folder / f"{ID_FILE}.{secrets.token_hex(8)}"
-        made.write_text(secrets.token_hex(8))
-        try:
-            os.link(made, place)
-        except FileExistsError:
-            pass  # another process was first, and its id counts
-        finally:
-            made.unlink()
+        # Where another process is first, its id counts.
+        create_durably(place, secrets.token_hex(8).encode(), private=False)
     return place.read_text()
 
 

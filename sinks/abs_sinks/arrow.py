@@ -52,8 +52,10 @@ def _plain_nested(arrow: pa.DataType) -> pa.DataType:
     if is_list(arrow):
         return pa.list_(plain_type(arrow.value_type))
     if pa.types.is_struct(arrow):
-        # Metadata stays: it tells a variant or a geometry from an ordinary struct.
-        return pa.struct([field.with_type(plain_type(field.type)) for field in arrow])
+        # Metadata stays: it tells a variant or a geometry from an ordinary struct. Under a struct that
+        # is null, Spark sends null also for fields that are never null otherwise.
+        fields = [field.with_type(plain_type(field.type)) for field in arrow]
+        return pa.struct([field.with_nullable(True) for field in fields])
     if pa.types.is_map(arrow):
         return pa.map_(plain_type(arrow.key_type), plain_type(arrow.item_type))
     return arrow

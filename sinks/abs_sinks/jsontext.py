@@ -63,7 +63,7 @@ def json_text(array: pa.Array, column: str) -> pa.StringArray:
 
     Args:
         array: a plain list, struct or map.
-        column: its name, for messages.
+        column: its name, for messages; empty if the struct is a whole row, whose fields have names.
 
     Raises:
         RowError: a text holds a NUL or is no UTF-8; a date lies outside the years 1 to 9999.
@@ -129,7 +129,7 @@ def _struct(array: pa.Array, column: str) -> pa.StringArray:
     # flatten() carries the struct's own nulls over to its fields.
     for field, values in zip(array.type, array.flatten(), strict=True):
         name = _quoted(_escaped(pa.array([field.name])))[0].as_py()
-        pieces += [f"{',' if pieces else '{'}{name}:", _json(values, column)]
+        pieces += [f"{',' if pieces else '{'}{name}:", _json(values, column or field.name)]
     if not pieces:
         return pa.repeat("{}", len(array))
     return pc.binary_join_element_wise(*pieces, "}", "")

@@ -64,9 +64,13 @@ def _require_years(array: pa.Array, ticks: pa.Array, first: int, last: int, colu
     refuse(column, array, outside, why, "correct or filter them in Spark")
 
 
+_NOT_FINITE = (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity"))
+
+
 def _floats(array: pa.Array) -> pa.StringArray:
     text = array.cast(pa.string())
-    for special, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+    # A reader of JSON takes -0 for an integer, which has no sign.
+    for special, name in (*_NOT_FINITE, ("-0", "-0.0")):
         text = pc.if_else(pc.equal(text, special), name, text)
     return text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -169,30 +170,56 @@ TYPES: dict[str, tuple[str, str, pa.Array, pa.Array]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", TYPES)
-def test_a_type_arrives_whole(kind: str, session: Session, database: str, tmp_path: Path) -> None:
-    name, literal, same, other = TYPES[kind]
+FILES = ("parquet", "arrow", "csv")
+
+
+def file_of(kind: str) -> str:
+    """The ending of a file that can hold such values."""
+    if kind in ("numeric beyond duckdb", "numeric NaN"):
+        return "csv"  # Arrow has no such decimals
+    return "arrow" if TYPES[kind][0] == "interval" else "parquet"
+
+
+def written(values: Mapping[str, pa.Array], path: Path) -> Files:
+    """Row 1 with these values, and row 2 with none."""
+    table = pa.table(
+        {"id": [1, 2]} | {k: pa.concat_arrays([v, pa.nulls(1, v.type)]) for k, v in values.items()}
+    )
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".csv":
+        lines = (table.column_names, *zip(*table.to_pydict().values(), strict=True))
+        text = (",".join("" if v is None else str(v) for v in line) for line in lines)
+        path.write_text("\n".join(text))
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table)
+    return Files((str(path),))
+
+
+@pytest.mark.parametrize("kinds", [[k for k in TYPES if file_of(k) == f] for f in FILES], ids=FILES)
+def test_each_type_arrives_whole(
+    kinds: list[str], session: Session, database: str, tmp_path: Path
+) -> None:
+    """A column for each of them: those that differ are named, one by one."""
     session.execute(
         "create type mood as enum ('good', 'bad'); create domain positive as int4 check (value > 0)"
     )
-    session.execute(f"create table t (id int4, v {name})")
-    session.execute(f"insert into t values (1, {literal}), (2, null)")
-    for value, corrupted in ((same, 0), (other, 1)):
-        values = pa.concat_arrays([value, pa.nulls(1, value.type)])
-        path = tmp_path / f"{corrupted}.parquet"
-        if pa.types.is_interval(value.type) or pa.types.is_duration(value.type):
-            path = tmp_path / f"{corrupted}.arrow"  # parquet has no such types
-            with pa.ipc.new_file(path, pa.schema({"id": pa.int64(), "v": value.type})) as file:
-                file.write_table(pa.table({"id": [1, 2], "v": values}))
-        elif kind in ("numeric beyond duckdb", "numeric NaN"):
-            path = tmp_path / f"{corrupted}.csv"  # nor has Arrow such decimals
-            path.write_text(f"id,v\n1,{value[0]}\n2,\n")
-        else:
-            pq.write_table(pa.table({"id": [1, 2], "v": values}), path)
-        report = audit(Files((str(path),)), target(database), BY_ID)
-        assert found(report) == ({"corrupted": 1} if corrupted else {}), report.to_dict()
-        turned = audit(target(database), Files((str(path),)), BY_ID)
-        assert turned.differences.corrupted == corrupted
+    columns = ", ".join(f'"{kind}" {TYPES[kind][0]}' for kind in kinds)
+    session.execute(f"create table t (id int4, {columns})")
+    literals = ", ".join(TYPES[kind][1] for kind in kinds)
+    session.execute(f"insert into t values (1, {literals}), (2{', null' * len(kinds)})")
+    ending = file_of(kinds[0])
+    same = written({kind: TYPES[kind][2] for kind in kinds}, tmp_path / f"same.{ending}")
+    other = written({kind: TYPES[kind][3] for kind in kinds}, tmp_path / f"other.{ending}")
+    for expected, changed in ((same, []), (other, kinds)):
+        for report in (
+            audit(expected, target(database), BY_ID),
+            audit(target(database), expected, BY_ID),
+        ):
+            samples = report.differences.samples.get("corrupted", ())
+            assert [name for one in samples for name in one.changed] == changed
+            assert found(report) == ({"corrupted": 1} if changed else {}), report.to_dict()
 
 
 WRITTEN = pa.table(

@@ -34,7 +34,7 @@ from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_cells import Cells, number_of
+from abs_sinks.kafka.register_topic import Cells, number_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell

@@ -24,7 +24,7 @@ from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip
 from abs_core.several import sinkmap
 from abs_core.several.composite import CompositeCommitter
-from abs_core.testing.calls import SinkBehind
+from abs_core.testing.behind import SinkBehind
 from abs_core.testing.case import rows
 from abs_core.testing.cuts import Halted
 from abs_core.testing.fault_injection import Wire

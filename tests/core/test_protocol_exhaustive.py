@@ -8,7 +8,7 @@ from tests import daily
 from tests.model.exhaustive import Configuration, explore
 from tests.model.exhaustive.configurations import CAMPAIGN, DEFAULT
 
-DAILY = 7
+DAILY = 5
 """Other ones each day; the campaign explores the others, and the large ones."""
 
 

@@ -11,8 +11,8 @@ from abs_core.births.certificate import Origin
 from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
 from abs_core.testing import Opener, by_calls, check_reads
+from abs_core.testing.behind import CertificatesBehind, StoreBehind
 from abs_core.testing.check_reads import STARTS
-from abs_core.testing.fault_injection import FaultyCertificates, FaultyStore
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
@@ -29,28 +29,28 @@ def test_no_read_that_fails_is_taken_for_absence(start: str, fake: str) -> None:
 
 
 def takes_a_register_for_none(patch: pytest.MonkeyPatch) -> None:
-    right = FaultyStore.load
+    right = StoreBehind.load
 
-    def load(self: FaultyStore, job: str) -> Stored | None:
+    def load(self: StoreBehind, job: str) -> Stored | None:
         try:
             return right(self, job)
         except UnavailableError:
             return None
 
-    patch.setattr(FaultyStore, "load", load)
+    patch.setattr(StoreBehind, "load", load)
 
 
 def takes_a_certificate_for_none(patch: pytest.MonkeyPatch) -> None:
     """As the checkpoint did, where the first read of a process failed."""
-    right = FaultyCertificates.read
+    right = CertificatesBehind.read
 
-    def read(self: FaultyCertificates) -> Origin:
+    def read(self: CertificatesBehind) -> Origin:
         try:
             return right(self)
         except UnavailableError:
             return Origin(readable=False)
 
-    patch.setattr(FaultyCertificates, "read", read)
+    patch.setattr(CertificatesBehind, "read", read)
 
 
 Bug = Callable[[pytest.MonkeyPatch], None]

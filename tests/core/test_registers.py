@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from abs_core.testing.check_register import (
     CHECKS,
     INVENTORY_CHECKS,
     NewStore,
+    an_old_answer_lets_no_change_through,
     check_register,
 )
 
@@ -138,6 +140,45 @@ def test_check_register_finds_an_inventory_that(broken: type[MemoryRegister], ru
     store = broken()
     with pytest.raises(AssertionError, match=rule):
         check_register(lambda: store)
+
+
+class _Replaced(MemoryRegister):
+    """Its server has a successor, and answers reads for it with what it knows."""
+
+    known: Stored | None = None
+
+    def old_answers(self, job: str) -> AbstractContextManager[None]:
+        return self._answering(self.load(job))
+
+    @contextmanager
+    def _answering(self, known: Stored | None) -> Iterator[None]:
+        self.known = known
+        yield
+        self.known = None
+
+    def load(self, job: str) -> Stored | None:
+        return self.known or super().load(job)
+
+
+class _DecidesByWhatItReads(_Replaced):
+    """As Kafka's register did."""
+
+    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> str | Conflict:
+        read, present = self.load(job), super(_Replaced, self).load(job)
+        if (None if read is None else read.version) != expected:
+            return Conflict()
+        return super().compare_and_set(job, None if present is None else present.version, state)
+
+
+def test_a_register_that_is_asked_once_is_misled_by_no_old_answer() -> None:
+    store = _Replaced()
+    an_old_answer_lets_no_change_through(lambda: store, store.old_answers)
+
+
+def test_a_register_that_decides_by_an_old_answer_is_found() -> None:
+    store = _DecidesByWhatItReads()
+    with pytest.raises(AssertionError, match="an old answer has let an old version in"):
+        an_old_answer_lets_no_change_through(lambda: store, store.old_answers)
 
 
 @pytest.mark.parametrize("what", ["count", "kill"])

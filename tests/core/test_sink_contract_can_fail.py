@@ -137,7 +137,7 @@ def writes_although_its_epoch_was_given_up(patch: Patch) -> None:
     right = UpsertWriter._check
 
     def check(self: UpsertWriter, db: sqlite3.Connection) -> None:
-        task = self._rows.task
+        task = self._task
         stored = register.read(db, task.job)
         if stored is None or task.epoch not in stored.state.abandoned:
             right(self, db)
@@ -176,29 +176,29 @@ def shows_rows_early(patch: Patch) -> None:
     def write(self: TwoPhaseWriter, batch: object) -> None:
         right(self, batch)
         with self._target.transaction() as db:
-            db.executemany("INSERT INTO data VALUES (?, ?)", self._rows.rows)
+            db.executemany("INSERT INTO data VALUES (?, ?)", self._rows)
 
     patch.setattr(TwoPhaseWriter, "write", write)
 
 
 def makes_a_handle_of_nothing(patch: Patch) -> None:
-    patch.setattr(TwoPhaseWriter, "pre_commit", lambda self: self._rows.committable())
+    patch.setattr(TwoPhaseWriter, "pre_commit", lambda self: self._committable())
 
 
 def miscounts(patch: Patch) -> None:
-    right = writers._Rows.committable
+    right = writers.FakeWriter._committable
 
-    def committable(self: writers._Rows) -> Committable:
+    def committable(self: writers.FakeWriter) -> Committable:
         found = right(self)
         return Committable(found.handle, found.rows + 1, found.digest)
 
-    patch.setattr(writers._Rows, "committable", committable)
+    patch.setattr(writers.FakeWriter, "_committable", committable)
 
 
 def undoes_its_handle(patch: Patch) -> None:
     def abort(self: StagingWriter) -> None:
         with self._target.transaction() as db:
-            writers.drop(db, self._rows.handle)
+            writers.drop(db, self._handle)
 
     patch.setattr(StagingWriter, "abort", abort)
 

@@ -38,7 +38,7 @@ from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
 from abs_sinks.kafka import ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_cells import records_of
+from abs_sinks.kafka.register_topic import records_of
 from abs_sinks.s3 import manifests
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options

@@ -32,7 +32,7 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
-from abs_sinks.kafka.register_cells import Cells, records_of
+from abs_sinks.kafka.register_topic import Cells, records_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.postgres import proof
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes

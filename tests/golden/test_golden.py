@@ -40,7 +40,7 @@ from abs_core.wal.contracts import name_of
 from abs_services import S3Service
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_cells import Cells
+from abs_sinks.kafka.register_topic import Cells
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell

@@ -27,7 +27,7 @@ from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
 from abs_sinks.kafka.choice import AUTO
-from abs_sinks.kafka.ids import parse_id
+from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_session import session_of
 from abs_sinks.kafka.sink import KafkaSink

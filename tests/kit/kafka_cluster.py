@@ -7,10 +7,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
-from abs_services.native.kafka import Identity, NativeKafka, new_identity
-from abs_services.settings import KAFKA_OF_THREE
+from abs_services.native.kafka import Identity, NativeKafka
 
 BROKERS = 3
+
+# Over the settings of one node: what is acknowledged is on two of them. The controllers and the brokers
+# see within two or three seconds that one is gone (9 s with the defaults).
+SETTINGS = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "controller.quorum.election.timeout.ms": "500",
+    "controller.quorum.fetch.timeout.ms": "1000",
+    "replica.lag.time.max.ms": "5000",
+    "replica.fetch.wait.max.ms": "100",
+}
 
 
 class NativeKafkaCluster:
@@ -22,7 +35,7 @@ class NativeKafkaCluster:
 
     def __init__(self) -> None:
         self.brokers: Sequence[NativeKafka] = [
-            NativeKafka(identity=identity, settings=KAFKA_OF_THREE) for identity in _identities()
+            NativeKafka(identity=identity, settings=SETTINGS) for identity in _identities()
         ]
         """By node id, from 1 on. Each may be killed and started by itself."""
 
@@ -62,7 +75,7 @@ class NativeKafkaCluster:
 def _identities() -> list[Identity]:
     alone: dict[int, Identity] = {}
     while len(alone) < BROKERS:
-        made = new_identity()
+        made = Identity.new()
         taken = {port for each in alone.values() for port in (each.port, each.controller_port)}
         if not {made.port, made.controller_port} & taken:
             node = len(alone) + 1

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_services.buckets import BUCKET, REGION
-from abs_services.native.gateway import Identity, NativeGateway
+from abs_services.contracts import BUCKET, REGION
 from abs_services.native.lifecycle import Command
+from abs_services.native.s3 import Identity, NativeS3
 from abs_services.paths import cache_folder
 
 VERSION = "v1.8.0"
@@ -27,16 +27,15 @@ MODULE = "github.com/versity/versitygw/cmd/versitygw"
 _BUILD_DEADLINE_S = 1800.0
 
 
-class NativeVersity(NativeGateway):
+class NativeVersity(NativeS3):
     """versitygw: objects are files of its folder."""
 
-    stop_signals = (signal.SIGTERM,)
     stop_deadline_s = 5.0
+    port_names = ("s3",)
 
-    def _program(self) -> Path:
-        return find_versitygw()
-
-    def _command(self, program: Path, identity: Identity) -> Command:
+    def _set_up(self) -> Command:
+        program = find_versitygw()
+        identity = self._keep(Identity, lambda: Identity.new(self.port_names))
         # Metadata beside the data: not every file system has attributes.
         data, beside = self.folder / "data", self.folder / "metadata"
         (data / BUCKET).mkdir(parents=True, exist_ok=True)
@@ -48,6 +47,9 @@ class NativeVersity(NativeGateway):
         # Not as arguments: everyone on the machine can read those.
         keys = {"ROOT_ACCESS_KEY": identity.access_key, "ROOT_SECRET_KEY": identity.secret_key}
         return Command(argv, cwd=self.folder, env=keys)
+
+    def _paths_outside(self) -> Sequence[Path]:
+        return ()
 
 
 def find_versitygw() -> Path:

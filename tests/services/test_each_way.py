@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module", params=[Provider.NATIVE, Provider.DOCKER])
 def way(request: pytest.FixtureRequest) -> Services:
     if request.param is Provider.DOCKER:
-        from abs_services.containers import why_unusable
+        from tests.kit.containers import why_unusable
 
         if reason := why_unusable():
             pytest.skip(reason)
@@ -120,7 +120,7 @@ def test_s3_keeps_an_object_over_kill_and_over_stop(an_s3: S3Service) -> None:
 def test_s3_refuses_a_wrong_key(an_s3: S3Service) -> None:
     from botocore.exceptions import ClientError
 
-    client = s3_client(Other(an_s3))
+    client = s3_client(cast("S3Service", Other(an_s3)))
     with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
         client.list_objects_v2(Bucket=an_s3.bucket)
 

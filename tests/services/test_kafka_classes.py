@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from abs_core.errors import UnavailableError
+from abs_services.java import find_java
 from abs_services.native import NativeKafka
-from abs_services.native.kafka_classes import archive_flags, class_archive, make_class_archive
-from abs_services.native.kafka_jars import broker_jars, find_java
+from abs_services.native.kafka_jars import broker_jars
+from tests.kit.kafka_classes import archive_flags, class_archive, make_class_archive
 
 
 @pytest.fixture
@@ -66,5 +67,6 @@ def test_a_broker_starts_where_the_archive_is_none(
     monkeypatch.setenv("ABS_CACHE", str(tmp_path / "cache"))
     shutil.copytree(jars, tmp_path / "cache" / jars.name)
     class_archive(find_java()).write_bytes(b"no classes")
+    monkeypatch.setenv("ABS_KAFKA_JVM", *archive_flags(find_java()))
     with NativeKafka() as broker:
         assert broker.is_running

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.errors import ConfigError, CorruptionError, UnavailableError
+from abs_core.errors import CorruptionError, UnavailableError
 from abs_services.contracts import Kind
 from abs_services.images import IMAGES
 from abs_services.native import kafka_jars
-from abs_services.native.kafka_jars import KAFKA, SCALA, SUMS, broker_jars, find_java
+from abs_services.native.kafka_jars import KAFKA, SCALA, SUMS, broker_jars
 
 
 @pytest.fixture(autouse=True)
@@ -144,16 +144,3 @@ def test_a_fetch_that_fails_leaves_nothing_that_looks_fetched(cache: Path, tmp_p
 def test_ivy_that_says_it_succeeded_and_fetched_nothing_is_not_believed(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="could not fetch"):
         broker_jars(fake_java(tmp_path, "exit 0"))
-
-
-def test_an_older_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_java(tmp_path, "echo 'openjdk version \"11.0.2\" 2019-01-15' >&2")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="not Java 17"):
-        find_java()
-
-
-def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match=str(tmp_path)):
-        find_java()

@@ -143,7 +143,7 @@ def test_a_setting_that_the_server_refuses_is_an_error_with_its_log() -> None:
 
 def test_no_repr_and_no_log_holds_a_password(server: NativePostgres) -> None:
     secrets = [url.split(":")[2].split("@")[0] for url in (server.url, server.admin_url)]
-    shown = repr(server) + repr(server._identity) + server.log.read_text()
+    shown = repr(server) + repr(server.identity) + server.log.read_text()
     assert not [secret for secret in secrets if secret in shown]
 
 

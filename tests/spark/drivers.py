@@ -26,7 +26,16 @@ from tests.spark.jobs.stream_files import Job
 STOOD_STILL = ("one sink", "an epoch, 2pc", "an epoch, wal")
 COPIES = ("one sink", "an epoch")
 CRASHED = ("postgres", "kafka", "s3")
-"""Tests that take turns, one a day: stopped drivers, drivers on copies, targets of a killed driver."""
+READ = ("Spark's files", "kafka", "files")
+OF_EPOCHS = (
+    "between two commits",
+    "after the first pre-commit",
+    "after the second",
+    "at random",
+    "two tables at random",
+)
+"""Tests that take turns, one a day: stopped drivers, drivers on copies, and killed ones by their
+target, by their source, and by where they are in an epoch of several sinks."""
 
 PYTHON = "ABS_TEST_PYTHON"
 """Names another Python than this one, on which drivers run."""

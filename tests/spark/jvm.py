@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from abs_services.native.class_archive import make_once
 from abs_services.paths import cache_folder
+from tests.kit.class_archive import make_once
 
 log = logging.getLogger(__name__)
 

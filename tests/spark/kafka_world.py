@@ -12,10 +12,10 @@ from abs_core.model import JobState
 from abs_services import KafkaService
 from abs_sinks.kafka.choice import AUTO
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import LogHarness, open_attempts, open_log
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import copy_checkpoint
 from tests.spark.jobs.stream_files import Job
 

@@ -60,7 +60,7 @@ def announced(sink: Fake, options: Any = None) -> Announced:
     def make(*_: object) -> Any:
         return sink
 
-    kind = Format("fake", make, make, make, make, make)
+    kind = Format("fake", make, make, make, make)
     return announce(Target(kind, options or Options(), pa.schema([])), "job")
 
 

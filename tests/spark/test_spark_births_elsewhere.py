@@ -24,11 +24,11 @@ from abs_core.model import JobState
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.register import S3Register
-from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from abs_spark.s3 import S3DataSource
 from tests import daily
 from tests.kit.kafka import delete_topics
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end

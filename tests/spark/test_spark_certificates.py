@@ -45,6 +45,7 @@ def in_s3(store: S3Service, prefix: str, monkeypatch: pytest.MonkeyPatch) -> str
     return f"s3a://{store.bucket}/{prefix}/ck"
 
 
+@pytest.mark.services
 def test_a_certificate_in_s3_is_kept_replaced_and_forgotten(in_s3: str) -> None:
     one, other = (CheckpointCertificates(place) for place in (in_s3, in_s3.replace("s3a", "s3")))
     assert one.read() == Origin()
@@ -55,6 +56,7 @@ def test_a_certificate_in_s3_is_kept_replaced_and_forgotten(in_s3: str) -> None:
     assert one.read() == other.read() == Origin()
 
 
+@pytest.mark.services
 def test_a_place_in_s3_without_sparks_own_files_is_no_checkpoint_to_be_read(in_s3: str) -> None:
     certificates = CheckpointCertificates(f"{in_s3}-of-nobody")
     assert certificates.read() == UNREADABLE

@@ -17,10 +17,10 @@ from abs_sinks.s3 import S3Options
 from abs_spark.certificates import CheckpointCertificates
 from abs_spark.checkpoint import fingerprint, is_readable, locate, query_id
 from abs_spark.formats.s3 import FORMAT
-from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target
+from abs_spark.task import EpochMessage
 
 AT_ONCE = Patience(0.0)
 
@@ -123,12 +123,12 @@ def test_a_certificate_that_could_be_read_does_not_become_unreadable(
 
     certificates = CheckpointCertificates(str(checkpoint))
     with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.certificates.locate", fails)
+        patch.setattr("abs_spark.ownfile.locate", fails)
         patch.setattr("abs_spark.checkpoint.locate", fails)
         assert certificates.read() == UNREADABLE, "it was never read"
     assert certificates.read() == Origin()
     with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.certificates.locate", fails)
+        patch.setattr("abs_spark.ownfile.locate", fails)
         with pytest.raises(UnavailableError, match="could be read before"):
             certificates.read()
     assert certificates.read() == Origin()

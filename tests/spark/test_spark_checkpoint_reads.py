@@ -13,7 +13,7 @@ from pyarrow import fs
 from abs_core.births.certificate import Certificate
 from abs_core.births.rules import Failed
 from abs_core.patience import Patience
-from abs_spark import certificates, checkpoint, failures
+from abs_spark import checkpoint, ownfile
 from abs_spark.certificates import CheckpointCertificates, certificates_of
 from abs_spark.checkpoint import fingerprint, is_readable, query_id, with_checkpoint
 from abs_spark.failures import FailedBatch
@@ -52,7 +52,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     CheckpointCertificates(str(tmp_path)).write(FIRST)
     CheckpointCertificates(str(tmp_path), "second").write(SECOND)
     FailedBatch(str(tmp_path), "first").note(5)
-    for module in (checkpoint, certificates, failures):
+    for module in (checkpoint, ownfile):
         monkeypatch.setattr(
             module, "locate", lambda place: (Failing(), place.removeprefix("file:"))
         )

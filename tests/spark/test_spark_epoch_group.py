@@ -16,12 +16,12 @@ from pyspark.sql import SparkSession
 import abs_spark
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.target import group_of
 from tests import daily
-from tests.spark.drivers import killed_at
+from tests.kit.crash_points import CO_COMMIT, RARE
+from tests.spark.drivers import OF_EPOCHS, killed_at
 from tests.spark.epoch_world import JOB, SCHEMA
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import World
@@ -151,6 +151,7 @@ def test_a_row_that_one_table_refuses_keeps_the_epoch_from_the_other(
     check(world, 1)
 
 
+@daily.turn("two tables at random", OF_EPOCHS, of="kills of an epoch")
 @pytest.mark.parametrize("protocol", daily.cut(sorted(TOGETHER), 1, of="a killed group"))
 def test_a_driver_killed_at_random_leaves_both_tables_with_the_same_epochs(
     spark: SparkSession, world: World, protocol: str

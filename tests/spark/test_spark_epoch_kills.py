@@ -1,6 +1,6 @@
 """Drivers killed while an epoch goes to three targets: then it is in all of them once, or in none.
 
-Each day one kill; pairs of drivers by turns with ``test_spark_kills``; in the campaign all.
+Each day one kill; by turns with other files, see ``tests.spark.drivers``; in the campaign all.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE
 from tests import daily
-from tests.spark.drivers import COPIES, STOOD_STILL, Driver, killed_at, until
+from tests.kit.crash_points import CO_COMMIT, RARE
+from tests.spark.drivers import COPIES, OF_EPOCHS, STOOD_STILL, Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 
@@ -23,7 +23,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("
 
 FILES = 4
 ROWS = 40
-KILLS = ("between two commits", "after the first pre-commit", "after the second", "at random")
 STILL = "drivers that stood still"
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 # A process passes each of them more than once, but a run starts once.
@@ -48,7 +47,7 @@ def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
     killed_at(point, nth, job, world.files.folder / "killed", world.files.url)
 
 
-@daily.turn("between two commits", KILLS, of="kills of an epoch")
+@daily.turn("between two commits", OF_EPOCHS, of="kills of an epoch")
 def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     spark: SparkSession, world: EpochWorld
 ) -> None:
@@ -61,8 +60,8 @@ def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
 @pytest.mark.parametrize(
     "nth",
     [
-        pytest.param(1, marks=daily.marks(KILLS[1], KILLS, of="kills of an epoch")),
-        pytest.param(2, marks=daily.marks(KILLS[2], KILLS, of="kills of an epoch")),
+        pytest.param(1, marks=daily.marks(OF_EPOCHS[1], OF_EPOCHS, of="kills of an epoch")),
+        pytest.param(2, marks=daily.marks(OF_EPOCHS[2], OF_EPOCHS, of="kills of an epoch")),
     ],
 )
 def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
@@ -113,7 +112,7 @@ def test_killed_anywhere_an_epoch_is_in_all_targets_once(
     go_on(spark, world, job)
 
 
-@daily.turn("at random", KILLS, of="kills of an epoch")
+@daily.turn("at random", OF_EPOCHS, of="kills of an epoch")
 def test_killed_at_random_the_query_goes_on_where_it_was(
     spark: SparkSession, world: EpochWorld
 ) -> None:

@@ -15,9 +15,9 @@ from kafka.errors import KafkaTimeoutError
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import UnavailableError
-from abs_sources.kafka.testing import KafkaSourceHarness
 from tests import daily
 from tests.kit.kafka_cluster import NativeKafkaCluster
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
 

@@ -13,8 +13,8 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_sources.kafka.testing import KafkaSourceHarness
 from tests import daily
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
 

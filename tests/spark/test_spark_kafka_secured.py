@@ -15,11 +15,11 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
-from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
 from abs_spark.kafka import KafkaDataSource
 from tests import daily
 from tests.kit.kafka import make_topic
+from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
 from tests.spark.jobs.stream_files import Job, run_to_end
@@ -63,10 +63,8 @@ def test_a_job_through_spark_is_let_in_by_its_certificate(
 
 
 @contextmanager
-def broker_of(authority: Authority | None) -> Iterator[NativeKafka]:
-    with NativeKafka(
-        secured=True, clients=None if authority is None else authority.certificate
-    ) as kafka:
+def broker_of(authority: Authority | None) -> Iterator[SecuredKafka]:
+    with SecuredKafka(None if authority is None else authority.certificate) as kafka:
         settings = KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka
         make_topic(settings, SOURCE)
         make_topic(settings, TARGET)
@@ -75,7 +73,7 @@ def broker_of(authority: Authority | None) -> Iterator[NativeKafka]:
 
 
 def runs_once(
-    broker: NativeKafka, client: Mapping[str, str], spark: SparkSession, folder: Path
+    broker: SecuredKafka, client: Mapping[str, str], spark: SparkSession, folder: Path
 ) -> None:
     access = {f"kafka.{name}": value for name, value in client.items()}
     sent = fill(broker.bootstrap)

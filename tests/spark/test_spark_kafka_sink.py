@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from abs_services import KafkaService
-from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from tests import daily
+from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import CRASHED, Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.kafka_world import KafkaWorld, opened

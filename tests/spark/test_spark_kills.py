@@ -1,6 +1,6 @@
 """Drivers that are killed, stopped and overtaken: the table holds every row exactly once.
 
-By turns with ``test_spark_epoch_kills`` and ``test_spark_kafka_sink``; in the campaign all.
+By turns with other files, see ``tests.spark.drivers``; in the campaign all.
 
 Every driver that dies is a process tree of its own; what goes on after it runs in the shared session,
 which is as good a restart as any other and saves the start of a JVM.
@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests import daily
-from tests.spark.drivers import COPIES, CRASHED, STOOD_STILL, Driver, killed_at, until
+from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
+from tests.spark.drivers import COPIES, CRASHED, READ, STOOD_STILL, Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import WAYS, World
 
@@ -32,6 +32,7 @@ def run(spark: SparkSession, world: World, job: Job) -> None:
     run_to_end(spark, job, world.url)
 
 
+@daily.turn("Spark's files", READ, of="sources whose driver is killed")
 def test_a_job_killed_with_all_its_processes_goes_on_where_it_was(
     new_world: NewWorld, spark: SparkSession
 ) -> None:

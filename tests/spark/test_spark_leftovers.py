@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from abs_core.contracts import Task
 from abs_core.several.sinkmap import STRIDE
-from abs_spark.foreach import ended
+from abs_spark.foreach.driven import driven
 from abs_spark.foreach.function import Epoch
 from abs_spark.names import RunName
 from tests.spark.drivers import until
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(300)]
 LOST = 777
 ENDS: dict[str, Callable[[], object]] = {
     "the session lives on": lambda: None,
-    "the session ends": lambda: ended.end_all(30.0),
+    "the session ends": lambda: driven.end_all(30.0),
 }
 
 
@@ -54,7 +54,7 @@ def test_a_run_that_leaves_nothing_is_not_ended(world: EpochWorld, spark: SparkS
     world.files.add_file(0)
     world.run(spark)
     before = world.register().generation
-    ended.end_all(30.0)
+    driven.end_all(30.0)
     assert world.register().generation == before
 
 
@@ -68,7 +68,7 @@ def test_the_run_of_a_query_that_goes_on_is_not_ended(
         function(batch, number)
         if number == 0:
             _lose(world, function, number)
-            ended.end_all(30.0)  # as by spark.stop() in a batch
+            driven.end_all(30.0)  # as by spark.stop() in a batch
 
     world.run(spark, losing)
     assert world.ids()["payments"] == once([*range(40), *range(1000, 1040)])
@@ -106,14 +106,26 @@ def test_a_run_that_begins_while_the_last_one_is_ended_is_ended_as_well() -> Non
     new = _Run(RunName("twice", "query", "second run"))
 
     def begins() -> None:
-        ended.watch(queries[1], new)  # type: ignore[arg-type] # what is used of a run
+        driven.watch(queries[1], new)  # type: ignore[arg-type] # what is used of a run
 
     old = _Run(RunName("twice", "query", "first run"), begins)
-    ended.watch(queries[0], old)  # type: ignore[arg-type]
+    driven.watch(queries[0], old)  # type: ignore[arg-type]
     for query, run in zip(queries, (old, new), strict=True):
         query.over.set()
-        ended.end_all(30.0)
+        driven.end_all(30.0)
         assert run.ends == 1
+
+
+def test_two_queries_of_one_job_name_are_both_ended() -> None:
+    """Their registers are in different places: neither sweeps what the other has left."""
+    queries = _Query(), _Query()
+    runs = [_Run(RunName("same", query, "run")) for query in ("one", "other")]
+    for query, run in zip(queries, runs, strict=True):
+        driven.watch(query, run)  # type: ignore[arg-type]
+    for query in queries:
+        query.over.set()
+    driven.end_all(30.0)
+    assert [run.ends for run in runs] == [1, 1]
 
 
 def _lose(world: EpochWorld, function: Epoch, epoch: int) -> None:

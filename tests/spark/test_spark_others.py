@@ -13,24 +13,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import abs_spark
 from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError
 from tests.docs.test_write_a_sink import PACKAGE, install
-from tests.spark.drivers import Driver, killed_at
+from tests.spark.drivers import killed_at
+from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import JOB, Row, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SQLite sink of the docs, for this process and for those that it starts."""
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the SQLite sink of the docs is, for this process and for those that it starts."""
     site = tmp_path / "site-packages"
     install(PACKAGE, site)
     monkeypatch.setenv("PYTHONPATH", str(site))
     monkeypatch.syspath_prepend(str(site))
+    return site
 
 
 @pytest.fixture
@@ -47,8 +50,14 @@ def sold(shop: Path) -> list[Any]:
 
 
 def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
-    installed: None, shop: Path, tmp_path: Path, new_world: Callable[[str], World]
+    installed: Path,
+    shop: Path,
+    tmp_path: Path,
+    new_world: Callable[[str], World],
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(installed))
     world = new_world("2pc")
     lite = {"path": str(shop), "dbtable": "sales", "patience": "30s"}
     job = world.epoch_job(
@@ -61,12 +70,10 @@ def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
     killed_at(CrashPoint.BETWEEN_COMMITS, 1, job, tmp_path / "killed", world.url)
     torn = look(world, shop, "in-doubt", "list", "--json", fails=1)
     assert {one["fate"] for one in json.loads(torn)} == {"decided: will be committed"}
-    with Driver(job, tmp_path / "run", world.url) as driver:
-        assert driver.end() == 0
+    run_to_end(spark, job, world.url)
     holds(world, shop, expected)
     world.forget_commits(1)
-    with Driver(job, tmp_path / "again", world.url) as driver:
-        assert driver.end() == 0
+    run_to_end(spark, job, world.url)
     holds(world, shop, expected)
     assert json.loads(look(world, shop, "in-doubt", "list", "--json")) == []
     assert "sales" in look(world, shop, "register", "show", JOB)
@@ -110,7 +117,7 @@ def look(world: World, shop: Path, *command: str, fails: int = 0) -> str:
 
 
 def test_its_options_are_checked_before_a_query_starts_and_are_not_shown(
-    installed: None, shop: Path
+    installed: Path, shop: Path
 ) -> None:
     given = {"path": str(shop), "dbtable": "sales"}
     told = repr(abs_spark.sink("abs-sqlite", given, name="lite"))
@@ -121,7 +128,7 @@ def test_its_options_are_checked_before_a_query_starts_and_are_not_shown(
     assert "The option patience must be a time" in wrong
 
 
-def test_a_format_that_is_not_installed_is_refused_with_those_that_are(installed: None) -> None:
+def test_a_format_that_is_not_installed_is_refused_with_those_that_are(installed: Path) -> None:
     with pytest.raises(OptionError) as refused:
         abs_spark.sink("abs-nothing", {})
     assert "abs-s3, abs-sqlite" in refused.value.remedy

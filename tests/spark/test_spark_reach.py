@@ -181,7 +181,7 @@ def counting(asked: list[int]) -> Format:
         def reach(self) -> None:
             asked.append(1)
 
-    return replace(FAKE, sink=Asked, beside=Asked)
+    return replace(FAKE, sink=Asked)
 
 
 def test_a_process_asks_its_target_once(tmp_path: Path) -> None:

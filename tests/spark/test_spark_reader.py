@@ -21,8 +21,7 @@ from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableEr
 from abs_core.patience import Patience, told_writer, waiting
 from abs_core.source import Limit, Reader, Split
 from abs_spark import reader as readers
-from abs_spark.reader import SplitPartition, StreamReader
-from abs_spark.refused import RefusedReader
+from abs_spark.reader import RefusedReader, SplitPartition, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 from tests.spark.jobs.counting_source import (
     SCHEMA,
@@ -195,6 +194,7 @@ def test_a_spark_without_limits_refuses_them_and_reads_all_the_same(
     assert stream_reader(CountingSource(tmp_path)).latestOffset() == {"next": 3}
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
 def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_with(
     spark: SparkSession, tmp_path: Path, trigger: dict[str, Any]

@@ -18,7 +18,7 @@ from abs_core.testing.case import Case, rows
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink, committed_files
 from abs_sinks.s3.testing import FolderHarness, open_folder
-from abs_spark.s3 import open_batch
+from abs_spark.s3 import S3DataSource
 
 pytestmark = pytest.mark.services
 
@@ -46,7 +46,7 @@ class Folder:
             run.epoch(epoch, part)
 
     def read(self, **more: str) -> list[Row]:
-        source = open_batch({**self.given, **more}, SCHEMA)
+        source = S3DataSource.open_batch({**self.given, **more}, SCHEMA)
         start = source.initial()
         end = source.latest(start, Limit())
         found: list[Row] = []

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests import daily
+from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import CRASHED, killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end

@@ -44,7 +44,7 @@ JOBS = {
     "kafka source": ("README.md", 'spark.readStream.format("abs-kafka")'),
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
-    "several sinks": ("several-sinks.md", "abs_spark.epoch("),
+    "several sinks": ("README.md", "abs_spark.epoch("),
     "audit": ("README.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
 }
@@ -83,12 +83,13 @@ def is_picture(text: str) -> bool:
 
 def test_every_snippet_of_the_readme_and_the_docs_is_run_by_a_test() -> None:
     known = {*JOBS.values(), *ELSEWHERE}
+    texts = {snippet(name) for name in JOBS}  # a page may show a job of the README again
     for page in PAGES:
         for language, text in blocks(page):
             if is_picture(text) and not language:
                 continue
             run = [mark for name, mark in known if name == page.name and mark in text]
-            assert run, f"{page.name}: no test runs this snippet:\n{text}"
+            assert run or text in texts, f"{page.name}: no test runs this snippet:\n{text}"
 
 
 @dataclass

@@ -66,7 +66,7 @@ def guarantee(options: Options) -> Any:
     return Sink(options, SCHEMA).guarantee()
 
 
-FAKE = Format("fake", partial(Options), Sink, Sink, guarantee, lambda options: str(options.place))
+FAKE = Format("fake", partial(Options), Sink, guarantee, lambda options: str(options.place))
 
 
 def begun(options: Options, run: str) -> JobState:

@@ -15,10 +15,10 @@ from abs_core.model import Wrote
 from abs_spark import run as runs
 from abs_spark.driver import driver_id
 from abs_spark.formats.postgres import FORMAT
-from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target
+from abs_spark.task import EpochMessage
 from tests.spark.world import ARROW, JOB, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]

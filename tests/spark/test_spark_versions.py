@@ -7,7 +7,9 @@ Each release has the Python and the libraries of a runtime that people use, see 
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,10 +20,12 @@ import pytest
 from abs_core.crash import CrashPoint
 from abs_services import S3Service
 from tests import daily
+from tests.packaging.venvs import ROOT
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.other_sparks import OLDEST, RUNTIMES, Runtime
+from tests.spark.test_spark_connect import ROOTS
 from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
@@ -62,6 +66,26 @@ def test_a_job_that_is_killed_and_replayed_is_exact_in_all_targets(
     tmp_path: Path, world: EpochWorld, version: str
 ) -> None:
     kill_and_replay(tmp_path, world, version, KILLS, runs=2)
+
+
+FITS = """
+import pyarrow as pa
+from abs_spark.schema import conform, present
+
+def batch(zone):
+    at = pa.array([0, None], pa.timestamp("us", zone))
+    return pa.RecordBatch.from_arrays([pa.array([1, 2]), at], names=["id", "at"])
+
+sent, told = batch("America/New_York"), batch("UTC")
+for fitted in (conform(sent, told.schema), present(sent, told.schema)):
+    assert fitted.equals(told) and fitted.schema.equals(told.schema), fitted.schema
+"""
+
+
+def test_batches_of_a_session_in_another_time_zone_fit_on_the_oldest_libraries() -> None:
+    path = os.pathsep.join(str(ROOT / name) for name in ROOTS)
+    command = [str(OLDEST.interpreter()), "-c", FITS]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=True)
 
 
 def kill_and_replay(

@@ -14,12 +14,12 @@ from abs_core.model import HandleName
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.wal import segment_store
-from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.formats.kafka import parse_options
 from abs_spark.wal_default import default_wal, with_wal
 from tests import daily
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import open_log
+from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.kafka_world import TURN_OF, TURNS, KafkaWorld
 from tests.spark.test_spark_kafka_sink import run
 

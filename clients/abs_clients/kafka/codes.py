@@ -187,7 +187,11 @@ MEANINGS: Mapping[str, Meaning] = {
     "INVALID_TIMESTAMP": Meaning(
         RowError, "correct the column timestamp, or message.timestamp.* of the topic."
     ),
-    "INVALID_RECORD": Meaning(RowError, "a compacted topic accepts no record without a key."),
+    "INVALID_RECORD": Meaning(
+        RowError,
+        "compare the batch's records with the topic's settings: a compacted topic accepts none without "
+        "a key, and message.timestamp.* limit the column timestamp.",
+    ),
     **dict.fromkeys(("INVALID_MSG", "_BAD_MSG", "_BAD_COMPRESSION"), _DAMAGED),
     # Transactions.
     **dict.fromkeys(("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"), _FENCED),

@@ -79,6 +79,9 @@ OPEN_CELL_SECONDS = 1.0
 OPEN_PARTITION_SECONDS = 3.0
 """The same for one of another job in the partition."""
 
+LEADER_SECONDS = 15.0
+"""A partition's leader, where a former one answers that does not know it yet."""
+
 NEW_READER_SECONDS = 3.0
 """A new consumer, at least: it has to find the leader first."""
 

@@ -74,12 +74,11 @@ def find_table(connection: Connection[Any], name: TableName) -> Table:
         schema=found[0],
         name=found[1],
         oids=tuple(row[0] for row in oids),
-        columns=tuple(Column(row[0], _carriage(*row[1:])) for row in columns),
+        columns=tuple(
+            Column(column, _JSON_OF_ARRAY if is_array else _BY_TYPE.get(kind, _TEXT))
+            for column, kind, is_array in columns
+        ),
     )
-
-
-def _carriage(name: str, is_array: bool) -> Carriage:
-    return _JSON_OF_ARRAY if is_array else _BY_TYPE.get(name, _TEXT)
 
 
 # 'infinity' is the same word in both; only the place of BC differs.

@@ -6,10 +6,11 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_services.contracts import KINDS, Kind
+from abs_services.contracts import Kind
 from abs_services.images import IMAGES, image_of
 from abs_services.processes import ProcessId
 
@@ -21,7 +22,7 @@ _REMEDY = "start one (docker/engine.sh start does, for root), or set ABS_SERVICE
 
 @contextlib.contextmanager
 def engine() -> Iterator[Any]:
-    """A docker client for testcontainers' engine; closed at the end.
+    """A docker client for testcontainers' engine, closed at the end; maps the engine's errors inside.
 
     Raises ConfigError if testcontainers is not installed, UnavailableError if no engine answers or
     if it refuses.
@@ -66,22 +67,6 @@ def _knock(host: str) -> None:
             ) from error
 
 
-def why_unusable() -> str:
-    """Why containers cannot be used here, as a reason for a skipped test; else empty.
-
-    An image that is not pulled counts as missing: a test run pulls nothing.
-    """
-    try:
-        with engine() as client:
-            client.ping()
-            missing = [name for kind in KINDS if not is_here(client, name := _image(client, kind))]
-    except (ConfigError, UnavailableError) as error:
-        return error.what
-    if missing:
-        return f"images are not here: {', '.join(missing)} (docker/build-images.sh builds them)"
-    return ""
-
-
 def is_here(client: Any, image: str) -> bool:
     """Whether the engine has an image of this name."""
     from docker.errors import ImageNotFound
@@ -97,7 +82,7 @@ def find_image(client: Any, kind: Kind) -> str:
     """The image to use, pulled if it is missing; ConfigError if that fails."""
     from docker.errors import DockerException
 
-    name = image_of(kind, lambda image: is_here(client, image))
+    name = image_of(kind, partial(is_here, client))
     if not is_here(client, name):
         try:
             client.images.pull(name)
@@ -142,7 +127,3 @@ def is_container_running(container: str) -> bool:
             return bool(client.containers.get(container).status == "running")
         except NotFound:
             return False
-
-
-def _image(client: Any, kind: Kind) -> str:
-    return image_of(kind, lambda name: is_here(client, name))

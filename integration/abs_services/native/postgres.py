@@ -10,16 +10,15 @@ import contextlib
 import secrets
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import psutil
 
 from abs_core.errors import ConfigError
-from abs_services.contracts import Kind
+from abs_services.contracts import PostgresService
 from abs_services.native.initdb import find_binaries, initialise
-from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
+from abs_services.native.lifecycle import Command, NativeService
 from abs_services.native.server import ServerProcess
 from abs_services.paths import Account
 from abs_services.processes import await_gone, free_port
@@ -35,14 +34,15 @@ class Identity:
     """What stays the same over restarts; kept in the server's folder, readable by its owner only."""
 
     port: int
-    admin_password: str
-    password: str
+    admin_password: str = field(repr=False)
+    password: str = field(repr=False)
 
-    def __repr__(self) -> str:
-        return f"Identity(port={self.port})"
+    @classmethod
+    def new(cls) -> Identity:
+        return cls(free_port(), secrets.token_urlsafe(18), secrets.token_urlsafe(18))
 
 
-class NativePostgres(NativeService):
+class NativePostgres(NativeService[Identity], PostgresService):
     """A server in ``folder`` (made and initialised if absent), or in a temporary one.
 
     Args:
@@ -57,7 +57,6 @@ class NativePostgres(NativeService):
     both demand a password (SCRAM-SHA-256).
     """
 
-    kind: ClassVar[Kind] = "postgres"
     # Fast shutdown: open transactions roll back, prepared ones stay. Then: without a checkpoint.
     stop_signals = (signal.SIGINT, signal.SIGQUIT)
 
@@ -71,7 +70,6 @@ class NativePostgres(NativeService):
         super().__init__(folder)
         self._major = major
         self._account = Account.for_servers()
-        self._identity: Identity | None = None
         self.settings: dict[str, str] = {**POSTGRES, **(settings or {})}
 
     @property
@@ -86,21 +84,17 @@ class NativePostgres(NativeService):
 
     @property
     def port(self) -> int:
-        return self._known().port
+        return self.identity.port
 
     @property
     def url(self) -> str:
         """libpq URI of role ``abs``, owner of the database ``abs``, no superuser."""
-        return self.url_of(ROLE, self._known().password, DATABASE)
+        return self.url_of(ROLE, self.identity.password, DATABASE)
 
     @property
     def admin_url(self) -> str:
         """libpq URI of the superuser ``postgres``."""
-        return self.url_of("postgres", self._known().admin_password, "postgres")
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {"ABS_POSTGRES_URL": self.url, "ABS_POSTGRES_ADMIN_URL": self.admin_url}
+        return self.url_of("postgres", self.identity.admin_password, "postgres")
 
     def url_of(self, user: str, password: str, database: str) -> str:
         """libpq URI of this server for any role and database."""
@@ -109,9 +103,10 @@ class NativePostgres(NativeService):
     def _set_up(self) -> Command:
         binaries = find_binaries(self._account, self._major)
         self._prepare_folder()
-        if not (self.data / "PG_VERSION").exists():
-            self._initialise(binaries)
-        self._identity = Identity(**read_private(self.folder / "identity.json"))
+        fresh = not (self.data / "PG_VERSION").exists()
+        identity = self._keep(Identity, Identity.new if fresh else None)
+        if fresh:
+            self._initialise(binaries, identity.admin_password)
         self._write_settings()
         self._clear_remains()
         argv = [str(binaries / "postgres"), "-D", str(self.data)]
@@ -129,12 +124,7 @@ class NativePostgres(NativeService):
         if self.is_running:
             return
         super().start()
-        ensure_role(self.admin_url, self._known().password)
-
-    def _known(self) -> Identity:
-        if self._identity is None:
-            raise ConfigError("this PostgreSQL was never started", remedy="call start() first.")
-        return self._identity
+        ensure_role(self.admin_url, self.identity.password)
 
     def _prepare_folder(self) -> None:
         self.folder.chmod(0o711)
@@ -157,13 +147,11 @@ class NativePostgres(NativeService):
             for inner in (self.data, self.socket_folder, self.log):
                 self._account.own(inner)
 
-    def _initialise(self, binaries: Path) -> None:
-        identity = Identity(free_port(), secrets.token_urlsafe(18), secrets.token_urlsafe(18))
-        write_private(self.folder / "identity.json", asdict(identity))
+    def _initialise(self, binaries: Path, admin_password: str) -> None:
         initialise(
             binaries,
             self.data,
-            admin_password=identity.admin_password,
+            admin_password=admin_password,
             account=self._account,
             sync=not self._temporary,
             major=self._major,

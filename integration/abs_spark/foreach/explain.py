@@ -9,7 +9,8 @@ from abs_core.errors import AbsError, ConfigError
 from abs_core.model import NO_EPOCH, InDoubt, JobState
 from abs_core.protocol import sweepable
 from abs_core.several.sinkmap import number_of
-from abs_spark.foreach.function import Epoch, epoch_of
+from abs_spark.foreach.driven import driven
+from abs_spark.foreach.function import Epoch
 from abs_spark.formats import promised
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def explain(query: StreamingQuery | Epoch) -> None:
     Raises:
         ConfigError: the query is not one of this process by ``abs_spark.epoch``, or has had no batch.
     """
-    function = query if isinstance(query, Epoch) else epoch_of(str(query.id))
+    function = query if isinstance(query, Epoch) else driven.functions.get(str(query.id))
     if function is None:
         raise ConfigError(
             "abs_spark.epoch has received no batch of this query in this process.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from abs_core.several.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
-from abs_spark.foreach import ended
+from abs_spark.foreach.driven import driven
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
@@ -34,14 +33,6 @@ from abs_spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_of_query: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
-"""The function of each query that wrote a batch in this process, by the query's id."""
-
-
-def epoch_of(query: str) -> Epoch | None:
-    """The function that writes the query's batches; None if there is none in this process."""
-    return _of_query.get(query)
 
 
 class Epoch:
@@ -71,13 +62,14 @@ class Epoch:
                 f"register={register!r} is not a sink of this epoch.",
                 remedy=f"name one of {', '.join(filter(None, names)) or 'its sinks'}.",
             )
-        self._sinks = tuple(sinks)
+        self.sinks = tuple(sinks)
         self._register = names[0] if register is None else register
         self._job = job
         self._checkpoint = checkpoint
         self._adopt = adopt
         self._mode = mode
-        self._run: EpochRun | None = None
+        self.run: EpochRun | None = None
+        """The query's present run; None before its first batch."""
         self._known: dict[int, Target] = {}
         self._known_of: Running | None = None
         self._passes = Passes(())
@@ -85,7 +77,7 @@ class Epoch:
     def __getstate__(self) -> dict[str, Sealed]:
         """Under Spark Connect it is pickled to the server, without its open run."""
         fresh = {
-            "_run": None,
+            "run": None,
             "_known": dict[int, Target](),
             "_known_of": None,
             "_passes": Passes(()),
@@ -96,19 +88,9 @@ class Epoch:
         self.__dict__.update(state["sealed"].open())
 
     def __repr__(self) -> str:
-        sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self._sinks)
+        sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self.sinks)
         job = self._job or "<query id>"
         return f"abs_spark.epoch([{sinks}], job={job!r}, register={self._register!r})"
-
-    @property
-    def sinks(self) -> tuple[EpochSink, ...]:
-        """The sinks as they were given."""
-        return self._sinks
-
-    @property
-    def run(self) -> EpochRun | None:
-        """The query's present run; None before its first batch."""
-        return self._run
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch. When it returns, it is committed in every target.
@@ -129,9 +111,9 @@ class Epoch:
             known = runs.of(query.run, job)
             runs.note(query.run, job, known.and_failed(batch_id, error))
             FailedBatch(self._checkpoint, job).note(batch_id, partly=batch_id in known.finished)
-            if self._run is not None and self._run.name.run == query.run:
+            if self.run is not None and self.run.name.run == query.run:
                 # Tasks that still run are fenced before all is swept.
-                self._run.end(tasks_may_run=True)
+                self.run.end(tasks_may_run=True)
             raise
 
     def _running(self, df: DataFrame, batch_id: int) -> Running:
@@ -147,8 +129,8 @@ class Epoch:
             owner = self._job or query_id(self._checkpoint)
             if owner is not None:
                 FailedBatch(self._checkpoint, job_key(owner)).note(batch_id)
-                if self._run is not None:
-                    self._run.look_again()
+                if self.run is not None:
+                    self.run.look_again()
             raise
 
     def _write_batch(self, df: DataFrame, query: Running, batch_id: int) -> None:
@@ -156,7 +138,7 @@ class Epoch:
         if query != self._known_of:
             # Another run may have other columns, and another output mode.
             self._known, self._known_of = {}, query
-            self._passes = Passes(self._sinks)
+            self._passes = Passes(self.sinks)
         made = self._passes.of(df)
         run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
         self._write(run, made, batch_id)
@@ -199,7 +181,7 @@ class Epoch:
     ) -> Work:
         parts = []
         for view in one.views:
-            name, target = self._sinks[view.sink].name, self._known[view.sink]
+            name, target = self.sinks[view.sink].name, self._known[view.sink]
             shown = "" if run.targets.alone else name
             parts.append(Part(run.numbers[name], target, view, shown))
         sealed = Sealed(Told(tuple(parts), run.targets.of_register))
@@ -209,25 +191,25 @@ class Epoch:
         name = RunName(
             job_key(self._job or query.query), query.query, query.run, location(self._checkpoint)
         )
-        if self._run is not None and self._run.name == name:
-            return self._run
-        if self._run is not None:
-            self._run.close()
-            self._run = None
-        names = [sink.name for sink in self._sinks]
+        if self.run is not None and self.run.name == name:
+            return self.run
+        if self.run is not None:
+            self.run.close()
+            self.run = None
+        names = [sink.name for sink in self.sinks]
         check_beside(names, targets)
-        apart = [sink.name for sink in self._sinks if sink.transform is not None]
+        apart = [sink.name for sink in self.sinks if sink.transform is not None]
         if query.mode == "complete":
             check_whole(targets)
         opened = Targets(names, targets, self._register, apart)
         try:
-            self._run = EpochRun(name, opened, self._checkpoint, self._adopt)
+            self.run = EpochRun(name, opened, self._checkpoint, self._adopt)
         except BaseException:
             opened.close()
             raise
-        _of_query[query.query] = self
-        ended.watch(query.java, self._run)
-        return self._run
+        driven.functions[query.query] = self
+        driven.watch(query.java, self.run)
+        return self.run
 
     def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:
         """The targets of all sinks, in their order; options are read once.
@@ -237,13 +219,13 @@ class Epoch:
         """
         schemas = {view.sink: view.schema for one in made for view in one.views}
         return [
-            self._target(place, schemas[place], whole=whole) for place in range(len(self._sinks))
+            self._target(place, schemas[place], whole=whole) for place in range(len(self.sinks))
         ]
 
     def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> Target:
         known = self._known.get(place)
         if known is None:
-            sink = self._sinks[place]
+            sink = self.sinks[place]
             kind = sink_format(sink.format)
             given = {**sink.options, "checkpointLocation": self._checkpoint}
             options = kind.parse(given)
@@ -252,7 +234,7 @@ class Epoch:
             known = self._known[place] = Target(kind, options, schema)
         if known.schema != schema:
             raise SchemaError(
-                f"The rows of the sink {self._sinks[place].name or known.format.name} have other "
+                f"The rows of the sink {self.sinks[place].name or known.format.name} have other "
                 "columns than in the batch before.",
                 remedy="if that is intended, restart the query.",
             )

@@ -11,8 +11,8 @@ import secrets
 from dataclasses import dataclass, replace
 
 from abs_core.errors import AbsError, ProtocolError
+from abs_spark.kept import Kept
 
-_RUNS_KEPT = 64
 _EPOCHS_KEPT = 2
 
 
@@ -80,22 +80,19 @@ class Runs:
     """The runs of this process, by Spark's id of the run and by job."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, dict[str, Known]] = {}
+        self._runs: Kept[str, dict[str, Known]] = Kept(most=64)
 
     def jobs(self, run: str) -> frozenset[str]:
         """The jobs that have begun in the run."""
-        return frozenset(self._runs.get(run, ()))
+        return frozenset(self._runs.get(run) or ())
 
     def of(self, run: str, job: str) -> Known:
         """What is remembered of a job in a run; nothing if it has not begun."""
-        return self._runs.get(run, {}).get(job, Known())
+        return (self._runs.get(run) or {}).get(job, Known())
 
     def note(self, run: str, job: str, known: Known) -> None:
         """Remember this of the job, at least that it has begun."""
-        jobs = self._runs.setdefault(run, {})
-        jobs[job] = known
-        while len(self._runs) > _RUNS_KEPT:
-            del self._runs[next(iter(self._runs))]
+        self._runs.put(run, {**(self._runs.get(run) or {}), job: known})
 
 
 runs = Runs()

@@ -10,13 +10,10 @@ import pyspark
 
 from abs_core.errors import ConfigError, OptionError
 from abs_spark.checkpoint import fingerprint, is_stateless, query_id
+from abs_spark.context import EPOCH, QUERY, RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_QUERY = "sql.streaming.queryId"
-_GROUP = "spark.jobGroup.id"
-_EPOCH = "streaming.sql.batchId"
 
 MODES = ("append", "update", "complete")
 
@@ -52,9 +49,9 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
         ConfigError: the query is unknown: the function was not called by ``foreachBatch``.
         OptionError: ``checkpoint`` belongs to another query.
     """
-    context = _context(spark)
+    context: Any = getattr(spark, "_sc", None)  # of a classic session; None under Connect
     if context is not None:
-        query, group, epoch = (context.getLocalProperty(name) for name in (_QUERY, _GROUP, _EPOCH))
+        query, group, epoch = (context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH))
         if not query or epoch != str(batch):
             raise _no_query(batch)
         run, mode, java = _started(spark, query)
@@ -123,11 +120,6 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
         "appended.",
         remedy="give abs_spark.epoch the query's mode: outputMode='append', 'update' or 'complete'.",
     )
-
-
-def _context(spark: SparkSession) -> Any:
-    """The SparkContext of a classic session; None under Connect."""
-    return getattr(spark, "_sc", None)
 
 
 def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, Any]:

@@ -70,18 +70,9 @@ class EpochRun:
             checkpoint=name.checkpoint,
             sinks=identities if any(targets.names) else (),
         )
-        self._numbers = self._expected_numbers()
-        self._coordinator = self._coordinate(self._patience)
-
-    @property
-    def patience(self) -> Patience:
-        """The patience with targets that do not answer."""
-        return self._patience
-
-    @property
-    def numbers(self) -> dict[str, int]:
+        self.numbers = self._expected_numbers()
         """The numbers of the sinks, by name."""
-        return self._numbers
+        self._coordinator = self._coordinate(self._patience)
 
     def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         """Start the run if it has not started; return what to do with the epoch.
@@ -105,9 +96,9 @@ class EpochRun:
         self._note(self._known)
         if state.sinks and not self._identity.sinks:
             raise _without_a_name(state)
-        if state.sinks and sinkmap.numbers(state) != self._numbers:
+        if state.sinks and sinkmap.numbers(state) != self.numbers:
             # Another run started between our look and our start, with other sinks.
-            self._numbers = sinkmap.numbers(state)
+            self.numbers = sinkmap.numbers(state)
             self._coordinator = self._coordinate(self._patience)
         if isinstance(plan, Skip):
             self._known.check_not_written(self.name.job, epoch)
@@ -175,7 +166,7 @@ class EpochRun:
         return Coordinator(
             self._identity,
             self.targets.register(),
-            self.targets.committer(self._numbers),
+            self.targets.committer(self.numbers),
             patience=patience,
             observe=observer("+".join(sorted(protocols))),
             certificates=self._certificates,
@@ -187,17 +178,21 @@ class EpochRun:
         """The numbers that the start will give the sinks."""
         if not self._identity.sinks:
             return {self.targets.names[0]: 0}
-        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
-        if stored is None:
+        state = self._load()
+        if state is None:
             return {sink.name: sink.number for sink in sinkmap.first(self._identity.sinks)}
-        mapped = sinkmap.assign(stored.state, self._identity.sinks)
+        mapped = sinkmap.assign(state, self._identity.sinks)
         if isinstance(mapped, IdentityError):
             raise mapped
-        present = {sink.number for sink in stored.state.sinks if sink.until is None}
+        present = {sink.number for sink in state.sinks if sink.until is None}
         for sink in mapped:
             if sink.until is not None and sink.number in present:
                 _start.warning(_LEFT_OUT, self.name.job, sink.name, sink.target, self.name.job)
         return {sink.name: sink.number for sink in mapped if sink.until is None}
+
+    def _load(self) -> JobState | None:
+        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
+        return None if stored is None else stored.state
 
     @property
     def _known(self) -> Known:
@@ -210,8 +205,8 @@ class EpochRun:
         """If the job was renamed, give its note of a failed batch the new name."""
         if certificate is None or certificate.job == self.name.job:
             return
-        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
-        if stored is not None and stored.state.register == certificate.register:
+        state = self._load()
+        if state is not None and state.register == certificate.register:
             old = certificate.job
             with_checkpoint(self._patience).retry(lambda: self._failed_batch.rename(old))
 
@@ -220,9 +215,7 @@ class EpochRun:
         failed = self._failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
         if failed is None or epoch <= failed.epoch:
             return
-        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
-        state = None if stored is None else stored.state
-        refused = births.passed_over(state, self._identity, failed, epoch)
+        refused = births.passed_over(self._load(), self._identity, failed, epoch)
         if refused is not None:
             raise refused.error
         self._forget_failed()
@@ -232,8 +225,7 @@ class EpochRun:
         self._failed = None
 
     def _preflight(self) -> None:
-        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
-        if protocol.has_started(None if stored is None else stored.state, self._identity):
+        if protocol.has_started(self._load(), self._identity):
             return  # fenced, or started by an earlier process
         for _, findings in self.targets.preflight(self.name.job):
             warn(check(findings, self.name.job, _start))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from abs_core.aborting import attempt_all
@@ -69,7 +70,7 @@ class Targets:
     def identities(self) -> tuple[tuple[str, str], ...]:
         """Name and target of each sink; asks with patience."""
         return tuple(
-            (name, self._targets[name].options.patience.retry(partial(_target_of, sink)))
+            (name, self._targets[name].options.patience.retry(partial(attrgetter("target"), sink)))
             for name, sink in self._sinks.items()
         )
 
@@ -178,10 +179,6 @@ def together(
         if look is not None and len(found) > 1:
             findings += look(found, tasks, apart=apart)
     return findings
-
-
-def _target_of(sink: Sink) -> str:
-    return sink.target
 
 
 def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pyarrow as pa
-
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.guarantee import guarantee
 from abs_spark.target import Format
@@ -21,17 +19,9 @@ def parse_options(given: Mapping[str, str]) -> KafkaOptions:
     return KafkaOptions.parse(with_wal(given))
 
 
-def beside(options: KafkaOptions, schema: pa.Schema) -> KafkaSink:
-    """The sink of a job whose register is elsewhere, or has other sinks, too.
-
-    A function for the same reason: partial objects do not equal themselves once unpickled.
-    """
-    return KafkaSink(options, schema, co_commit=False)
-
-
 def where(options: KafkaOptions) -> str:
     """Brokers and topic."""
     return f"kafka://{options.kafka.bootstrap}, topic {options.topic or 'of the column topic'}"
 
 
-FORMAT = Format("abs-kafka", parse_options, KafkaSink, beside, guarantee, where)
+FORMAT = Format("abs-kafka", parse_options, KafkaSink, guarantee, where)

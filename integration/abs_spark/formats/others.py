@@ -55,25 +55,21 @@ def of_the_sink(given: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in given.items() if name.lower() not in _OURS}
 
 
-def make(options: OtherOptions, schema: pa.Schema) -> Sink:
-    """The sink; raises ConfigError if its package is not installed here."""
+def make(options: OtherOptions, schema: pa.Schema, *, co_commit: bool = True) -> Sink:
+    """The sink.
+
+    Raises:
+        ConfigError: its package is not installed here.
+        OptionError: without ``co_commit``: it commits its rows together with its own register.
+    """
     found = format_named(options.format)
     if found is None:
         raise ConfigError(
             f"The package of the sink {options.format} is not installed here.",
             remedy="install it for the driver and for every executor.",
         )
-    return found.sink(dict(options.given), schema)
-
-
-def beside(options: OtherOptions, schema: pa.Schema) -> Sink:
-    """The sink, for a job whose register lies elsewhere, or has other sinks, too.
-
-    Raises:
-        OptionError: it commits its rows together with a register in its own system.
-    """
-    sink = make(options, schema)
-    if isinstance(sink.committer(), CoCommitter):
+    sink = found.sink(dict(options.given), schema)
+    if not co_commit and isinstance(sink.committer(), CoCommitter):
         sink.close()
         raise OptionError(
             f"The sink {options.format} commits rows and register in one transaction, and cannot be "
@@ -105,4 +101,4 @@ def other_format(name: str) -> Format | None:
     """
     if format_named(name) is None:
         return None
-    return Format(name, Parse(name), make, beside, guarantee, where)
+    return Format(name, Parse(name), make, guarantee, where)

@@ -29,7 +29,7 @@ from abs_clients.kafka.transactions import EndTxn, Reply, end
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka.encoder import Encoder, pieces
-from abs_sinks.kafka.records import Digest, Records
+from abs_sinks.kafka.records import Records
 
 REQUEST_BYTES = 8 << 20
 """Upper bound of a request; the broker takes 100 MiB (socket.request.max.bytes)."""
@@ -67,7 +67,6 @@ class ColumnarSender:
         self.patience = patience
         self._settings = settings
         self._topic = topic
-        self._digest = Digest()
         self._encoder = Encoder(settings, topic, who, more)
         self._added: set[int] = set()
         self._leaders: dict[int, int] = {}
@@ -76,13 +75,8 @@ class ColumnarSender:
         self._pause = Pause()
         self._missing = 0
 
-    @property
-    def digest(self) -> str:
-        return self._digest.text
-
     def send(self, records: Records) -> None:
         """See ``RecordSender``. Above ``WAITING_BYTES`` unsent it waits for answers."""
-        self._digest.feed(records)
         for part in pieces(records):
             self._encoder.gather(part)
             if self._encoder.has_enough:

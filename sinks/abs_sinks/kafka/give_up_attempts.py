@@ -29,13 +29,17 @@ from abs_core.coordinator.cell import Cell
 from abs_core.errors import ConfigError, ProtocolError, RefusedError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Identity, Verdict, start
-from abs_sinks.kafka.ids import identity
-from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import single
+from abs_sinks.kafka.options import KafkaOptions, identity
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import Rows
 from abs_sinks.kafka.sending import outside_transactions
-from abs_sinks.kafka.side_topic import data_topic, send_winners, was_written, winners_topic
+from abs_sinks.kafka.side_topic import (
+    data_topic,
+    send_winners,
+    was_written,
+    winners_topic,
+    write_winners,
+)
 
 log = logging.getLogger(__name__)
 
@@ -69,9 +73,7 @@ def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ())
                 f"{orphan} is an attempt of another job, or its register is here.",
                 remedy="an attempt whose register is here needs no orphan: name the job alone.",
             )
-    if state is None:
-        return [_give_up_orphan(options, orphan) for orphan in _highest(orphans)]
-    done = [_give_up_job(options, job)]
+    done = [] if state is None else [_give_up_job(options, job)]
     return done + [_give_up_orphan(options, orphan) for orphan in _highest(orphans)]
 
 
@@ -159,9 +161,7 @@ def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
 
 
 def _send_alone(options: KafkaOptions, topic: str, none: Decided) -> None:
-    sender = outside_transactions(replace(options, topic=topic), [])
-    sender.send(single(none.key, none.to_bytes(), partition=0))
-    sender.flush()
+    write_winners(outside_transactions(replace(options, topic=topic), []), none)
 
 
 def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:

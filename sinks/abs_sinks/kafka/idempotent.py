@@ -20,7 +20,7 @@ from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import Rows
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
@@ -35,6 +35,7 @@ class IdempotentWriter(RecordWriter):
         self._header = header_of(task.handle)
         super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
         self._sender: RecordSender | None = None
+        self._digest = Digest()
 
     def abort(self) -> None:
         if self._sender is not None:
@@ -50,6 +51,7 @@ class IdempotentWriter(RecordWriter):
         if self._sender is None:
             patience = replace(self._options.patience, job=self._task.job)
             self._sender = patience.retry(self._begin)
+        self._digest.feed(records)
         self._sender.send(records)
 
     def _begin(self) -> RecordSender:
@@ -65,7 +67,7 @@ class IdempotentWriter(RecordWriter):
         assert self._sender is not None
         sender, self._sender = self._sender, None
         return Committable(
-            self._task.handle, sender.rows, sender.digest, (("protocol", "idempotent"),)
+            self._task.handle, sender.rows, self._digest.text, (("protocol", "idempotent"),)
         )
 
 

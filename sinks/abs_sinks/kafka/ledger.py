@@ -18,7 +18,7 @@ from abs_core.contracts import Task
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.model import Committable, HandleName
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_topic import make_topic
+from abs_sinks.kafka.register_topic import fields_of, make_topic, reading
 
 LEDGER_FORMAT = 1
 """A ledger without a number (315a560 and before) has this format."""
@@ -88,7 +88,13 @@ def without_proof(options: KafkaOptions, committables: Sequence[Committable]) ->
     for committable in committables:
         place = places.get(committable.handle)
         if place is not None and place.topic != options.registertopic:
-            raise _elsewhere(options, committable, place)
+            raise ConfigError(
+                f"The option registertopic is {options.registertopic}, but the topic {place.topic} "
+                "records whether this is committed. Nothing was sent.",
+                handle=committable.handle,
+                remedy=f"set registertopic={place.topic} until the decided epoch is finished; after "
+                "that it may be changed.",
+            )
     if not any(place.id for place in places.values()):
         return []
     name = options.registertopic
@@ -134,16 +140,6 @@ def _is_another(place: LedgerPlace | None, found: TopicFacts | None) -> bool:
     return found is None or found.id not in (None, place.id)
 
 
-def _elsewhere(options: KafkaOptions, committable: Committable, place: LedgerPlace) -> ConfigError:
-    return ConfigError(
-        f"The option registertopic is {options.registertopic}, but the topic {place.topic} "
-        "records whether this is committed. Nothing was sent.",
-        handle=committable.handle,
-        remedy=f"set registertopic={place.topic} until the decided epoch is finished; after that "
-        "it may be changed.",
-    )
-
-
 def to_text(handles: set[HandleName]) -> str:
     """The ledger's text."""
     return json.dumps({"committed": sorted(map(str, handles)), "format": LEDGER_FORMAT})
@@ -155,17 +151,9 @@ def handles_in_ledger(job: str, text: str) -> set[HandleName]:
     Raises:
         CorruptionError: the text is not a ledger, or of a newer release.
     """
-    try:
-        found = strictjson.fields(strictjson.parse(text))
-        strictjson.version(found.get("format", 1), LEDGER_FORMAT, name="format")
+    with reading("The ledger of what is committed under protocol=wal", job):
+        found = fields_of(text, LEDGER_FORMAT)
         return {_handle(name) for name in strictjson.of(list, found["committed"])}
-    except ValueError as error:
-        raise CorruptionError(
-            f"The ledger of what is committed under protocol=wal cannot be read: {error}.",
-            job=job,
-            remedy="do not delete it: it is the proof. Restore the register's topic from a backup; "
-            f"or {strictjson.NEWER}.",
-        ) from error
 
 
 def _handle(name: object) -> HandleName:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from typing import Any
 
@@ -19,7 +19,7 @@ from abs_clients.kafka.failures import Failures
 from abs_clients.kafka.format.headers import Header
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
-from abs_sinks.kafka.records import Digest, Records, header_lists, sliced
+from abs_sinks.kafka.records import Records, header_lists, sliced
 
 CHUNK = 16_384
 """Records queued at a time; earlier failures are checked after each chunk."""
@@ -51,14 +51,8 @@ class LibrdkafkaSender:
         self._failures = failures
         self._topic = topic
         self._patience = patience
-        self._digest = Digest()
-
-    @property
-    def digest(self) -> str:
-        return self._digest.text
 
     def send(self, records: Records) -> None:
-        self._digest.feed(records)
         for start in range(0, records.rows, CHUNK):
             part = records if records.rows <= CHUNK else sliced(records, start, CHUNK)
             self._produce(part)
@@ -89,21 +83,15 @@ class LibrdkafkaSender:
 
     def _when_there_is_room(self, produce: Any, row: tuple[Any, ...]) -> None:
         deadline = time.monotonic() + self._patience
-        while True:
-            self._await_room(deadline)
-            try:
+        while time.monotonic() < deadline:
+            self._serve(self._producer.poll, timeouts.FULL_PAUSE)
+            with suppress(BufferError):
                 produce(*row)
-            except BufferError:
-                continue
-            return
-
-    def _await_room(self, deadline: float) -> None:
-        if time.monotonic() >= deadline:
-            raise UnavailableError(
-                f"The queue has been full for {self._patience:g} s: the brokers take no records.",
-                remedy="see whether the brokers are up and in sync; the epoch is tried again.",
-            )
-        self._serve(self._producer.poll, timeouts.FULL_PAUSE)
+                return
+        raise UnavailableError(
+            f"The queue has been full for {self._patience:g} s: the brokers take no records.",
+            remedy="see whether the brokers are up and in sync; the epoch is tried again.",
+        )
 
     def _serve(self, call: Callable[[float], int], seconds: float) -> int:
         """Run ``call(seconds)``, then raise any delivery failure or fatal error of the producer."""

@@ -1,4 +1,9 @@
-"""A handle of protocol 2pc: one open transaction, and the proof of its outcome.
+"""A handle of protocol 2pc: one open transaction, its transactional id, and the proof of its outcome.
+
+**The ids.** A broker keeps an id for days after its last use (transactional.id.expiration.ms), so
+they are not made per handle. An id belongs to one process, job and generation; its random part keeps
+processes apart (I6). It is reused only after its last handle's epoch is finished or abandoned
+(``Task.knows_over``).
 
 **The proof of commit.** InitProducerId before every transaction raises the epoch, or gives a new
 producer id, so the two name exactly one transaction. EndTxn up to version 4 changes neither. Hence:
@@ -25,9 +30,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from abs_clients.kafka.producer_ids import ProducerState
-from abs_clients.kafka.transactions import PLAIN_END_TXN, Description, EndTxn, State
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transactions import PLAIN_END_TXN, Description, EndTxn, State, describe
 from abs_core.errors import ProtocolError
-from abs_core.model import HELD_AS, Committable, HandleName, Outcome
+from abs_core.model import HELD_AS, NO_EPOCH, Committable, HandleName, Outcome
 from abs_core.strictjson import Fields, decimal
 
 SHOWN_PARTITIONS = 32
@@ -35,6 +41,42 @@ SHOWN_PARTITIONS = 32
 
 _COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 _ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENCE)
+
+
+def id_name(register: str, job: str, generation: int, number: int, incarnation: str) -> HandleName:
+    """The name whose text is the transactional id.
+
+    Args:
+        number: of the id in its incarnation, from 0.
+        incarnation: lower-case hex, random per process and generation.
+    """
+    return HandleName(register, job, generation, NO_EPOCH, number, incarnation)
+
+
+def parse_id(text: str) -> HandleName | None:
+    """Parse a transactional id; None if it is not one of this sink."""
+    name = HandleName.parse(text)
+    return name if name is not None and is_id(name) else None
+
+
+def is_id(name: HandleName) -> bool:
+    """Whether the name is of a transactional id, not of a handle."""
+    return name.epoch == NO_EPOCH
+
+
+def pattern_of(job: str | None) -> str:
+    """A regular expression for the ids of a job, or of all; a match must still be parsed."""
+    if job is None:
+        return "abs1:.*"
+    escaped = "".join(c if c.isalnum() or c in "_~%@-" else f"\\{c}" for c in job)
+    return f"abs1:[0-9a-f]+:{escaped}:.*:{NO_EPOCH}:.*"
+
+
+def with_open(settings: Settings, ids: Sequence[HandleName]) -> list[HandleName]:
+    """Those under which a transaction is open, by their coordinators."""
+    now = describe(settings, [str(name) for name in ids])
+    seen = {name: now.get(str(name)) for name in ids}
+    return [name for name, each in seen.items() if each is not None and each.state is State.ONGOING]
 
 
 @dataclass(frozen=True, slots=True)

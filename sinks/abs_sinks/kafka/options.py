@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
+from abs_clients.kafka.cluster_facts import cluster_id
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
 from abs_core.errors import OptionError
@@ -105,6 +106,15 @@ class KafkaOptions:
 
 
 OPTIONS = options_of(KafkaOptions)
+
+
+def identity(options: KafkaOptions) -> str:
+    """The target's name: ``kafka:<cluster id>/<topic>``, with ``*`` where a column names the topic.
+
+    Raises:
+        TargetError: no broker answers, or it refuses.
+    """
+    return f"kafka:{cluster_id(options.kafka)}/{options.topic or '*'}"
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:

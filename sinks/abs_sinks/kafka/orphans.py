@@ -26,12 +26,11 @@ from hashlib import blake2b
 from pathlib import Path
 
 from abs_clients.kafka.producer_ids import init_producer_id
-from abs_clients.kafka.transactions import State, describe
 from abs_core.contracts import Task
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
 from abs_core.strictjson import fields, parse, whole
-from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.open_transaction import id_name, with_open
 from abs_sinks.kafka.options import KafkaOptions
 
 MOST_IDS = 1_000
@@ -39,6 +38,9 @@ MOST_IDS = 1_000
 
 KEPT_SECONDS = 7 * 86_400
 """Age at which a file is deleted: by then brokers have forgotten its ids (their default, 7 days)."""
+
+TIDIED, TIDY_SECONDS = ".tidied", 3600
+"""A file whose time says when files were last deleted, and after how long they are again."""
 
 log = logging.getLogger(__name__)
 
@@ -106,11 +108,18 @@ class Claim:
 
     def _tidy(self) -> None:
         """Delete old files of dead processes, of any job."""
+        # Not in each process: thousands of files take it longer to look at than a small epoch.
+        tidied = self.folder / TIDIED
+        with suppress(FileNotFoundError):
+            if abs(time.time() - tidied.stat().st_mtime) < TIDY_SECONDS:
+                return
+        tidied.touch()
         for path in self.folder.iterdir():
-            if _age(path) > KEPT_SECONDS:
-                with _taken(path) as content:
-                    if content is not None:
-                        path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process deletes them, too
+                if time.time() - path.stat().st_mtime > KEPT_SECONDS:
+                    with _taken(path) as content:
+                        if content is not None:
+                            path.unlink(missing_ok=True)
 
     def release(self) -> None:
         """Unlock the file, as the process's end does: others may abort its transactions."""
@@ -160,13 +169,10 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
     ended = 0
     try:
         for ids in claim.orphaned(task):
-            now = describe(options.kafka, [str(name) for name in ids])
-            for name in ids:
-                seen = now.get(str(name))
-                if seen is not None and seen.state is State.ONGOING:
-                    init_producer_id(options.kafka, str(name))
-                    log.info("transaction %s of a process that has died is aborted", name)
-                    ended += 1
+            for name in with_open(options.kafka, ids):
+                init_producer_id(options.kafka, str(name))
+                log.info("transaction %s of a process that has died is aborted", name)
+                ended += 1
     except (AbsError, OSError) as error:
         log.warning(
             "transactions that dead processes of job %s left open are not aborted: %s",
@@ -224,9 +230,3 @@ def _parsed(path: Path) -> tuple[int, str]:
     """The generation and incarnation of a file."""
     _, generation, incarnation = path.name.split("-")
     return int(generation), incarnation
-
-
-def _age(path: Path) -> float:
-    with suppress(OSError):
-        return time.time() - path.stat().st_mtime
-    return 0.0

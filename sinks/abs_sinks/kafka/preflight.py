@@ -27,15 +27,11 @@ MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators check timeouts every ten seconds, and clocks differ."""
 
 
-def preflight(
-    options: KafkaOptions, schema: pa.Schema | None, job: str | None, tasks: int | None
-) -> list[Finding]:
+def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
     """Check cluster and topic; changes nothing.
 
     Args:
         schema: of the input; None: only the brokers are checked.
-        job: the register key.
-        tasks: concurrent writers of an epoch.
 
     Raises:
         TargetError: the brokers do not answer, or refuse.

@@ -21,8 +21,7 @@ from abs_core.births.parent import parent_key, token_of
 from abs_core.errors import AbsError, ConfigError, CorruptionError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
-from abs_sinks.kafka.ids import identity
-from abs_sinks.kafka.options import KafkaOptions, is_topic_name
+from abs_sinks.kafka.options import KafkaOptions, identity, is_topic_name
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.register_topic import PARTITIONS, find_topic
@@ -228,8 +227,13 @@ def _topic(
         return
     if facts is None and partitions is not None:
         yield from _creation(options, name, partitions, needed)
-    elif facts is not None:
-        yield from _lacking(options, facts, needed)
+    elif facts is not None and facts.operations is not None:
+        lacking = [operation for operation in needed if operation not in facts.operations]
+        if lacking:
+            yield Finding.error(
+                f"{_who(options)} lacks {' and '.join(lacking)} on topic {name}.",
+                f"allow it {', '.join(lacking)} on topic {name}.",
+            )
 
 
 def _creation(
@@ -243,19 +247,6 @@ def _creation(
         yield Finding.error(
             f"Topic {name} does not exist, and {_who(options)} may not create it: {error.what}",
             f"allow it CREATE, DESCRIBE, {', '.join(needed)} on topic {name}; or create the topic.",
-        )
-
-
-def _lacking(
-    options: KafkaOptions, facts: TopicFacts, needed: tuple[str, ...]
-) -> Iterator[Finding]:
-    if facts.operations is None:
-        return
-    lacking = [operation for operation in needed if operation not in facts.operations]
-    if lacking:
-        yield Finding.error(
-            f"{_who(options)} lacks {' and '.join(lacking)} on topic {facts.name}.",
-            f"allow it {', '.join(lacking)} on topic {facts.name}.",
         )
 
 

@@ -23,7 +23,7 @@ from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
-from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, end_orphans
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer

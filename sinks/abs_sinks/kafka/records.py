@@ -319,8 +319,5 @@ class Digest:
     def feed(self, records: Records) -> None:
         for column in (records.keys, records.values):
             if column is not None:
-                self._column(column)
-
-    def _column(self, column: pa.BinaryArray) -> None:
-        self._hash.update(pc.binary_length(column).fill_null(-1).to_numpy())
-        self._hash.update(bytes_of(column).data)
+                self._hash.update(pc.binary_length(column).fill_null(-1).to_numpy())
+                self._hash.update(bytes_of(column).data)

@@ -2,12 +2,14 @@
 
 **Compare and set.** Opening the cell's producer fences all others and aborts their open transactions
 (``register_session``). Then the partition is read to its end, the version compared, and the cell
-written in a transaction. A producer kept open from the last change skips the read: another writer
-would have fenced it. So a change costs one transaction, plus 60 ms after a write by another process.
+written in a transaction, which confirms the read (``_prepare``). A producer kept open from the last
+change skips the reads: another writer would have fenced it. So a change costs one transaction, plus
+60 ms after a write by another process.
 
-**Load** reads committed records up to the partition's end at the time of the call: linearizable. An
-open transaction there is waited for. If it stays open, opening the cell's producer aborts it, also
-that of another job in the same partition.
+**Load** reads committed records up to the partition's end at the time of the call; up to an older one
+where a broker answers that was stopped, and does not know yet that another leads. An open transaction
+there is waited for. If it stays open, opening the cell's producer aborts it, also that of another job
+in the same partition.
 
 **After a lost reply** the cell is opened again, so that nothing older can take effect; its random
 version tells whose change it holds. If that does not tell, the outcome is ``UnavailableError``.
@@ -35,15 +37,17 @@ from abs_core.errors import (
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_cells import Cell, Record, number_of, records_of, version_after
-from abs_sinks.kafka.register_session import (
-    FencedProducer,
-    Rows,
-    Session,
-    session_of,
-)
+from abs_sinks.kafka.register_session import FencedProducer, Rows, Session, session_of
 from abs_sinks.kafka.register_tail import BlockedError, MissingError
-from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
+from abs_sinks.kafka.register_topic import (
+    PARTITIONS,
+    Cell,
+    Record,
+    number_of,
+    partition_of,
+    records_of,
+    version_after,
+)
 
 TRIES = 8
 ENVELOPE = 1024
@@ -170,9 +174,7 @@ class KafkaRegister:
             state = self._state(job, cell)
             check_finished(state)
             try:
-                producer.prepare(
-                    None, [(job.encode(), None), *_tombstones(cell)], partition_of(job)
-                )
+                self._prepare(producer, job, None, [(job.encode(), None), *_tombstones(cell)])
                 producer.commit()
             except (FencedError, TargetError) as error:
                 raise ContentionError(
@@ -222,13 +224,13 @@ class KafkaRegister:
         names = {name for name, _ in new}
         old = [] if producer.cell is None else _tombstones(producer.cell)
         records = [*new, *((name, nothing) for name, nothing in old if name not in names)]
-        tail = self._session.tail(partition_of(key))
-        reads = tail.reads
         try:
-            producer.prepare(rows, records, partition_of(key))
+            self._prepare(producer, key, rows, records)
         except (FencedError, ContentionError):
             producer.usable = False
             return False
+        tail = self._session.tail(partition_of(key))
+        reads = tail.reads
         if deadline is not None and time.monotonic() >= deadline:
             producer.give_up()
             _in_time(key, deadline)
@@ -242,15 +244,41 @@ class KafkaRegister:
         tail.wrote(records, reads)
         return True
 
+    def _prepare(
+        self, producer: FencedProducer, key: str, rows: Rows | None, records: Sequence[Record]
+    ) -> None:
+        """Send all records of a change in an open transaction, if the cell is what the producer holds.
+
+        Raises:
+            ContentionError: it is not; nothing was changed.
+            AbsError: as ``FencedProducer.prepare``.
+        """
+        partition = partition_of(key)
+        producer.prepare(rows, records, partition)
+        if producer.has_written:
+            return
+        # The end up to which the cell was read may have been told by a broker that had been stopped,
+        # and led the partition no longer. The leader has acknowledged these records: so what others
+        # have committed lies before them, and nothing follows while this producer is not fenced.
+        try:
+            before = producer.begins_at(partition)
+            tail = self._session.tail(partition)
+            cell = tail.load(key, timeouts.OPEN_CELL_SECONDS, before)
+            if (None if cell is None else cell.version) != producer.version:
+                raise ContentionError("The register has changed before it was read.", job=key)
+        except BaseException:
+            producer.give_up()
+            raise
+
     def _producer(self, key: str, expected: Version | None, rows: Rows | None) -> FencedProducer:
         """The open producer if it can write the cell; else a new one."""
         timeout_ms = timeouts.CELL_TIMEOUT_MS if rows is None else rows.timeout_ms
         found = self._session.producer(key)
         if found is None or found.version != expected or found.timeout_ms < timeout_ms:
             return self._open(key, timeout_ms)
-        return (
-            self._open(key, timeout_ms) if rows is not None and not found.may_carry_rows else found
-        )
+        if rows is not None and not found.may_carry_rows:
+            return self._open(key, timeout_ms)
+        return found
 
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """Open the cell's producer, which fences all others, and read the cell."""

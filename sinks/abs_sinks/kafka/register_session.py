@@ -16,17 +16,17 @@ from threading import Lock, RLock
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.producer_ids import describe_producers, init_producer_id
 from abs_clients.kafka.topics import TopicFacts
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Version
 from abs_core.crash import CrashPoint
+from abs_core.errors import FencedError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register_cells import Cell, Record
 from abs_sinks.kafka.register_tail import Tail
-from abs_sinks.kafka.register_topic import find_topic, make_topic
+from abs_sinks.kafka.register_topic import Cell, Record, find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ class Rows:
 class FencedProducer:
     """The producer of a job's cell; opening it fences older ones. Not thread-safe.
 
-    ``cell`` is the cell while this producer is not fenced.
+    ``cell`` is the cell while this producer is not fenced: as it wrote it last (``has_written``), or as
+    it was read, which a transaction has to confirm (``begins_at``).
 
     Args:
         timeout_ms: of a transaction.
@@ -71,8 +72,10 @@ class FencedProducer:
         self.cell: Cell | None = None
         self.timeout_ms = timeout_ms
         self.usable = True
+        self.has_written = False
         self._topic = options.registertopic
-        name = register_id(options.registertopic, job)
+        self._settings = options.kafka
+        self._name = name = register_id(options.registertopic, job)
         # For an epoch's rows or winners librdkafka would need a new producer per epoch
         # (``may_carry_rows``), which takes half a second and more.
         columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
@@ -116,6 +119,28 @@ class FencedProducer:
             self.give_up()
             raise
 
+    def begins_at(self, partition: int) -> int:
+        """The offset of the prepared transaction's first record in a partition.
+
+        Raises:
+            FencedError: the transaction is not open any more: another has opened the producer.
+            UnavailableError: the partition's leader is not found.
+        """
+        place = (self._topic, partition)
+
+        def ask() -> int:
+            now = describe(self._settings, [self._name])[self._name]
+            if now is None or now.state is not State.ONGOING:
+                raise FencedError(f"The transaction {self._name} is not open any more.")
+            found = describe_producers(self._settings, [place], now.producer_id)[place]
+            if found is None or found.epoch != now.epoch or found.start_offset < 0:
+                raise UnavailableError(
+                    f"The broker that answered for {place[0]}/{partition} leads it no longer."
+                )
+            return found.start_offset
+
+        return Patience(timeouts.LEADER_SECONDS, first_pause=0.01).retry(ask)
+
     def commit(self) -> None:
         """Commit; after a ``TargetError`` the outcome is unknown, and this producer unusable."""
         try:
@@ -123,6 +148,7 @@ class FencedProducer:
         except BaseException:
             self.usable = False
             raise
+        self.has_written = True
 
     def give_up(self) -> None:
         """Abort the transaction, at best effort; never raises."""

@@ -25,7 +25,7 @@ from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka.register_cells import Cell, Cells, Record
+from abs_sinks.kafka.register_topic import Cell, Cells, Record
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +73,16 @@ class Tail:
                 self._own.extend(records)
                 self._own_entries += len(records) + 1  # and the commit's marker
 
-    def load(self, job: str, patience: float) -> Cell | None:
+    def load(self, job: str, patience: float, before: int | None = None) -> Cell | None:
         """The job's cell, as of some moment between call and return.
+
+        It is earlier where a broker answers that was stopped, and does not know yet that it leads the
+        partition no longer; but not with ``before``.
 
         Args:
             patience: seconds to wait for an open transaction.
+            before: offset of the first record of an open transaction, whose records are acknowledged;
+                the cell is then as of this offset.
 
         Raises:
             BlockedError: the transaction is still open.
@@ -87,10 +92,10 @@ class Tail:
         """
         with self._lock:
             try:
-                self._read_to_end(patience)
+                self._read_to_end(patience, before)
                 while not self._cells.has(job) and self._start > self._low:
                     self._go_back()
-                    self._read_to_end(patience)
+                    self._read_to_end(patience, before)
             except BaseException:
                 self._reset()  # where it stands is not sure
                 raise
@@ -106,8 +111,7 @@ class Tail:
             except BaseException:
                 self._reset()
                 raise
-            cells = {job: self._cells.get(job, f"topic {self.name}") for job in self._cells.jobs()}
-        return {job: cell for job, cell in cells.items() if cell is not None}
+            return self._cells.all(f"topic {self.name}")
 
     def close(self) -> None:
         with self._lock:
@@ -149,11 +153,19 @@ class Tail:
     def _go_back(self) -> None:
         self._begin_at(self._at - STEP * (self._at - self._start))
 
-    def _read_to_end(self, patience: float) -> None:
+    def _read_to_end(self, patience: float, before: int | None = None) -> None:
         # The end is asked for first: what was committed before the call lies before it, even where
         # its commit marker is still under way.
         extent = self._ends()
         end, now = extent.end, time.monotonic()
+        if before is not None:
+            # What is acknowledged lies below the end of the leader, and of no other broker.
+            if not extent.stable <= before < end:
+                raise UnavailableError(
+                    f"The broker that answered for {self.name} leads it no longer.",
+                    remedy="it will know soon: try again.",
+                )
+            end = before
         if self._low <= self._at == end - self._own_entries and extent.stable == end:
             # Each commit noted has added its records and a marker, and no marker is still to come: so
             # there are no other records.

@@ -1,4 +1,4 @@
-"""The register's topic: its creation, and the checks of an existing one.
+"""The register's topic: its creation, the checks of an existing one, and the records of its cells.
 
 - ``PARTITIONS`` is a constant, so that a cell is found after somebody has added partitions. Jobs in
   one partition wait for each other's open transactions, for the milliseconds of a commit
@@ -7,23 +7,32 @@
   unknown job reads all the rest.
 - The number of replicas is the broker's default. No lagging leader is elected, and two of several
   replicas must have a record, so that no decision is lost. Preflight checks all three.
+
+A cell is a record: the key is the job's, the value is JSON with version and state. A state too large
+for one message is cut into chunks (key ``job#digest#number``; a job's key has no ``#``), written before
+the cell in the same transaction. A value of None is a tombstone. A version is ``number-random``: the
+number orders versions; the random part prevents reuse after ``retire``.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import secrets
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
 from zlib import crc32
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
-from abs_core.errors import PreflightError, RefusedError, UnavailableError
-
-T = TypeVar("T")
+from abs_clients.kafka.topics import TopicFacts, topic_facts
+from abs_core import strictjson
+from abs_core.contracts import Version
+from abs_core.errors import CorruptionError, PreflightError, RefusedError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +92,8 @@ def made(
     name: str,
     partitions: int,
     config: Mapping[str, str],
-    look: Callable[[], T | None],
-) -> T:
+    look: Callable[[], TopicFacts | None],
+) -> TopicFacts:
     """Create a topic that must not be lost; returns what ``look`` finds.
 
     Raises:
@@ -97,11 +106,11 @@ def made(
         if time.monotonic() > deadline:
             raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
         time.sleep(0.02)
-    need_two(settings, name)
+    need_two(settings, found)
     return found
 
 
-def need_two(settings: Settings, name: str) -> None:
+def need_two(settings: Settings, topic: TopicFacts) -> None:
     """Set min.insync.replicas=2 on a new topic with several replicas; the default may be 1.
 
     If that is not allowed, preflight refuses the topic at the next start.
@@ -109,10 +118,153 @@ def need_two(settings: Settings, name: str) -> None:
     Raises:
         TargetError: the brokers do not answer.
     """
-    facts = topics_in_time(settings, [name], again=True).get(name)
-    if facts is None or facts.replicas < 2 or dict(facts.configs).get(_LEAST) != "1":
+    if topic.replicas < 2 or dict(topic.configs).get(_LEAST) != "1":
         return
     try:
-        cluster(settings).admin.set_config(name, _LEAST, "2")
+        cluster(settings).admin.set_config(topic.name, _LEAST, "2")
     except RefusedError as error:
         log.warning("%s", error)
+
+
+Record = tuple[bytes, bytes | None]
+
+FORMAT = 1
+"""A cell without a number (315a560 and before) has this format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A job's cell.
+
+    Args:
+        text: the state's.
+        chunks: keys of the state's chunks, if it is cut.
+    """
+
+    version: Version
+    text: str
+    chunks: tuple[bytes, ...] = ()
+
+
+def version_after(expected: Version | None) -> Version:
+    """A new version."""
+    number = 1 if expected is None else number_of(expected) + 1
+    return f"{number}-{secrets.token_hex(8)}"
+
+
+def number_of(version: Version) -> int:
+    """The number by which versions are ordered."""
+    return int(version.partition("-")[0])
+
+
+def records_of(job: str, version: Version, text: str, limit: int) -> list[Record]:
+    """The records of a cell, in the order of writing: chunks, then the cell.
+
+    Args:
+        limit: bytes of a record's value.
+    """
+    entire = json.dumps({"cell": version, "format": FORMAT, "state": text}).encode()
+    if len(entire) <= limit:
+        return [(job.encode(), entire)]
+    data = text.encode()
+    digest = sha256(data).hexdigest()
+    parts = [data[start : start + limit] for start in range(0, len(data), limit)]
+    chunks: list[Record] = [
+        (f"{job}#{digest}#{number}".encode(), part) for number, part in enumerate(parts)
+    ]
+    named = {"cell": version, "chunks": len(parts), "format": FORMAT, "sha256": digest}
+    return [*chunks, (job.encode(), json.dumps(named).encode())]
+
+
+class Cells:
+    """The cells of one partition, built from its committed records in order."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, bytes | None] = {}
+        self._chunks: dict[bytes, bytes] = {}
+
+    def apply(self, key: bytes | None, value: bytes | None) -> None:
+        """Apply the next record."""
+        if key is None:
+            return  # not ours; a compacted topic takes no such record
+        if b"#" not in key:
+            self._cells[key.decode(errors="replace")] = value
+        elif value is None:
+            self._chunks.pop(key, None)
+        else:
+            self._chunks[key] = value
+
+    def has(self, job: str) -> bool:
+        """Whether the records read so far hold the job's whole cell or its tombstone."""
+        if job not in self._cells:
+            return False
+        try:
+            self.get(job, job)
+        except _MissingChunkError:
+            return False
+        return True
+
+    def all(self, where: str) -> dict[str, Cell]:
+        """Every job's cell. Raises as ``get``."""
+        found = ((job, self.get(job, where)) for job in self._cells)
+        return {job: cell for job, cell in found if cell is not None}
+
+    def get(self, job: str, where: str) -> Cell | None:
+        """The job's cell, if any.
+
+        Raises:
+            CorruptionError: it cannot be read, or a chunk is missing or damaged.
+        """
+        value = self._cells.get(job)
+        if value is None:
+            return None
+        with reading(f"The register at {where}"):
+            found = fields_of(value, FORMAT)
+            version = strictjson.text(found["cell"])
+            strictjson.decimal(version.partition("-")[0])
+            if "state" in found:
+                return Cell(version, strictjson.text(found["state"]))
+            digest = strictjson.text(found["sha256"])
+            keys = []
+            # It ends at the first that is missing: a damaged number is huge.
+            for number in range(strictjson.whole(found["chunks"], 1)):
+                keys.append(f"{job}#{digest}#{number}".encode())
+                if keys[-1] not in self._chunks:
+                    raise _MissingChunkError(
+                        f"The register at {where} lacks its part {keys[-1].decode()}.",
+                        remedy="do not delete it: it says what is committed. Restore the topic "
+                        "from a backup.",
+                    )
+            data = b"".join(self._chunks[key] for key in keys)
+            if sha256(data).hexdigest() != digest:
+                raise ValueError("its parts are not what was written")
+            return Cell(version, data.decode(), tuple(keys))
+
+
+class _MissingChunkError(CorruptionError):
+    """A chunk of a cell is not among the records read; it may be further back."""
+
+
+def fields_of(text: str | bytes, newest: int) -> strictjson.Fields:
+    """The fields of a JSON text of a format up to ``newest``; one without a number has format 1.
+
+    Raises:
+        ValueError: it is another text, or of a newer release.
+    """
+    found = strictjson.fields(strictjson.parse(text))
+    strictjson.version(found.get("format", 1), newest, name="format")
+    return found
+
+
+@contextmanager
+def reading(what: str, job: str | None = None) -> Iterator[None]:
+    """Raise ``CorruptionError`` for a ``ValueError``, while a text of this topic is read."""
+    try:
+        yield
+    except ValueError as error:
+        raise CorruptionError(
+            f"{what} cannot be read: {error}.",
+            job=job,
+            remedy="do not delete it: it says what is committed. Restore the register's topic from a "
+            f"backup; or {strictjson.NEWER}.",
+        ) from error

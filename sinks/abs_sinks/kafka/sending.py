@@ -19,11 +19,6 @@ class RecordSender(Protocol):
 
     rows: int
 
-    @property
-    def digest(self) -> str:
-        """The digest of keys and values, in the order sent."""
-        ...
-
     def send(self, records: Records) -> None:
         """Queue the records; returns before they are delivered.
 

@@ -33,8 +33,8 @@ from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_topic import made
-from abs_sinks.kafka.sending import TransactionalProducer
+from abs_sinks.kafka.register_topic import fields_of, made, reading
+from abs_sinks.kafka.sending import RecordSender, TransactionalProducer
 
 TRIES = 5
 FORMAT = 1
@@ -71,7 +71,7 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
     """
     topic = data_topic(options)
     name = side_topic(topic)
-    known, key = cluster(options.kafka), _key(options)
+    known, key = cluster(options.kafka), ("side topic", options.registertopic, topic)
     # One thread of a process creates the side topic; the others wait for it.
     with known.kept(("lock", *key), threading.Lock):
         if not known.learnt(key):
@@ -85,19 +85,13 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
     return name
 
 
-def forget(options: KafkaOptions) -> None:
-    """Check the side topic again at the next use."""
-    cluster(options.kafka).forget(_key(options))
-
-
-def _key(options: KafkaOptions) -> tuple[str, str, str]:
-    """The cluster's cache key of the check."""
-    return "side topic", options.registertopic, data_topic(options)
-
-
 def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
     """Write a winners record in the open transaction, and wait for its acknowledgement."""
-    sender = transactions.to(topic, timeouts.WINNERS_SECONDS)
+    write_winners(transactions.to(topic, timeouts.WINNERS_SECONDS), decided)
+
+
+def write_winners(sender: RecordSender, decided: Decided) -> None:
+    """Send a winners record, and wait for its acknowledgement."""
     sender.send(single(decided.key, decided.to_bytes(), partition=0))
     sender.flush()
 
@@ -153,12 +147,6 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     }
 
 
-def _make(settings: Settings, topic: str) -> None:
-    name = side_topic(topic)
-    look = partial(topic_facts, settings, [name], again=True)
-    made(settings, name, 1, side_config(settings, topic), lambda: look().get(name))
-
-
 @dataclass(frozen=True, slots=True)
 class Birth:
     """The ids of data and side topic at the first job's start; None: the brokers have no topic ids."""
@@ -174,18 +162,10 @@ class Birth:
         """Raises:
         CorruptionError: it cannot be read, or a newer release wrote it.
         """
-        try:
-            found = strictjson.fields(strictjson.parse(text))
-            strictjson.version(found.get("format", 1), FORMAT, name="format")
+        with reading(f"The entry of {side_topic(topic)} in the register's topic"):
+            found = fields_of(text, FORMAT)
             ids = found["data"], found["side"]
             return cls(*(each if each is None else strictjson.text(each) for each in ids))
-        except ValueError as error:
-            raise CorruptionError(
-                f"The entry of {side_topic(topic)} in the register's topic cannot be read: "
-                f"{error}.",
-                remedy="do not delete it. Restore the register's topic from a backup; or "
-                f"{strictjson.NEWER}.",
-            ) from error
 
 
 def _settle(options: KafkaOptions, topic: str, job: str) -> None:
@@ -197,21 +177,22 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
     Raises:
         CorruptionError: it is gone, or was recreated.
     """
-    register = KafkaRegister(options)
+    register, settings, name = KafkaRegister(options), options.kafka, side_topic(topic)
+    look = partial(topic_facts, settings, [name], again=True)
     for _ in range(TRIES):
         version, birth = _known(register, topic)
-        found = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
+        found = topic_facts(settings, [topic, name], again=True)
         if (error := _loss(options, topic, job, birth, found)) is not None:
             raise error
-        if side_topic(topic) not in found:
-            _make(options.kafka, topic)
+        if name not in found:
+            made(settings, name, 1, side_config(settings, topic), lambda: look().get(name))
         ids = _ids(topic, _seen(options, topic))
         if birth == ids or not isinstance(
             register.swap_text(_cell_of(topic), version, ids.to_text()), Conflict
         ):
             return
     raise ContentionError(
-        f"Another process is writing the entry of {side_topic(topic)} in the register's topic.",
+        f"Another process is writing the entry of {name} in the register's topic.",
         job=job,
         remedy="start the query again.",
     )

@@ -16,8 +16,7 @@ from abs_core.routing import ByProtocol, by_protocol
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
-from abs_sinks.kafka.ids import identity
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions, identity
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producer_pool import ProducerPools
@@ -58,7 +57,7 @@ class KafkaSink:
 
     @property
     def target(self) -> str:
-        """``kafka:<cluster id>/<topic>``; see ``ids.identity``."""
+        """``kafka:<cluster id>/<topic>``; see ``options.identity``."""
         return identity(self._options)
 
     def writer(self, task: Task) -> Writer:
@@ -92,7 +91,7 @@ class KafkaSink:
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
         return [
-            *preflight(self._options, self._schema, job, tasks),
+            *preflight(self._options, self._schema),
             *preflight_state(self._options, job, own_register=self._co_commit),
         ]
 

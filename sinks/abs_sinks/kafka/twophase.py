@@ -30,11 +30,19 @@ from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
-from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
-from abs_sinks.kafka.open_transaction import OpenTransaction, is_ending, offsets_of, outcome
+from abs_sinks.kafka.open_transaction import (
+    OpenTransaction,
+    is_ending,
+    is_id,
+    offsets_of,
+    outcome,
+    parse_id,
+    pattern_of,
+    with_open,
+)
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
-from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
 
@@ -57,6 +65,7 @@ class TwoPhaseWriter(RecordWriter):
         self._pool = pool
         self._slot: PooledProducer | None = None
         self._sender: RecordSender | None = None
+        self._digest = Digest()
         self._begun = 0.0
 
     def abort(self) -> None:
@@ -66,6 +75,7 @@ class TwoPhaseWriter(RecordWriter):
 
     def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
         sender = self._sender or self._begin()
+        self._digest.feed(records)
         with self._in_time():
             sender.send(records)
 
@@ -81,7 +91,7 @@ class TwoPhaseWriter(RecordWriter):
         prepared = self._look(self._slot, sender.rows)
         self._pool.prepared(self._slot)
         self._slot = None
-        return Committable(self._task.handle, sender.rows, sender.digest, prepared.extra)
+        return Committable(self._task.handle, sender.rows, self._digest.text, prepared.extra)
 
     def _begin(self) -> RecordSender:
         slot = self._pool.take(self._task)
@@ -179,6 +189,7 @@ class TwoPhaseCommitter:
     ) -> None:
         self._options = options
         self._own = own
+        self._marking: set[str] = set()  # transactional ids whose commit may lack markers
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the lesser by this machine's and the broker's clock."""
@@ -197,7 +208,8 @@ class TwoPhaseCommitter:
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """See ``Committer``. A commit is durable with its coordinator's reply.
 
-        It waits at most ``MARKER_SECONDS`` for the markers that make the records visible.
+        Its markers, which make the records visible, follow: ``forget`` waits for them, so that the
+        register notes the end of the epoch meanwhile.
         """
         known = {c.handle: OpenTransaction.of(c) for c in committables}
         theirs = {handle: p for handle, p in known.items() if p is not None}
@@ -208,20 +220,19 @@ class TwoPhaseCommitter:
             commit=True,
             between=partial(reached, point) if is_armed(point) else None,
         )
-        now = self._ended(theirs.values())
+        done = {text for text, reply in replies.items() if reply is Reply.DONE}
+        now = self._ended(sorted(replies.keys() - done))
+        self._marking |= done
         found = dict.fromkeys(known, Outcome.UNKNOWN)
         for handle, prepared in theirs.items():
             text = str(prepared.held_as)
-            done = replies[text] is Reply.DONE
-            found[handle] = Outcome.COMMITTED if done else outcome(prepared, now.get(text))
+            found[handle] = Outcome.COMMITTED if text in done else outcome(prepared, now.get(text))
         return found
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         """See ``Committer``. Other processes' transactions are named by their transactional ids."""
-        others = [handle for handle in handles if is_id(handle)]
-        now = describe(self._options.kafka, [str(name) for name in others])
         # An ended transaction is left alone: fencing it would destroy the proof of its outcome.
-        open_now = [name for name in others if _is_ongoing(now.get(str(name)))]
+        open_now = with_open(self._options.kafka, [each for each in handles if is_id(each)])
 
         def abort(handle: HandleName) -> None:
             if is_id(handle):
@@ -252,11 +263,15 @@ class TwoPhaseCommitter:
         return found
 
     def forget(self, state: JobState) -> None:
-        """Nothing: the proof is the coordinator's state of the id, and ends with its reuse."""
+        """Wait until what was committed is visible, ``MARKER_SECONDS`` at most.
 
-    def _ended(self, prepared: Iterable[OpenTransaction]) -> dict[str, Description | None]:
+        It deletes nothing: the proof is the coordinator's state of the id, and ends with its reuse.
+        """
+        self._ended(sorted(self._marking))
+        self._marking.clear()
+
+    def _ended(self, ids: Sequence[str]) -> dict[str, Description | None]:
         """The coordinators' descriptions after the markers are written, or ``MARKER_SECONDS``."""
-        ids = [str(p.held_as) for p in prepared]
         deadline = time.monotonic() + timeouts.MARKER_SECONDS
         pause = 0.002
         while True:
@@ -292,10 +307,6 @@ def _inspection(
     if str(prepared.held_as) in late:
         left = min(left, patience.to_decide - 1)
     return Inspection(found, max(0.0, left), "kafka.transaction.timeout.ms")
-
-
-def _is_ongoing(now: Description | None) -> bool:
-    return now is not None and now.state is State.ONGOING
 
 
 def _detail(text: str, seen: Description) -> str:

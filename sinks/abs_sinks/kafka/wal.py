@@ -22,7 +22,6 @@ from abs_core.errors import (
     AbsError,
     CorruptionError,
     NotPreparedError,
-    OptionError,
     RefusedError,
 )
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -227,13 +226,8 @@ def ledger_key(job: str) -> str:
 
 
 def store_of(options: KafkaOptions) -> SegmentStore:
-    """The store of the option ``wal``; ``OptionError`` if it is not given."""
-    if options.common.wal is None:
-        raise OptionError(
-            "protocol=wal needs the option wal: the place where tasks keep their records until "
-            "the epoch is committed.",
-            remedy="set wal=file:///... : a folder that every executor and the driver see.",
-        )
+    """The store of the option ``wal``."""
+    assert options.common.wal is not None, "protocol=wal without it is refused (KafkaOptions.parse)"
     return segment_store(options.common.wal)
 
 

@@ -7,6 +7,7 @@ JSON and CSV keep no types. NULL is ``null`` in JSON, and nothing in CSV, where 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,16 +32,51 @@ class Encoder(Protocol):
 
 
 class ParquetEncoder:
-    """One row group for each table. Times in microseconds; format version 2.6."""
+    """One row group for each table. Times in microseconds; format version 2.6.
+
+    Fields of structs may be null in the file, also those that the input declares not null: under a
+    struct that is null, Spark sends them as null, and Arrow's writer refuses that.
+    """
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
-        self._writer = pq.ParquetWriter(out, schema, compression=options.compression)
+        fields = [field.with_type(_with_nullable_fields(field.type)) for field in schema]
+        self._schema = pa.schema(fields, schema.metadata)
+        self._open = partial(pq.ParquetWriter, out, self._schema, compression=options.compression)
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
+        table = table.cast(self._schema)
+        if self._writer is None:
+            self._writer = self._open(use_dictionary=_worth_a_dictionary(table))
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     def close(self) -> None:
-        self._writer.close()
+        (self._writer or self._open()).close()
+
+
+_SAMPLE_ROWS = 16_384
+_DISTINCT_SHARE = 0.97
+"""Of a sample. Above it a dictionary of the column outgrows Parquet's limit of 1 MiB."""
+
+
+def _worth_a_dictionary(table: pa.Table) -> bool | list[str]:
+    """The columns that Parquet encodes with a dictionary; True: all of them.
+
+    A dictionary that outgrows its limit is given up, after it took as much time as all other encoding.
+    So columns of values that hardly repeat get none. Short tables are not worth a look at the values;
+    the leaves of nested columns have no names here.
+    """
+    kinds = table.schema.types
+    if table.num_rows < _SAMPLE_ROWS or any(
+        pa.types.is_nested(kind) or pa.types.is_null(kind) for kind in kinds
+    ):
+        return True
+    sample = table.slice(0, _SAMPLE_ROWS)
+    return [
+        name
+        for name in sample.column_names
+        if pc.count_distinct(sample[name]).as_py() < _DISTINCT_SHARE * _SAMPLE_ROWS
+    ]
 
 
 class ArrowEncoder:
@@ -60,16 +96,20 @@ class ArrowEncoder:
 
 
 class CsvEncoder:
-    """RFC 4180 with commas; texts in quotes; a header line unless it is switched off."""
+    """RFC 4180 with commas; texts in quotes; a header line unless it is switched off.
+
+    Moments are in UTC: in the session's zone they would lose the seconds of its offset, which New York
+    had until 1883.
+    """
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         self._out = _compressed(out, options)
-        self._writer = pcsv.CSVWriter(
-            self._out or out, schema, write_options=pcsv.WriteOptions(include_header=options.header)
-        )
+        self._plain = _plain(schema)
+        header = pcsv.WriteOptions(include_header=options.header)
+        self._writer = pcsv.CSVWriter(self._out or out, self._plain, write_options=header)
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
+        self._writer.write_table(table.cast(self._plain))
 
     def close(self) -> None:
         self._writer.close()
@@ -83,12 +123,12 @@ class JsonEncoder:
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         self._compressed = _compressed(out, options)
         self._out = self._compressed or out
-        self._plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+        self._plain = _plain(schema)
 
     def write(self, table: pa.Table) -> None:
         for batch in table.cast(self._plain).to_batches():
             row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
-            lines = pc.binary_join_element_wise(json_text(row, "of a row"), "\n", "")
+            lines = pc.binary_join_element_wise(json_text(row, ""), "\n", "")
             self._out.write(_content(lines))
 
     def close(self) -> None:
@@ -138,6 +178,24 @@ def encoding_failed(error: pa.ArrowException, options: S3Options) -> RowError:
         f"A value cannot be written as {options.fileformat}: {error}.",
         remedy="correct the input, or take another fileformat.",
     )
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+
+
+def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
+    """The same type, in which each field of a struct may be null."""
+    types = pa.types
+    if types.is_struct(kind):
+        fields = [field.with_type(_with_nullable_fields(field.type)) for field in kind]
+        return pa.struct([field.with_nullable(True) for field in fields])
+    if types.is_map(kind):
+        item = kind.item_field.with_type(_with_nullable_fields(kind.item_type))
+        return pa.map_(kind.key_type, item, kind.keys_sorted)
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_nullable_fields(kind.value_type)))
+    return kind
 
 
 def _check_csv(kind: pa.DataType) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from abs_core.durable import disk_errors, flush_folder, write_beside
+from abs_core.durable import create_durably, disk_errors, flush_folder
 
 
 class Cells(Protocol):
@@ -73,16 +72,9 @@ class FolderCells:
 
     def put_new(self, name: str, content: bytes) -> bool:
         with self._translate_errors():
-            hidden = self.folder / f".{secrets.token_hex(8)}"
-            aside = write_beside(hidden, content, private=False)
-            try:
-                (self.folder / name).hardlink_to(aside)
-            except FileExistsError:
-                return self.get(name) == content
-            finally:
-                aside.unlink(missing_ok=True)
-            flush_folder(self.folder)
-            return True
+            if create_durably(self.folder / name, content, private=False):
+                return True
+        return self.get(name) == content
 
     def delete(self, names: Iterable[str]) -> None:
         with self._translate_errors():

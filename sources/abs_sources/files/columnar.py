@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from abs_core.errors import RowError
-from abs_sources.files.errors import translate_os_errors
+from abs_sources.files.errors import reading
 from abs_sources.files.model import Piece
 from abs_sources.files.schema import engine_schema, fit, match
 
@@ -25,7 +25,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 @contextmanager
 def malformed(name: str) -> Iterator[None]:
     """Raise a parser's errors as ``RowError`` with the file's name; errors of the disk pass."""
-    with translate_os_errors(name):
+    with reading(name):
         try:
             yield
         except (pa.ArrowException, EOFError, OSError) as error:

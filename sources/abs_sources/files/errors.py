@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from abs_core.errors import AbsError, RefusedError, ReplayMismatchError, UnavailableError
+from abs_core.durable import disk_errors
+from abs_core.errors import RefusedError, ReplayMismatchError
 
 
 def gone(name: str) -> ReplayMismatchError:
@@ -40,17 +40,6 @@ def not_text(name: str) -> RefusedError:
     )
 
 
-@contextmanager
-def translate_os_errors(name: str) -> Iterator[None]:
-    """Raise RefusedError (no permission) or UnavailableError; FileNotFoundError passes."""
-    try:
-        yield
-    except (AbsError, FileNotFoundError):
-        raise
-    except PermissionError as error:
-        raise RefusedError(
-            f"{name} may not be read: {error.strerror}.",
-            remedy="give this user the right to read it.",
-        ) from error
-    except OSError as error:
-        raise UnavailableError(f"{name} cannot be read now: {error.strerror or error}.") from error
+def reading(name: str) -> AbstractContextManager[None]:
+    """Raise errors of the disk as RefusedError or UnavailableError."""
+    return disk_errors(name, right="read")

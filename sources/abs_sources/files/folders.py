@@ -11,6 +11,9 @@ from abs_core.errors import RowError
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
 
+_STAND_IN = pa.field("(a column of the file)", pa.string())
+"""Read if all columns are of folders: Arrow cannot tell the rows of a batch without columns."""
+
 
 def folder_values(path: str) -> dict[str, str | None]:
     """Columns and values in the folders of a file's path; the deeper folder wins."""
@@ -49,8 +52,9 @@ class FolderColumns:
 
     @property
     def inside(self) -> pa.Schema:
-        """Columns to read from the file itself."""
-        return pa.schema([f for f in self._schema if f.name not in self._constants])
+        """Columns to read from the file itself, at least one."""
+        own = [f for f in self._schema if f.name not in self._constants]
+        return pa.schema(own or [_STAND_IN])
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with all columns; unchanged without folder columns."""

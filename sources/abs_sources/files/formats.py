@@ -16,7 +16,7 @@ from abs_sources.files.columnar import (
     read_parquet,
 )
 from abs_sources.files.folders import FolderColumns, with_folders
-from abs_sources.files.lines import is_compressed, read_csv, read_json, read_text
+from abs_sources.files.lines import codec_of, read_csv, read_json, read_text
 from abs_sources.files.model import OpenFile, Piece, Pin, Store
 from abs_sources.files.options import FileOptions
 
@@ -24,9 +24,9 @@ TEXT = pa.schema([pa.field("value", pa.string())])
 _WHOLE = {"parquet", "arrow"}
 
 
-def is_divisible(options: FileOptions, path: str) -> bool:
-    """Whether reading can begin in the middle of this file."""
-    return options.fileformat in _WHOLE or not is_compressed(path)
+def is_divisible(options: FileOptions, name: str) -> bool:
+    """Whether reading can begin in the middle of the file of this name."""
+    return options.fileformat in _WHOLE or codec_of(name) is None
 
 
 def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa.Schema:

@@ -7,9 +7,11 @@ files are read from the beginning, by one reader.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -62,9 +64,9 @@ class CsvForm:
     nullvalue: Annotated[str, Option("nullValue", str, "")] = ""
 
 
-def is_compressed(path: str) -> bool:
-    """Whether the name is one of a compressed file."""
-    return path.endswith(tuple(CODECS))
+def codec_of(path: str) -> str | None:
+    """The codec of a file with this name; None if it is not compressed."""
+    return next((codec for end, codec in CODECS.items() if path.endswith(end)), None)
 
 
 def read_json(
@@ -109,7 +111,7 @@ def read_csv(
     names, skip = schema.names, 0
     if form.header:
         with malformed(name):
-            names, skip = _header(content, piece, name, form)
+            names, skip = _header(content, name, form)
         if not names:
             return
     columns = match(schema.names, names, name)
@@ -138,8 +140,10 @@ def read_csv(
         read = pyarrow.csv.ReadOptions(
             use_threads=False, block_size=len(lines) + 1, column_names=names
         )
-        table = pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, converting)
-        return fit(_one(table), schema, columns, name)
+        batch = _one(pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, converting))
+        if form.quote and form.quote.encode() in lines:
+            _refuse_line_breaks(batch, name)
+        return fit(batch, schema, columns, name)
 
     yield from _steps(content, piece, at, chunk, name, parse, skip)
 
@@ -172,7 +176,8 @@ def _steps(
     keep_blank: bool = False,
 ) -> Iterator[Step]:
     begin = at if isinstance(at, int) else None
-    cut = _unpacked if is_compressed(piece.pin.path or name) else _plain
+    codec = codec_of(name)
+    cut = _plain if codec is None else partial(_unpacked, codec)
     with malformed(name):
         for lines, after in cut(content, piece, begin, chunk, skip):
             if not keep_blank and not lines.strip():
@@ -225,12 +230,11 @@ def _first_line(content: pa.NativeFile, piece: Piece, chunk: int, skip: int) -> 
 
 
 def _unpacked(
-    content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
+    codec: str, content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
 ) -> Iterator[tuple[bytes, int]]:
     """As ``_plain``, with positions in the decompressed content."""
     if piece.start != 0:
         return
-    codec = next(c for end, c in CODECS.items() if piece.pin.path.endswith(end))
     stream = pa.CompressedInputStream(content, codec)
     place = max(skip, begin or 0)
     _pass_over(stream, place)
@@ -253,14 +257,12 @@ def _pass_over(stream: pa.NativeFile, count: int) -> None:
         count -= passed
 
 
-def _header(
-    content: pa.NativeFile, piece: Piece, name: str, form: CsvForm
-) -> tuple[list[str], int]:
+def _header(content: pa.NativeFile, name: str, form: CsvForm) -> tuple[list[str], int]:
     """The names in the first line, and the position of the second."""
+    codec = codec_of(name)
+    # Not over the file itself: with the stream Arrow would close it.
+    stream = content if codec is None else pa.CompressedInputStream(_Lent(content), codec)
     content.seek(0)
-    compressed = is_compressed(piece.pin.path or name)
-    codec = next((c for end, c in CODECS.items() if piece.pin.path.endswith(end)), None)
-    stream = pa.CompressedInputStream(content, codec) if compressed else content
     line = b""
     while b"\n" not in line:
         block = stream.read(65_536)
@@ -280,9 +282,35 @@ def _header(
     return (rows[0] if rows else []), len(line)
 
 
+def _refuse_line_breaks(batch: pa.RecordBatch, name: str) -> None:
+    """Raise RowError if a value has one: where a chunk or a piece ends there, it would be two rows."""
+    texts = [c for c in batch.columns if pa.types.is_string(c.type) or pa.types.is_binary(c.type)]
+    if any(pc.any(pc.match_substring(text, "\n")).as_py() for text in texts):
+        raise RowError(
+            f"The file {name} has a value with a line break in it.",
+            remedy="write one record a line, or read the file with Spark's own source and multiLine.",
+        )
+
+
+class _Lent(io.RawIOBase):
+    """A file that stays open when this is closed."""
+
+    def __init__(self, content: pa.NativeFile) -> None:
+        super().__init__()
+        self._content = content
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        read: bytes = self._content.read(size if size >= 0 else None)
+        return read
+
+
 def _without_mark(lines: bytes, place: int) -> bytes:
     return lines.removeprefix(_BOM) if place == 0 else lines
 
 
 def _one(table: pa.Table) -> pa.RecordBatch:
-    return table.combine_chunks().to_batches()[0]
+    [batch] = table.combine_chunks().to_batches()
+    return batch

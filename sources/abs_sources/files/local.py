@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from abs_sources.files.errors import changed, gone, not_text, nothing_there, translate_os_errors
+from abs_sources.files.errors import changed, gone, not_text, nothing_there, reading
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
@@ -23,7 +23,7 @@ class LocalStore:
 
     def find(self) -> list[Found]:
         root = self.pattern.root or "/"
-        with translate_os_errors(root):
+        with reading(root):
             if not Path(root).exists():
                 raise nothing_there(root)
             if Path(root).is_file():
@@ -33,7 +33,7 @@ class LocalStore:
 
     def open(self, pin: Pin) -> OpenFile:
         name = self.name(pin.path)
-        with _missing_is_gone(name), translate_os_errors(name):
+        with reading(name), _missing_is_gone(name):
             opened = _LocalFile(name, pin, pa.OSFile(name))
         opened.check()
         return opened
@@ -62,7 +62,7 @@ class _LocalFile:
         self._pin = pin
 
     def check(self) -> None:
-        with _missing_is_gone(self._name), translate_os_errors(self._name):
+        with reading(self._name), _missing_is_gone(self._name):
             now = _found(self._name, self._pin.path, Path(self._name).stat()).pin
         if now != self._pin:
             raise changed(self._name, f"{self._pin.size} bytes", f"{now.size} bytes")
@@ -85,6 +85,3 @@ def _missing_is_gone(name: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise gone(name) from error
-
-
-__all__ = ["LocalStore"]

@@ -13,10 +13,9 @@ from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, Unava
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import Cells, MemoryCells
-from abs_sources.files.epoch_budget import EpochBudget, parts
 from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
-from abs_sources.files.log import SeenLog, seen_as
+from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
 from abs_sources.files.model import Found, Pin, Store
 from abs_sources.files.options import FileOptions
 from abs_sources.files.pack import pack
@@ -38,6 +37,30 @@ class _Closing:
 
     total: int
     paths: frozenset[str]
+
+
+@dataclass(slots=True)
+class _Taking:
+    """Counts an epoch's files against its limit: takes the first always, none after a refused one."""
+
+    limit: Limit
+    files: int = 0
+    bytes: int = 0
+
+    @property
+    def full(self) -> bool:
+        most = self.limit
+        return (most.files is not None and self.files >= most.files) or (
+            most.bytes is not None and self.files > 0 and self.bytes >= most.bytes
+        )
+
+    def takes(self, pin: Pin) -> bool:
+        """Take the file unless full; returns whether it was taken."""
+        if self.full:
+            return False
+        self.files += 1
+        self.bytes += pin.size
+        return True
 
 
 class FileSource:
@@ -121,14 +144,15 @@ class FileSource:
         for _ in range(_TRIES):
             self._log.refresh()
             begin = self._number(start)
-            taking, end = EpochBudget(limit), self._end(begin)
+            taking, end = _Taking(limit), self._end(begin)
             if limit != Limit():
                 # Without one it does not matter which they are, and the log need not name them still.
                 end = begin + sum(1 for pin in self._log.files(begin, end) if taking.takes(pin))
             if taking.full or end < self._log.total:
                 return self._place(end)
             new = [pin for pin in self._unseen() if taking.takes(pin)]
-            if all(self._log.append(part) for part in parts(new)):
+            entries = (new[n : n + PER_ENTRY] for n in range(0, len(new), PER_ENTRY))
+            if all(self._log.append(entry) for entry in entries):
                 return self._place(end + len(new))
         raise UnavailableError(
             f"Other processes keep adding files to the log of {self._options.path.name}.",
@@ -153,7 +177,7 @@ class FileSource:
             pins,
             self._options.partition_bytes,
             self._options.partitions,
-            lambda pin: is_divisible(self._options, pin.path),
+            lambda pin: is_divisible(self._options, self._store.name(pin.path)),
         )
         return [split_of(group, self._store) for group in groups]
 

@@ -100,9 +100,21 @@ class Lookup:
         """The oldest existing offset of each partition."""
         return self._offsets(dict.fromkeys(partitions, _EARLIEST))
 
-    def end(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The end of each partition now; under ``read_committed`` the last stable offset."""
-        return self._offsets(dict.fromkeys(partitions, _LATEST))
+    def end(
+        self, partitions: Iterable[Partition], known: Mapping[Partition, int] | None = None
+    ) -> dict[Partition, int]:
+        """The end of each partition now; under ``read_committed`` the last stable offset.
+
+        Args:
+            known: offsets up to which partitions have been read. A lower end counts only after about
+                ten seconds: a broker that was stopped may not know yet that another leads.
+        """
+        asked = dict.fromkeys(partitions, _LATEST)
+        read = {} if known is None else known
+        return self._admin.until_heard(
+            lambda: self._offsets(asked),
+            lambda ends: any(end < read.get(place, 0) for place, end in ends.items()),
+        )
 
     def at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
         """The first offset at this time (milliseconds) or later; None if there is none."""

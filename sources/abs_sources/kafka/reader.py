@@ -135,13 +135,15 @@ class KafkaReader:
         if self.waiting:
             time.sleep(max(0.0, min(_AGAIN_SECONDS, give_up - time.monotonic())))
             self.waiting = False
-        rows = 0
-        while rows < self._fitting and not (self._at_end or self.waiting):
+        rows = size = 0
+        # The size too: records can grow, and Arrow splits what is joined to more than 2 GiB.
+        while rows < self._fitting and size < _BATCH_BYTES and not (self._at_end or self.waiting):
             left = 0.0 if pieces else max(0.0, give_up - time.monotonic())
             piece = self._take(self._consume(min(_PIECE, self._fitting - rows), left))
             if piece is not None:
                 pieces.append(piece)
                 rows += piece.num_rows
+                size += piece.nbytes
             elif left <= 0:
                 break
         if pieces:
@@ -243,7 +245,8 @@ class KafkaReader:
         table = pa.Table.from_batches(pieces)
         each = max(1, table.nbytes // table.num_rows)
         self._fitting = max(1, min(self._most, _BATCH_BYTES // each))
-        return pieces[0] if len(pieces) == 1 else table.combine_chunks().to_batches()[0]
+        [joined] = pieces if len(pieces) == 1 else table.combine_chunks().to_batches()
+        return joined
 
     def _heed(self, event: Message) -> None:
         """Handle an event of librdkafka: a partition's end, or an error."""

@@ -184,7 +184,9 @@ class KafkaSource:
             there = [partition for partition in there if partition in options.assign]
         self._check_there(topics, there, ids_known)
         ids = {name: topic.id for name, topic in topics.items()}
-        return Facts(ids, ask.first(there), ask.end(there))
+        read = {} if known is None else known.next
+        same = {p: at for p, at in read.items() if ids_known[p[0]] == ids.get(p[0])}
+        return Facts(ids, ask.first(there), ask.end(there, same))
 
     def _check_winners(self, topics: Collection[str]) -> None:
         if self.options.winners is not None:

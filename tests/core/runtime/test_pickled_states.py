@@ -18,17 +18,14 @@ from abs_core.runtime.keyed import KeyedContext
 from abs_core.runtime.operators import Row
 from abs_core.runtime.snapshot import read_record
 from abs_core.runtime.tables import TableSource
-from abs_core.state.codecs import JSON, PICKLE, ByFunctions
-from abs_core.state.contracts import Codec
+from abs_core.state.codecs import JSON, PICKLE, Codec
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 
 ROWS = pa.table({"id": [1, 2], "value": ["a", "b"]})
-OWN: Codec[Any] = ByFunctions(
-    "own", lambda value: pickle.dumps(value), lambda raw: pickle.loads(raw)
-)
-OWN_NAMED: Codec[Any] = ByFunctions("own", OWN.encode, OWN.decode, runs_code=True)
+OWN: Codec[Any] = Codec("own", lambda value: pickle.dumps(value), lambda raw: pickle.loads(raw))
+OWN_NAMED: Codec[Any] = Codec("own", OWN.encode, OWN.decode, runs_code=True)
 
 
 def keeping(bench: Bench, codec: Codec[Any], kind: str = "value") -> Graph:

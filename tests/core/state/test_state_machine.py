@@ -24,9 +24,8 @@ QUICK = settings(
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
-    derandomize=True,
 )
-LONG = settings(QUICK, max_examples=1000, derandomize=False)
+LONG = settings(QUICK, max_examples=1000)
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +63,14 @@ def test_a_planted_bug_is_found_by_chance(
 ) -> None:
     monkeypatch.setattr(HeapTable, "thaw", lambda self: None)
     monkeypatch.setattr(HeapTable, "freeze", lambda self: Frozen(self, self.layers[:1]))
-    search = settings(QUICK, max_examples=100, phases=[Phase.generate], database=None)
+    search = settings(
+        QUICK,
+        max_examples=100,
+        derandomize=True,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        database=None,
+    )
     with pytest.raises(AssertionError):
         run_state_machine_as_test(on_heap(new_store), settings=search)
 

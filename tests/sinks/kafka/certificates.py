@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from abs_services.native.kafka import NativeKafka
+from tests.kit.kafka_secured import SecuredKafka
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
@@ -28,7 +28,7 @@ class Certified:
     locked: Path
     password: str
 
-    def client(self, kafka: NativeKafka) -> dict[str, str]:
+    def client(self, kafka: SecuredKafka) -> dict[str, str]:
         """The ``kafka.*`` settings by which it comes in, without prefix."""
         return {
             "bootstrap.servers": kafka.certificate_bootstrap,

@@ -17,8 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     UserScramCredentialUpsertion,
 )
 
-from abs_services.native.kafka import NativeKafka
-from abs_services.native.kafka_secured import MECHANISM
+from tests.kit.kafka_secured import MECHANISM, SecuredKafka
 
 SECONDS = 20.0
 
@@ -41,7 +40,7 @@ def allow(kind: str, name: str, *operations: str) -> Allowed:
 class Principals:
     """Makes users on the broker, by its open listener."""
 
-    def __init__(self, kafka: NativeKafka) -> None:
+    def __init__(self, kafka: SecuredKafka) -> None:
         self._kafka = kafka
         self._admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
 

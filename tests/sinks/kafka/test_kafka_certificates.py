@@ -19,9 +19,9 @@ from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Severity
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
-from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
 from tests.kit.kafka import make_topic
+from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority, Certified
 from tests.sinks.kafka.secured import Principals, allow
 from tests.sinks.kafka.test_kafka_secured import (
@@ -52,15 +52,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def broker(authority: Authority) -> Iterator[NativeKafka]:
-    with NativeKafka(secured=True, clients=authority.certificate) as kafka:
+def broker(authority: Authority) -> Iterator[SecuredKafka]:
+    with SecuredKafka(authority.certificate) as kafka:
         make_topic(KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka, TOPIC)
         yield kafka
         close_clusters()
 
 
 @pytest.fixture(scope="module")
-def me(broker: NativeKafka, authority: Authority) -> Certified:
+def me(broker: SecuredKafka, authority: Authority) -> Certified:
     """A client that may do what is documented, for all protocols and the source."""
     made = authority.new()
     needed = {each for protocol in NEEDED.values() for each in protocol}
@@ -71,7 +71,7 @@ def me(broker: NativeKafka, authority: Authority) -> Certified:
 
 @pytest.mark.parametrize("protocol", ["2pc", "2pc-librdkafka", "wal", "idempotent"])
 def test_a_job_goes_through_with_its_certificate_and_what_is_documented(
-    broker: NativeKafka, me: Certified, protocol: str, tmp_path: Path
+    broker: SecuredKafka, me: Certified, protocol: str, tmp_path: Path
 ) -> None:
     client, job = me.client(broker), f"certified-{protocol}"
     sink = sink_of(client, protocol, tmp_path)
@@ -85,7 +85,7 @@ def test_a_job_goes_through_with_its_certificate_and_what_is_documented(
 
 
 def test_what_is_in_doubt_is_listed_and_committed_through_it(
-    broker: NativeKafka, me: Certified, tmp_path: Path
+    broker: SecuredKafka, me: Certified, tmp_path: Path
 ) -> None:
     client, job = me.client(broker), "in-doubt"
     before = read(client, winners="false")
@@ -101,7 +101,7 @@ def test_what_is_in_doubt_is_listed_and_committed_through_it(
 
 
 def test_the_key_may_have_a_password_and_both_may_be_given_as_text(
-    broker: NativeKafka, me: Certified
+    broker: SecuredKafka, me: Certified
 ) -> None:
     client = me.client(broker)
     locked = {"ssl.key.location": str(me.locked), "ssl.key.password": me.password}
@@ -129,7 +129,7 @@ PARTS: dict[str, Callable[[Client, Path], object]] = {
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("whose", ["nobody's", "a stranger's"])
 def test_without_a_certificate_that_the_brokers_know_each_part_says_so_and_does_not_hang(
-    broker: NativeKafka, whose: str, part: str, tmp_path: Path
+    broker: SecuredKafka, whose: str, part: str, tmp_path: Path
 ) -> None:
     stranger = Authority(tmp_path / "unknown").new().client(broker)
     nobody = {n: v for n, v in stranger.items() if n not in (CERTIFICATE, "ssl.key.location")}
@@ -143,7 +143,7 @@ def test_without_a_certificate_that_the_brokers_know_each_part_says_so_and_does_
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("password", [None, "geheim"])
 def test_a_key_that_cannot_be_opened_is_an_error_of_the_options(
-    broker: NativeKafka, me: Certified, password: str | None, part: str, tmp_path: Path
+    broker: SecuredKafka, me: Certified, password: str | None, part: str, tmp_path: Path
 ) -> None:
     client = me.client(broker) | {"ssl.key.location": str(me.locked)}
     client |= {} if password is None else {"ssl.key.password": password}

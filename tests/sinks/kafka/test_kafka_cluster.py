@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from threading import Timer
 
@@ -10,8 +13,11 @@ import pytest
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import coordinators_of, leaders_of
+from abs_clients.kafka.topics import topic_facts
+from abs_clients.kafka.transactions import describe
+from abs_core.contracts import Conflict, Stored
 from abs_core.errors import AbsError
-from abs_core.model import Severity
+from abs_core.model import JobState, Severity
 from abs_core.patience import Patience
 from abs_core.testing import Opener
 from abs_core.testing.case import JOB, Case, rows, within
@@ -19,7 +25,10 @@ from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_topic import need_two
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_session import register_id
+from abs_sinks.kafka.register_topic import need_two, partition_of
 from abs_sinks.kafka.sink import KafkaSink
 from tests import daily
 from tests.kit.kafka import (
@@ -32,6 +41,7 @@ from tests.kit.kafka import (
 )
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import open_attempts, open_log
+from tests.outage import standing_still
 from tests.sinks.kafka.rules import through
 
 pytestmark = [
@@ -76,7 +86,7 @@ def test_of_several_replicas_two_must_have_what_is_decided(
         told = [f.what for f in harness.new_sink().preflight(JOB) if f.severity is Severity.ERROR]
         assert [what for what in told if f"topic {name} is 1, with 3 replicas" in what] == told
         assert len(told) == 1
-        need_two(settings, name)
+        need_two(settings, topic_facts(settings, [name], again=True)[name])
         assert within(
             120, lambda: cluster(settings).admin.configs(name)["min.insync.replicas"] == "2"
         )
@@ -214,6 +224,50 @@ def test_five_deaths_of_brokers_in_a_run_lose_and_double_nothing(
         case.finished(*written, when=f"after {DEATHS} deaths of brokers")
         assert harness.hidden() == 0
         case.close()
+
+
+@pytest.mark.campaign
+def test_who_asks_a_broker_that_was_stopped_does_not_overwrite_the_register(
+    brokers: NativeKafkaCluster,
+) -> None:
+    """It goes on with a question, and answers it before it hears that another leads the partition."""
+    given = {"topic": "data", "registertopic": f"register-{secrets.token_hex(4)}"}
+    given["kafka.bootstrap.servers"] = brokers.bootstrap
+    # With connections of their own, as two processes have them.
+    mine, theirs = (KafkaOptions.parse({**given, "kafka.client.id": n}) for n in ("one", "two"))
+    state = JobState("0" * 16, "job", "target", "lineage", 1, "run")
+    old = PATIENT.retry(lambda: KafkaRegister(mine).compare_and_set("job", None, state))
+    assert not isinstance(old, Conflict)
+    places, name = (
+        [(mine.registertopic, partition_of("job"))],
+        register_id(mine.registertopic, "job"),
+    )
+
+    def leader() -> int:
+        looking = cluster(theirs.kafka).run
+        return next(
+            iter(PATIENT.retry(lambda: looking("looking", lambda m: leaders_of(m, places))))
+        )
+
+    def epoch() -> tuple[int, int]:
+        seen = PATIENT.retry(lambda: describe(theirs.kafka, [name]))[name]
+        assert seen is not None
+        return seen.producer_id, seen.epoch
+
+    stopped, newer = leader(), replace(state, generation=2)
+    with ThreadPoolExecutor(1) as pool:
+        with standing_still(brokers.broker(stopped)):
+            assert within(60, lambda: leader() != stopped)
+            new = PATIENT.retry(lambda: KafkaRegister(theirs).compare_and_set("job", old, newer))
+            before = epoch()
+            late = partial(
+                KafkaRegister(mine).compare_and_set, "job", old, replace(state, run="late")
+            )
+            zombie = pool.submit(PATIENT.retry, late)
+            # It has opened the cell's producer, and reads the cell.
+            assert within(60, lambda: epoch() != before)
+        assert isinstance(zombie.result(), Conflict)
+    assert PATIENT.retry(lambda: KafkaRegister(theirs).load("job")) == Stored(newer, str(new))
 
 
 def _run(case: Case) -> Run:

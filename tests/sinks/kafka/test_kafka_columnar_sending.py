@@ -31,7 +31,7 @@ from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, encoder
 from abs_sinks.kafka.columnar import ColumnarProducer
-from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import PARTITIONS, make_topic

@@ -9,8 +9,8 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.testing import Opener
-from abs_core.testing.crash_points import CO_COMMIT, WORST
 from abs_services import KafkaService
+from tests.kit.crash_points import CO_COMMIT, WORST
 from tests.kit.kafka import Variant, open_topic
 from tests.sinks.kafka.rules import keeps_every_rule, keeps_todays_rules, survives, survives_pairs
 

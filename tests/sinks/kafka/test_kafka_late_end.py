@@ -19,8 +19,8 @@ from abs_services import KafkaService
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_cells import Cells, Record
 from abs_sinks.kafka.register_session import FencedProducer, Rows, register_id
+from abs_sinks.kafka.register_topic import Cells, Record
 from abs_sinks.kafka.sending import TransactionalProducer
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_log

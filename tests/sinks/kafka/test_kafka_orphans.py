@@ -22,9 +22,9 @@ from abs_core.contracts import Task
 from abs_core.model import HandleName
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.orphans import Claim, end_orphans
+from abs_sinks.kafka.orphans import TIDIED, Claim, end_orphans
 from abs_sinks.kafka.producer_pool import ProducerPool
 from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.kit.kafka import TopicHarness, Variant, open_topic
@@ -43,6 +43,36 @@ def _claim(folder: Path, incarnation: str, generation: int = 1) -> Claim:
 def _seen(folder: Path, task: Task, generation: int = 1) -> list[list[HandleName]]:
     """By a worker that comes next."""
     return list(_claim(folder, "ff", generation).orphaned(task))
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name != TIDIED]
+
+
+def test_old_files_of_dead_processes_are_deleted_and_looked_for_once_an_hour(
+    tmp_path: Path,
+) -> None:
+    living = _claim(tmp_path, "aa")
+    living.extend(3, 1)
+    (of_living,) = _files(tmp_path)
+    os.utime(of_living, (0, 0))
+
+    def left_by(incarnation: str) -> Path:
+        dead = _claim(tmp_path, incarnation)
+        dead.extend(3, 1)
+        dead.release()
+        (path,) = tmp_path.glob(f"*-{incarnation}")
+        os.utime(path, (0, 0))
+        return path
+
+    first = left_by("bb")
+    assert first.exists(), "its folder was looked through when the first one came"
+    os.utime(tmp_path / TIDIED, (0, 0))
+    second = left_by("cc")
+    assert not first.exists()
+    assert second.exists()
+    assert of_living.exists(), "its process may have a transaction open"
+    living.release()
 
 
 def test_a_process_that_lives_keeps_its_ids_whatever_is_finished(tmp_path: Path) -> None:
@@ -74,7 +104,7 @@ def test_what_a_process_has_left_is_given_once(tmp_path: Path) -> None:
     assert _seen(tmp_path, NEXT) == [], "somebody is at it"
     assert list(first) == []
     assert _seen(tmp_path, NEXT) == []
-    assert list(tmp_path.iterdir()) == []
+    assert _files(tmp_path) == []
 
 
 def test_an_epoch_never_goes_back_and_ids_never_get_fewer(tmp_path: Path) -> None:
@@ -128,7 +158,7 @@ def test_what_cannot_be_read_is_left_to_its_timeout(tmp_path: Path, content: byt
     dead = _claim(tmp_path, "aa")
     dead.extend(3, 1)
     dead.release()
-    (file,) = tmp_path.iterdir()
+    (file,) = _files(tmp_path)
     file.write_bytes(content)
     assert _seen(tmp_path, NEXT) == []
     assert file.exists()
@@ -146,7 +176,7 @@ def test_other_jobs_and_newer_runs_are_not_touched_and_older_ones_are_the_sweeps
         claim.extend(3, 1)
         claim.release()
     assert [left[0].attempt for left in _seen(tmp_path, replace(NEXT, generation=2), 2)] == ["cc"]
-    kept = sorted(path.name.split("-")[2] for path in tmp_path.iterdir())
+    kept = sorted(path.name.split("-")[2] for path in _files(tmp_path))
     assert kept == ["aa", "dd"]
 
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from abs_clients.kafka.producer_ids import ProducerState
-from abs_clients.kafka.transactions import Description, State
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transactions import Description, EndTxn, Reply, State
 from abs_core.errors import ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import sweepable
-from abs_sinks.kafka.ids import id_name, is_id, parse_id, pattern_of
-from abs_sinks.kafka.open_transaction import OpenTransaction, offsets_of, outcome
+from abs_sinks.kafka import KafkaOptions, twophase
+from abs_sinks.kafka.open_transaction import (
+    OpenTransaction,
+    id_name,
+    is_id,
+    offsets_of,
+    outcome,
+    parse_id,
+    pattern_of,
+)
+from abs_sinks.kafka.twophase import TwoPhaseCommitter
 
 NAME = id_name("0123456789abcdef", "job", 3, 1, "ab12")
 MINE = OpenTransaction(NAME, 7, 5, 4, 60_000, 1000, "")
@@ -51,6 +64,40 @@ def test_an_outcome_is_told_by_producer_epoch_and_state(
     prepared: OpenTransaction, now: Description | None, expected: Outcome
 ) -> None:
     assert outcome(prepared, now) is expected
+
+
+class Coordinator:
+    """Answers to EndTxn and DescribeTransactions; the markers are written after some looks."""
+
+    def __init__(self, reply: Reply, looks: int) -> None:
+        self.reply, self.looks = reply, looks
+
+    def end(self, settings: Settings, endings: Sequence[EndTxn], **_: Any) -> dict[str, Reply]:
+        return {each.transactional_id: self.reply for each in endings}
+
+    def describe(self, settings: Settings, ids: Sequence[str]) -> dict[str, Description | None]:
+        if ids:
+            self.looks -= 1
+        state = State.PREPARE_COMMIT if self.looks > 0 else State.COMPLETE_COMMIT
+        return {each: seen(state) for each in ids}
+
+
+@pytest.mark.parametrize(("reply", "awaited"), [(Reply.DONE, False), (Reply.BUSY, True)])
+def test_what_is_committed_is_visible_when_it_is_forgotten_and_an_unproven_commit_at_once(
+    monkeypatch: pytest.MonkeyPatch, reply: Reply, awaited: bool
+) -> None:
+    coordinator = Coordinator(reply, looks=3)
+    monkeypatch.setattr(twophase, "end", coordinator.end)
+    monkeypatch.setattr(twophase, "describe", coordinator.describe)
+    committer = TwoPhaseCommitter(KafkaOptions.parse({"kafka.bootstrap.servers": "nowhere:1"}))
+    handle = HandleName("0123456789abcdef", "job", 3, 9, 0, "aa")
+    found = committer.commit([Committable(handle, 1, "x:0", MINE.extra)])
+    assert found == {handle: Outcome.COMMITTED}
+    assert coordinator.looks == (0 if awaited else 3)
+    committer.forget(JobState("0123456789abcdef", "job", "t", "l", 3, "r"))
+    assert coordinator.looks == 0
+    committer.forget(JobState("0123456789abcdef", "job", "t", "l", 3, "r"))
+    assert coordinator.looks == 0, "it is awaited once"
 
 
 def test_what_is_written_down_is_read_back() -> None:

@@ -8,7 +8,9 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from itertools import repeat
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -20,21 +22,32 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 )
 
 from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import CorruptionError, FencedError, PreflightError, UnavailableError
 from abs_core.model import JobState
-from abs_core.testing.check_register import CHECKS, a_state_comes_back_as_it_was
+from abs_core.testing.check_register import (
+    CHECKS,
+    a_state_comes_back_as_it_was,
+    an_old_answer_lets_no_change_through,
+)
 from abs_core.testing.check_register import no_change_is_lost_among_many_writers as no_change_lost
 from abs_core.testing.check_register import of_many_creations_one_wins as one_creation_wins
 from abs_services import KafkaService
+from abs_sinks.kafka import register_tail
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_cells import Cells, records_of, version_after
 from abs_sinks.kafka.register_session import FencedProducer, Rows, Session
 from abs_sinks.kafka.register_tail import BlockedError
-from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
+from abs_sinks.kafka.register_topic import (
+    PARTITIONS,
+    Cells,
+    partition_of,
+    records_of,
+    version_after,
+)
 from tests.kit.kafka import delete_topics
 
 pytestmark = pytest.mark.services
@@ -322,6 +335,32 @@ def test_a_late_change_of_a_fenced_coordinator_changes_nothing(
     assert found is not None
     assert (found.version, found.state.generation) == (version, 2)
     newer.close()
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4, 10**6])
+def test_an_old_answer_lets_no_change_through(
+    shared: KafkaOptions, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """A stopped broker that goes on tells the ends that it knows, until it hears of its successor."""
+    sessions, ask = list[Session](), log_offsets
+
+    def new_store() -> KafkaRegister:
+        sessions.append(Session(shared))
+        return KafkaRegister(shared, sessions[-1])
+
+    def old_answers(job: str) -> AbstractContextManager[object]:
+        known = ask(shared.kafka, shared.registertopic, partition_of(job))
+        return answering(repeat(known, times))
+
+    @contextmanager
+    def answering(known: Iterator[Extent | None]) -> Iterator[None]:
+        with monkeypatch.context() as stopped:
+            stopped.setattr(register_tail, "log_offsets", lambda *of: next(known, None) or ask(*of))
+            yield
+
+    an_old_answer_lets_no_change_through(new_store, old_answers)
+    for session in sessions:
+        session.close()
 
 
 @pytest.mark.parametrize("lost", ["the reply", "the request"])

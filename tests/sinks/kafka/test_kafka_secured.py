@@ -20,10 +20,10 @@ from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
 from abs_core.source import Limit
 from abs_core.testing.engine import Run
-from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from tests.kit.kafka import KEYED, KeyedSink, make_topic
+from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Allowed, Principals, allow
 
 pytestmark = pytest.mark.services
@@ -49,15 +49,15 @@ Client = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[NativeKafka]:
-    with NativeKafka(secured=True) as kafka:
+def broker() -> Iterator[SecuredKafka]:
+    with SecuredKafka() as kafka:
         make_topic(KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka, TOPIC)
         yield kafka
         close_clusters()
 
 
 @pytest.fixture(scope="module")
-def new(broker: NativeKafka) -> Callable[..., Client]:
+def new(broker: SecuredKafka) -> Callable[..., Client]:
     return Principals(broker).new
 
 
@@ -125,7 +125,7 @@ def test_what_is_documented_is_all_that_a_job_needs(
 )
 def test_what_is_lacking_is_found_by_preflight_and_named_by_the_job(
     new: Callable[..., Client],
-    broker: NativeKafka,
+    broker: SecuredKafka,
     protocol: str,
     lacking: Allowed,
     named: str,
@@ -153,7 +153,7 @@ def test_another_jobs_side_topic_need_not_be_described(
 
 
 def test_a_password_is_taken_without_tls_too_and_a_wrong_one_is_refused(
-    new: Callable[..., Client], broker: NativeKafka, tmp_path: Path
+    new: Callable[..., Client], broker: SecuredKafka, tmp_path: Path
 ) -> None:
     client = new(*NEEDED["2pc"])
     del client["ssl.ca.location"]
@@ -185,7 +185,7 @@ def test_one_that_may_only_describe_the_topic_is_told_so(
 
 
 def test_a_wrong_password_is_told_by_every_part(
-    new: Callable[..., Client], broker: NativeKafka, tmp_path: Path
+    new: Callable[..., Client], broker: SecuredKafka, tmp_path: Path
 ) -> None:
     client = {**new(*NEEDED["2pc"], READS), "sasl.password": "geheim"}
     refused(lambda: sink_of(client, "2pc").target, client, "kafka.sasl.*")

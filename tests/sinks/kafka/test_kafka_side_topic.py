@@ -14,13 +14,13 @@ from abs_audit.locate import relation
 from abs_cli.main import app
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.topics import topic_facts
 from abs_core.errors import CorruptionError
 from abs_core.model import Severity
 from abs_core.source import Limit
 from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
-from abs_sinks.kafka import side_topic as winners
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from tests.kit.kafka import delete_topics, make_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
@@ -57,7 +57,7 @@ def lose(harness: AttemptHarness, *, anew: bool = False) -> None:
         pass
     if anew:
         make_topic(harness.options.kafka, name, 1, KEPT)
-    winners.forget(harness.options)
+    close_clusters(harness.options.kafka)
 
 
 def is_there(harness: AttemptHarness) -> bool:

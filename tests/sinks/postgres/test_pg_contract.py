@@ -11,9 +11,9 @@ from abs_core.crash import CrashPoint
 from abs_core.testing import Opener, check_sink, run_check
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.checks import CHECKS
-from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.postgres.testing import VARIANTS, Variant
 from tests import daily
+from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 
 pytestmark = pytest.mark.services
 DAILY_PAIRS = 2

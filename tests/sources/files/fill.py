@@ -177,12 +177,16 @@ class FilesHarness:
         added: list[Record] = []
         for begin in range(0, rows, step):
             part = numbers[begin : begin + step]
-            self.disk.put(f"{next(self._files):04d}.{self.form}", packed(part, self.form))
+            self.disk.put(self._name(part), packed(part, self.form))
             added += [(f"word {n}",) if self.form == "text" else (n, f"word {n}") for n in part]
         return added
 
     def records(self, batch: pa.RecordBatch) -> Sequence[Record]:
         return unpacked(batch)
+
+    def _name(self, numbers: Sequence[int]) -> str:
+        """The name of the next file, which has these rows."""
+        return f"{next(self._files):04d}.{self.form}"
 
     def _other_rows(self) -> None:
         self.disk.put(self.disk.names()[0], packed([-1, -2], self.form))
@@ -196,3 +200,14 @@ class FilesHarness:
         content = self.disk.get(name)
         changed = content.replace(b"word 0", b"word x").replace(b"word 1", b"word y")
         self.disk.put(name, changed)
+
+
+class FoldersHarness(FilesHarness):
+    """All columns are in names of folders, and none is read from the files, which have a row each."""
+
+    def add(self, rows: int) -> Sequence[Record]:
+        return [row for _ in range(rows) for row in super(FoldersHarness, self).add(1)]
+
+    def _name(self, numbers: Sequence[int]) -> str:
+        [number] = numbers
+        return f"id={number}/word=word {number}/{super()._name(numbers)}"

@@ -18,7 +18,7 @@ from abs_core.testing.checks.sources import (
     the_same_range_reads_the_same,
 )
 from abs_services import S3Service
-from tests.sources.files.fill import Bucket, FilesHarness, Folder, credentials
+from tests.sources.files.fill import Bucket, FilesHarness, Folder, FoldersHarness, credentials
 
 OF_READING = (
     a_range_holds_every_row_once,
@@ -41,6 +41,24 @@ def test_local_files(check: SourceCheck, form: str, tmp_path: Path) -> None:
     @contextmanager
     def opener() -> Iterator[FilesHarness]:
         yield FilesHarness(Folder(tmp_path / str(next(count))), form)
+
+    run_source_check(opener, check)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "json"])
+@pytest.mark.parametrize(
+    "check",
+    [c for c in OF_READING if c is not a_position_reopened_yields_exactly_the_rest],
+    ids=lambda check: check.__name__,
+)
+def test_files_whose_columns_are_all_in_their_folders(
+    check: SourceCheck, form: str, tmp_path: Path
+) -> None:
+    count = itertools.count()
+
+    @contextmanager
+    def opener() -> Iterator[FilesHarness]:
+        yield FoldersHarness(Folder(tmp_path / str(next(count))), form)
 
     run_source_check(opener, check)
 

@@ -199,6 +199,23 @@ def test_values_in_folder_names_are_columns(tmp_path: Path) -> None:
         rows_of(disk, schema)
 
 
+@pytest.mark.parametrize("form", ["parquet", "arrow", "json", "text"])
+def test_without_a_column_of_its_own_a_file_has_as_many_rows(form: str, tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put("value=a/1", packed(range(20), form))
+    assert rows_of(disk, TEXT, {"fileformat": form}, {"chunk": 64}) == 20 * [{"value": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("header", "error"), [("false", "Expected 1 columns, got 2"), ("true", "has no column")]
+)
+def test_csv_files_need_a_column_of_their_own(header: str, error: str, tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put("value=a/1.csv", packed(range(20), "csv"))
+    with pytest.raises((RowError, SchemaError), match=error):
+        rows_of(disk, TEXT, {"fileformat": "csv", "header": header})
+
+
 def test_old_timestamps_of_spark_are_instants(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     moment = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
@@ -268,6 +285,18 @@ def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
         rows_of(disk, schema, given)
 
 
+@pytest.mark.parametrize("chunk", [4, 12, 16, 20, 1000])
+@pytest.mark.parametrize("piece", [10, 1000])
+def test_a_line_break_in_a_csv_value_is_an_error_wherever_the_file_is_cut(
+    chunk: int, piece: int, tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    disk.put("a.csv", b'0,"zero"\n1,"one\nand, a half"\n2,two\n')
+    schema = pa.schema([("number", pa.string()), ("word", pa.string())])
+    with pytest.raises(RowError, match="a value with a line break"):
+        rows_of(disk, schema, {"fileformat": "csv"}, {"chunk": chunk, "partition_bytes": piece})
+
+
 @pytest.mark.parametrize("codec", ["gzip", "bz2", "zstd", "lz4"])
 @pytest.mark.parametrize("cut", [True, False], ids=["cut short", "garbled"])
 def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_path: Path) -> None:
@@ -278,6 +307,26 @@ def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_p
     disk.put(name, whole[:half] if cut else whole[:half] + b"garbage!" * 9 + whole[half + 72 :])
     with pytest.raises(RowError, match=rf"The file .*{name} is damaged"):
         rows_of(disk, ID, {"fileformat": "json"})
+
+
+@pytest.mark.parametrize("by", ["file", "folder"])
+@pytest.mark.parametrize(
+    ("form", "content"), [("json", b'{"id":1}\n{"id":2}\n'), ("csv", b"id\n1\n2\n")]
+)
+def test_a_compressed_file_is_read_by_its_own_name_and_with_its_header(
+    form: str, content: bytes, by: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"f.{form}.gz"
+    file.write_bytes(gzip.compress(content))
+    given = {"path": str(file if by == "file" else tmp_path), "fileformat": form, "header": "true"}
+    if form == "json":
+        del given["header"]
+    source = FileSource(FileOptions.parse(given, streaming=False), ID)
+    start = source.initial()
+    (split,) = source.splits(start, source.latest(start, Limit()))
+    batch = source.open(split).read(0.1)
+    assert batch is not None
+    assert batch.to_pylist() == [{"id": 1}, {"id": 2}]
 
 
 @pytest.mark.services

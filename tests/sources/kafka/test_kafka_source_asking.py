@@ -72,6 +72,22 @@ def test_no_offset_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None
     assert asked.end([PLACE]) == {PLACE: 7}
 
 
+def test_an_end_before_what_was_read_is_asked_for_again_by_another_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that was stopped tells it, until it hears that another leads the partition."""
+    asked = _cluster(monkeypatch, Client([5]), Client([5]), Client([7]))
+    assert asked.end([PLACE], {PLACE: 6}) == {PLACE: 7}
+
+
+def test_an_end_before_what_was_read_is_believed_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.01,))
+    asked = _cluster(monkeypatch, Client([5]), Client([5]))
+    assert asked.end([PLACE], {PLACE: 6}) == {PLACE: 5}
+
+
 def test_a_client_that_gets_no_answer_is_not_asked_again_and_the_next_may_take_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

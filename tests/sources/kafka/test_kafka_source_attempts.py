@@ -24,8 +24,8 @@ from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import reader as readers
 from abs_sources.kafka.attempt_filter import attempt_filter
 from abs_sources.kafka.lookup import lookup
-from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_sources.kafka.undecided import undecided
+from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = pytest.mark.services
 

@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient
 from abs_core.source import Limit, Reader
 from abs_core.testing.source_harness import Record
 from abs_services.native.kafka import NativeKafka
-from abs_sources.kafka.testing import KafkaSourceHarness
 from tests import daily
 from tests.kit.kafka_cluster import NativeKafkaCluster
+from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 

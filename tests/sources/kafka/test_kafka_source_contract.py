@@ -9,7 +9,7 @@ import pytest
 from abs_core.testing import SOURCE_CHECKS, run_source_check
 from abs_core.testing.checks.sources import SourceCheck
 from abs_services import KafkaService
-from abs_sources.kafka.testing import open_kafka_source
+from tests.kit.kafka_source import open_kafka_source
 
 pytestmark = pytest.mark.services
 

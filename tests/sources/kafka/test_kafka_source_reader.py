@@ -6,13 +6,16 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.admin import Admin, Partition
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader
 from abs_core.testing.case import within
@@ -20,7 +23,7 @@ from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import lookup as lookups
 from abs_sources.kafka import reader as readers
-from abs_sources.kafka.testing import KafkaSourceHarness
+from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = pytest.mark.services
 
@@ -177,6 +180,7 @@ def test_a_range_that_begins_beyond_the_end_of_its_partition_is_an_error_or_a_wa
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(readers, "_SHORT_SECONDS", 0.5)
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.1,))
     harness.add(10)
     place = json.loads(source(harness, kafka, startingOffsets="latest").initial())
     end = place[harness.topic]["offsets"]["1"]
@@ -206,6 +210,7 @@ def test_a_reader_without_an_end_goes_on_where_its_partition_has_lost_its_end(
     harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "_SHORT_SECONDS", 0.5)
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.1,))
     harness.add(10)
     place = json.loads(source(harness, kafka, startingOffsets="latest").initial())
     place[harness.topic]["offsets"]["1"] += 5
@@ -224,6 +229,26 @@ def test_a_reader_without_an_end_goes_on_where_its_partition_has_lost_its_end(
     assert within(20, has_all)
     assert found == list(added)
     reader.close()
+
+
+def test_a_place_does_not_go_back_to_an_end_that_a_former_leader_tells(
+    harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be read twice from there on."""
+    lossy = source(harness, kafka, failOnDataLoss="false")
+    start, old = lossy.initial(), [dict(next_of(lossy.initial(), harness))]
+    harness.add(10)
+    start, ask = lossy.latest(start, Limit()), Admin.offsets
+
+    def offsets(admin: Admin, asked: Mapping[Partition, Any], seconds: float) -> Any:
+        if not old:
+            return ask(admin, asked, seconds)
+        known = old[0] if next(iter(asked.values())) is lookups._EARLIEST else old.pop()
+        return {place: known[str(place[1])] for place in asked}
+
+    monkeypatch.setattr(Admin, "offsets", offsets)
+    assert lossy.latest(start, Limit()) == start
+    assert not old
 
 
 def test_a_topic_that_is_away_keeps_its_place_and_is_told_of_once(
@@ -323,3 +348,28 @@ def test_what_is_not_there_is_refused(
     nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "patience": "1"}
     with pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:1"):
         KafkaSource(KafkaSourceOptions.parse(nowhere)).initial()
+
+
+def test_a_batch_stays_small_where_records_suddenly_grow(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    small, large = 20_000, 150
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 50})
+    for number in range(small + large):
+        size = 8 if number < small else 900_000
+        producer.produce(harness.topic, b"%0*d" % (size, number), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    reads = source(harness, kafka)
+    start = reads.initial()
+    [split] = reads.splits(start, reads.latest(start, Limit()))
+    reader, found, sizes = reads.open(split), list[int](), list[int]()
+    while not reader.finished:
+        batch = reader.read(1.0)
+        if batch is not None:
+            found += [int(value[-8:]) for value in batch.column("value").to_pylist()]
+            sizes.append(batch.nbytes)
+    reader.close()
+    assert found == list(range(small + large))
+    # 16 MiB, and what one call of ``consume`` brings; 129 MiB without a bound.
+    assert max(sizes) < 100 * 2**20

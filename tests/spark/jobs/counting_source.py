@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.source import Limit, Offsets, Reader, Source, Split
-from abs_spark.readable import ReadableDataSource, Reading
+from abs_spark.readable import ReadableDataSource
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("word", pa.string())])
 
@@ -104,20 +104,22 @@ def _source(given: Mapping[str, str]) -> CountingSource:
     return kind(Path(given["path"]))
 
 
-def read_schema(given: Mapping[str, str]) -> pa.Schema:
-    return SCHEMA
-
-
-def open_stream(given: Mapping[str, str], schema: pa.Schema) -> tuple[Source, Limit]:
-    return _source(given), Limit(rows=int(given["rows"]) if "rows" in given else None)
-
-
-def open_batch(given: Mapping[str, str], schema: pa.Schema) -> Source:
-    return _source(given)
-
-
 class CountingDataSource(ReadableDataSource):
-    reading = Reading("abs-counting", read_schema, open_stream, open_batch)
+    @classmethod
+    def name(cls) -> str:
+        return "abs-counting"
+
+    @classmethod
+    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+        return SCHEMA
+
+    @classmethod
+    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[Source, Limit]:
+        return _source(given), Limit(rows=int(given["rows"]) if "rows" in given else None)
+
+    @classmethod
+    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> Source:
+        return _source(given)
 
 
 __all__ = ["CountingDataSource"]

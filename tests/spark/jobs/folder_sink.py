@@ -166,7 +166,7 @@ class FolderSink:
 
 
 class FolderDataSource(AbsDataSource):
-    format = Format("abs-folder", FolderOptions.parse, FolderSink, FolderSink, _guarantee, _where)
+    format = Format("abs-folder", FolderOptions.parse, FolderSink, _guarantee, _where)
 
 
 __all__ = ["FolderDataSource"]

@@ -1,18 +1,18 @@
-"""Listeners of a broker with SCRAM passwords (with and without TLS), client certificates, ACLs.
+"""A broker with more listeners: SCRAM passwords (with and without TLS), client certificates, ACLs.
 
-For tests of permissions. The first listener stays open and without restrictions: create users and
-ACLs through it.
+The first listener stays open and without restrictions: create users and ACLs through it.
 """
 
 from __future__ import annotations
 
 import secrets
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from abs_core.errors import UnavailableError
-from abs_services.processes import clean_environment
+from abs_services.java import find_java
+from abs_services.native.kafka import Identity, NativeKafka, new_cluster_id
+from abs_services.native.lifecycle import Command
+from abs_services.processes import clean_environment, free_ports, run_tool
 
 MECHANISM = "SCRAM-SHA-512"
 
@@ -20,6 +20,53 @@ AUTHORITY = "ca.pem"
 """The file of the broker's folder that clients trust; the broker's certificate is its own authority."""
 
 _STORE = "broker.p12"
+
+
+class SecuredKafka(NativeKafka):
+    """A broker in a temporary folder with listeners for passwords and certificates.
+
+    Args:
+        clients: certificates (PEM) of the authorities for client certificates; None: no such listener.
+    """
+
+    def __init__(self, clients: Path | None = None) -> None:
+        port, controller, self._secured, self._password, self._certificate = free_ports(5)
+        super().__init__(identity=Identity(port, controller, new_cluster_id()))
+        self._clients = clients
+        self._store_password = ""
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """host:port of the listener with passwords over TLS (``sasl_ssl``)."""
+        return f"127.0.0.1:{self._secured}"
+
+    @property
+    def password_bootstrap(self) -> str:
+        """host:port of the listener with passwords, without TLS (``sasl_plaintext``)."""
+        return f"127.0.0.1:{self._password}"
+
+    @property
+    def certificate_bootstrap(self) -> str:
+        """host:port of the listener for client certificates (``ssl``)."""
+        return f"127.0.0.1:{self._certificate}"
+
+    @property
+    def authority(self) -> Path:
+        """``ssl.ca.location`` for clients of the TLS listeners."""
+        return self.folder / AUTHORITY
+
+    def _set_up(self) -> Command:
+        if not self._store_password:
+            self._store_password = make_certificate(find_java(), self.folder)
+        return super()._set_up()
+
+    def _properties(self) -> dict[str, str]:
+        found = super()._properties()
+        listeners = [f"SECURED://{self.secured_bootstrap}", f"PASSWORD://{self.password_bootstrap}"]
+        if self._clients is not None:
+            listeners.append(f"CERTIFICATE://{self.certificate_bootstrap}")
+        more = secured_settings(self.folder, self._store_password, self._clients)
+        return {**found, **more, "listeners": ",".join([found["listeners"], *listeners])}
 
 
 def make_certificate(java: Path, folder: Path) -> str:
@@ -36,19 +83,11 @@ def make_certificate(java: Path, folder: Path) -> str:
     )
     export = ("-exportcert", "-rfc", *store, "-file", str(folder / AUTHORITY))
     for arguments in (make, export):
-        done = subprocess.run(
-            [str(java.resolve().with_name("keytool")), *arguments, "-storepass:env", "ABS_STORE"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**clean_environment(), "ABS_STORE": password},
+        tool = str(java.resolve().with_name("keytool"))
+        environment = {**clean_environment(), "ABS_STORE": password}
+        run_tool(
+            "keytool", [tool, *arguments, "-storepass:env", "ABS_STORE"], folder, env=environment
         )
-        if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-            raise UnavailableError(
-                f"keytool made no certificate in {folder}: {' | '.join(said[-3:])}",
-                remedy="an empty, writable folder is needed, and a whole Java runtime.",
-            )
     return password
 
 

@@ -1,0 +1,191 @@
+"""A sink whose calls to register, committer and writers go over a wire, which may lose or stop them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import pyarrow as pa
+
+from abs_core.births.certificate import Certificate, CertificateStore, Origin
+from abs_core.contracts import (
+    CoCommitter,
+    Committer,
+    Composer,
+    Conflict,
+    RegisterStore,
+    Sink,
+    Stored,
+    Task,
+    Version,
+    Writer,
+)
+from abs_core.model import (
+    Committable,
+    Finding,
+    Guarantee,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+)
+from abs_core.testing.fault_injection import Wire
+
+T = TypeVar("T")
+
+
+class StoreBehind:
+    """A register store behind the wire."""
+
+    def __init__(self, store: RegisterStore, wire: Wire) -> None:
+        self._store = store
+        self._wire = wire
+
+    def load(self, job: str) -> Stored | None:
+        return self._wire.read("load", lambda: self._store.load(job))
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        swap = partial(self._store.compare_and_set, job, expected, state)
+        return self._wire.swap("compare_and_set", state, swap)
+
+
+class CertificatesBehind:
+    """A certificate store behind the wire."""
+
+    def __init__(self, store: CertificateStore, wire: Wire) -> None:
+        self._store = store
+        self._wire = wire
+
+    def read(self) -> Origin:
+        return self._wire.read("certificate", self._store.read)
+
+    def write(self, certificate: Certificate) -> None:
+        self._wire.write("certify", lambda: self._store.write(certificate))
+
+
+class CommitterBehind:
+    """A committer behind the wire."""
+
+    def __init__(self, committer: Committer, wire: Wire) -> None:
+        self._committer = committer
+        self._wire = wire
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return self._wire.read("inspect", lambda: self._committer.inspect(committables))
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        return self._wire.commit(committables, self._committer.commit)
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        self._wire.abort(handles, self._committer.abort)
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        return self._wire.read("in_doubt", lambda: self._committer.in_doubt(job))
+
+    def forget(self, state: JobState) -> None:
+        self._wire.write("forget", lambda: self._committer.forget(state))
+
+
+class CoCommitterBehind(CommitterBehind):
+    """The same for one that co-commits."""
+
+    def __init__(self, committer: CoCommitter, wire: Wire) -> None:
+        super().__init__(committer, wire)
+        self._co_committer = committer
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        swap = partial(self._co_committer.co_commit, committables, expected, state)
+        return self._wire.swap("co_commit", state, swap)
+
+
+class ComposerBehind(CommitterBehind):
+    """The same for one that composes."""
+
+    def __init__(self, committer: Composer, wire: Wire) -> None:
+        super().__init__(committer, wire)
+        self._composer = committer
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        return self._wire.write("compose", lambda: self._composer.compose(committables))
+
+
+def committer_behind(committer: Committer, wire: Wire) -> Committer:
+    """The committer behind the wire; it co-commits, or composes, where the committer does."""
+    if isinstance(committer, CoCommitter):
+        return CoCommitterBehind(committer, wire)
+    if isinstance(committer, Composer):
+        return ComposerBehind(committer, wire)
+    return CommitterBehind(committer, wire)
+
+
+class SinkBehind:
+    """A sink behind the wire; calls that do not ask the target bypass it."""
+
+    def __init__(self, sink: Sink, wire: Wire) -> None:
+        self._sink = sink
+        self._wire = wire
+
+    @property
+    def target(self) -> str:
+        return self._sink.target
+
+    def writer(self, task: Task) -> Writer:
+        return _WriterBehind(self._sink.writer(task), self._wire)
+
+    def committer(self) -> Committer:
+        return committer_behind(self._sink.committer(), self._wire)
+
+    def register(self) -> RegisterStore:
+        return StoreBehind(self._sink.register(), self._wire)
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        return self._sink.preflight(job, tasks)
+
+    def guarantee(self) -> Guarantee:
+        return self._sink.guarantee()
+
+    def fence(self, state: JobState) -> None:
+        self._sink.fence(state)
+
+    def close(self) -> None:
+        self._sink.close()
+
+
+class _WriterBehind:
+    """A writer behind the wire. While one of its calls is delayed, nobody aborts it."""
+
+    def __init__(self, writer: Writer, wire: Wire) -> None:
+        self._writer = writer
+        self._wire = wire
+        self._hangs = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._call("write", lambda: self._writer.write(batch))
+
+    def pre_commit(self) -> Committable | None:
+        return self._call("pre_commit", self._writer.pre_commit)
+
+    def abort(self) -> None:
+        if not self._hangs:
+            self._writer.abort()
+
+    def _call(self, name: str, call: Callable[[], T]) -> T:
+        delayed = len(self._wire.delayed)
+        try:
+            return self._wire.write(name, partial(self._ends, call))
+        finally:
+            self._hangs = len(self._wire.delayed) > delayed
+
+    def _ends(self, call: Callable[[], T]) -> T:
+        """Make the call; a delayed call is the last one of its process."""
+        try:
+            return call()
+        finally:
+            if self._hangs:
+                self._writer.abort()

@@ -1,0 +1,58 @@
+"""How rows are laid out inside a Parquet file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from abs_sinks.s3 import S3Options
+from abs_sinks.s3.formats import encoder
+
+ROWS = 40_000
+
+
+def written(tables: Sequence[pa.Table]) -> pq.ParquetFile:
+    out = pa.BufferOutputStream()
+    options = S3Options.parse({"path": "s3://bucket/rows"})
+    file = encoder(out, tables[0].schema, options)
+    for table in tables:
+        file.write(table)
+    file.close()
+    return pq.ParquetFile(pa.BufferReader(out.getvalue()))
+
+
+def with_dictionary(file: pq.ParquetFile) -> set[str]:
+    group = file.metadata.row_group(0)
+    columns = [group.column(n) for n in range(group.num_columns)]
+    return {one.path_in_schema for one in columns if one.has_dictionary_page}
+
+
+def test_a_column_whose_values_hardly_repeat_gets_no_dictionary() -> None:
+    table = pa.table(
+        {
+            "id": range(ROWS),
+            "price": pa.array([Decimal(n % 50) for n in range(ROWS)], pa.decimal128(12, 2)),
+            "city.name": [f"city {n % 700}" for n in range(ROWS)],
+            "note": [None if n % 2 else f"note {n}" for n in range(ROWS)],
+        }
+    )
+    file = written([table, table])
+    assert with_dictionary(file) == {"price", "city.name", "note"}
+    assert file.read().equals(pa.concat_tables([table, table]))
+
+
+def test_short_tables_and_nested_columns_keep_every_dictionary() -> None:
+    short = pa.table({"id": range(100)})
+    nested = pa.table({"id": range(ROWS), "tags": [[n] for n in range(ROWS)]})
+    assert with_dictionary(written([short])) == {"id"}
+    assert "id" in with_dictionary(written([nested]))
+
+
+def test_a_file_without_rows_can_be_read() -> None:
+    schema = pa.schema({"id": pa.int64()})
+    out = pa.BufferOutputStream()
+    encoder(out, schema, S3Options.parse({"path": "s3://bucket/rows"})).close()
+    assert pq.read_table(pa.BufferReader(out.getvalue())).schema == schema
