@@ -103,7 +103,8 @@ class Permission:
 
 def _again(timeout: str) -> str:
     return (
-        "restart the query: the epoch is written again. If it happens again, epochs take too "
+        "see that no other driver runs on this checkpoint (it may have taken over), and restart the "
+        "query: the epoch is written again. If it happens again, epochs take too "
         f"long for the target's own timeout{f' ({timeout})' if timeout else ''}, less the option "
         "patience."
     )
