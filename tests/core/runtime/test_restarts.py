@@ -191,8 +191,11 @@ def test_failures_that_come_now_and_then_never_end_a_job(bench: Bench) -> None:
     """What counts is how often it failed since a checkpoint was decided."""
     committed = [0]
     failures: list[int] = []
+    pause = Event()
 
     def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if len(failures) < 3:
+            pause.wait(0.001)  # the rows must last until the third failure
         # The checkpoint after the last one that was seen may be decided before a failure and seen
         # after it; the one after that has begun since.
         if len(failures) < 3 and committed[-1] >= (failures[-1] + 2 if failures else 1):
