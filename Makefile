@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo test check prefetch bench campaign matrix setup
+.PHONY: demo test failed check prefetch bench campaign matrix setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 4
@@ -18,6 +18,9 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
 	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
+
+failed: ## the tests that failed in the last run, alone
+	$(BIN)/python -m pytest -m "not campaign" --last-failed --last-failed-no-failures none
 
 check: setup ## style, types, the direction of dependencies, and packages that fit each other
 	$(BIN)/ruff check .
