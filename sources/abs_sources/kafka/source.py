@@ -184,9 +184,9 @@ class KafkaSource:
             there = [partition for partition in there if partition in options.assign]
         self._check_there(topics, there, ids_known)
         ids = {name: topic.id for name, topic in topics.items()}
-        read = {} if known is None else known.next
-        same = {p: at for p, at in read.items() if ids_known[p[0]] == ids.get(p[0])}
-        return Facts(ids, ask.first(there), ask.end(there, same))
+        now, before = Place(ids), known or Place()
+        read = {p: at for p, at in before.next.items() if before.same_topic(now, p[0])}
+        return Facts(ids, ask.first(there), ask.end(there, read))
 
     def _check_winners(self, topics: Collection[str]) -> None:
         if self.options.winners is not None:

@@ -11,6 +11,7 @@ import pytest
 
 from abs_services import PostgresService, in_database
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+from tests.sinks.postgres.copied import Connection, session
 
 
 @pytest.fixture(params=VARIANTS)
@@ -34,6 +35,13 @@ def harness(opener: Callable[[], AbstractContextManager[TableHarness]]) -> Itera
     """An empty table, for the variant."""
     with opener() as harness:
         yield harness
+
+
+@pytest.fixture
+def connection(shared_database: str) -> Iterator[Connection]:
+    """A session in an empty database."""
+    with session(shared_database) as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import math
 import uuid
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -27,17 +26,10 @@ from tests.sinks.postgres.copied import (
     Connection,
     naive,
     scaled,
-    session,
     stored,
 )
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture
-def connection(shared_database: str) -> Iterator[Connection]:
-    with session(shared_database) as made:
-        yield made
 
 
 _TEXTS = [

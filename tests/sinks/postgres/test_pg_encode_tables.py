@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -29,17 +28,10 @@ from tests.sinks.postgres.copied import (
     copy_in,
     naive,
     scaled,
-    session,
     stored,
 )
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture
-def connection(shared_database: str) -> Iterator[Connection]:
-    with session(shared_database) as made:
-        yield made
 
 
 def test_short_texts_are_padded_for_char_as_sql_says(connection: Connection) -> None:
