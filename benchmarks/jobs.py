@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -57,6 +57,7 @@ class Job:
 
     Args:
         stores: whether its rows are in the target at the end.
+        conf: settings of the session while it runs.
     """
 
     spark: SparkSession
@@ -64,15 +65,20 @@ class Job:
     input: Input
     attach: Attach
     stores: bool = True
+    conf: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> Sample:
         """Run the job to its end on an emptied table."""
         self.target.reset()
+        for key, value in self.conf.items():
+            self.spark.conf.set(key, value)
         with tempfile.TemporaryDirectory(dir=self.input.folder.parent) as checkpoint:
             query = self._start(checkpoint)
             _await_uncounted(query)
             with metered(self.target.pid) as taken:
                 query.awaitTermination()
+        for key in self.conf:
+            self.spark.conf.unset(key)
         progress = [p for p in query.recentProgress if p["numInputRows"]]
         self._check(progress)
         spent = [p["durationMs"] for p in progress[UNCOUNTED:]]

@@ -27,6 +27,7 @@ from benchmarks.other_spark import Installed, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
 from benchmarks.report import Comparison, Result
+from benchmarks.session import BATCHES_BY_ROWS
 from benchmarks.write_job import PARTIAL
 from tests.kit.kafka import make_topic
 
@@ -41,6 +42,7 @@ ROWS = {100: 500_000, 1000: 200_000}
 SCHEMA = "key binary, value binary"
 JOB = "write_job.py"
 OURS, SPARKS, AT_LEAST = "abs-kafka", "kafka (JVM)", "at least once"
+BY_ROWS = "abs-kafka, batches by rows"
 ONE_BY_ONE = "abs-kafka, librdkafka"
 FASTER = {100: Bar(low=1.15), 1000: Bar(low=1.0)}
 WITHIN_5_PERCENT = Bar(low=0.95)
@@ -81,6 +83,7 @@ class Job:
     Args:
         format: of the sink.
         options: besides brokers and topic.
+        conf: settings of the session while it runs.
         transactions: whether each task's share ends with a marker in each partition.
     """
 
@@ -90,6 +93,7 @@ class Job:
     format: str
     transactions: bool
     options: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> Sample:
         """Run the job to its end, into a new topic that is deleted afterwards."""
@@ -101,6 +105,7 @@ class Job:
                     "topic": topic,
                     **self.options,
                 },
+                "conf": dict(self.conf),
                 "input": str(self.input.folder),
                 "schema": SCHEMA,
                 "files": FILES,
@@ -126,10 +131,11 @@ def spark_kafka(
     with session(JOB) as ours, session(JOB, other) as theirs, _input(rows, size) as given:
         jobs = {
             OURS: Job(ours, bootstrap, given, "abs-kafka", True),
+            BY_ROWS: Job(ours, bootstrap, given, "abs-kafka", True, conf=BATCHES_BY_ROWS),
             ONE_BY_ONE: Job(ours, bootstrap, given, "abs-kafka", True, {"producer": "librdkafka"}),
             SPARKS: Job(theirs, bootstrap, given, "kafka", False),
         }
-        bars = {OURS: FASTER[size], ONE_BY_ONE: NO_BAR}
+        bars = {OURS: FASTER[size], BY_ROWS: NO_BAR, ONE_BY_ONE: NO_BAR}
         return _compared(f"spark_kafka_{size}", jobs, bars, pairs, tell)
 
 

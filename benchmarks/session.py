@@ -17,6 +17,13 @@ JDBC_DRIVER = "org.postgresql:postgresql:42.7.8"
 
 TASKS = 2
 
+BATCHES_BY_ROWS = {"spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1)}
+"""Bounds Spark's Arrow batches by rows alone, as Spark 3.5 does.
+
+By default Spark 4.1+ bounds them by bytes, too, and computes the size of the whole batch after every
+row (`docs/how-to/running-on-spark.md`). Spark leaves the computation out at exactly this value.
+"""
+
 
 @contextmanager
 def spark_session(scratch: Path) -> Iterator[SparkSession]:

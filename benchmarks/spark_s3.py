@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 import pyarrow.parquet as pq
 
@@ -27,6 +28,7 @@ from benchmarks.ratios import Sample
 from benchmarks.report import Comparison, Result
 from benchmarks.rows import SPARK_SCHEMA, write_epochs
 from benchmarks.s3_folder import fresh_folder
+from benchmarks.session import BATCHES_BY_ROWS
 
 FILES = 2
 """Of an epoch: one for each task."""
@@ -34,6 +36,7 @@ UNCOUNTED, EPOCHS, WARM_UP = 1, 3, 1
 ROWS = 1_000_000
 JOB = "write_job.py"
 OURS, WAL = "abs-s3, 2pc", "abs-s3, wal"
+BY_ROWS = "abs-s3, 2pc, batches by rows"
 LOCAL, S3A = "parquet, local folder", "parquet, s3a"
 
 
@@ -82,6 +85,7 @@ def run(service: S3Service, *, pairs: int, rows: int | None, tell: Tell) -> Resu
         write_epochs(given.folder, rows=given.rows, files=FILES, epochs=UNCOUNTED + EPOCHS)
         targets: dict[str, Callable[[], Iterator[Target]]] = {
             OURS: lambda: _ours(service, "2pc"),
+            BY_ROWS: lambda: _ours(service, "2pc", BATCHES_BY_ROWS),
             WAL: lambda: _ours(service, "wal"),
             LOCAL: lambda: _local(Path(scratch)),
         }
@@ -89,12 +93,12 @@ def run(service: S3Service, *, pairs: int, rows: int | None, tell: Tell) -> Resu
             targets[S3A] = lambda: _by_hadoop(service)
         sides = [Side(name, Job(spark, given, target).run) for name, target in targets.items()]
         samples = interleave(sides, pairs=pairs, warm_up=WARM_UP, tell=tell)
-    others = [name for name in targets if name != OURS]
+    others = [name for name in targets if name not in (OURS, BY_ROWS)]
     return Result(
         name="spark_s3",
         unit="rows",
         samples=samples,
-        comparisons=[Comparison(OURS, name) for name in others],
+        comparisons=[Comparison(side, name) for side in (OURS, BY_ROWS) for name in others],
         facts={
             "rows per epoch": f"{given.rows:,}",
             "tasks": FILES,
@@ -114,9 +118,11 @@ def run(service: S3Service, *, pairs: int, rows: int | None, tell: Tell) -> Resu
     )
 
 
-def _ours(service: S3Service, protocol: str) -> Iterator[Target]:
+def _ours(
+    service: S3Service, protocol: str, conf: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Target]:
     with fresh_folder(service) as folder:
-        yield "abs-s3", {**folder.options, "protocol": protocol}, {}, folder.count
+        yield "abs-s3", {**folder.options, "protocol": protocol}, conf, folder.count
 
 
 def _local(scratch: Path) -> Iterator[Target]:

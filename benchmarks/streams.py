@@ -15,6 +15,7 @@ from benchmarks.jobs import Attach, Input, Job
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
+from benchmarks.session import BATCHES_BY_ROWS
 from benchmarks.stages import StageSource
 from benchmarks.target import Target
 
@@ -24,6 +25,7 @@ EPOCHS = 3
 
 NOOP, TAKE, ENCODE, COMMIT = "noop", "take", "encode", "copy + commit"
 OURS, WAL = "2pc", "wal"
+BY_ROWS = "2pc, batches by rows"
 JDBC, REWRITE = "jdbc", "jdbc, rewriting"
 
 STORE_NOTHING = {NOOP, TAKE, ENCODE}
@@ -67,6 +69,7 @@ def spark_jdbc(place: Place, *, pairs: int, rows: int | None, tell: Tell) -> Res
     options, jdbc = place.target.options, place.target.jdbc
     sides: Mapping[str, Attach] = {
         OURS: peers.ours(options, "2pc"),
+        BY_ROWS: peers.ours(options, "2pc"),
         REWRITE: peers.jdbc(jdbc, rewrite=True),
         JDBC: peers.jdbc(jdbc, rewrite=False),
         COMMIT: peers.stage("commit", options),
@@ -82,6 +85,8 @@ def spark_jdbc(place: Place, *, pairs: int, rows: int | None, tell: Tell) -> Res
         comparisons=[
             Comparison(OURS, JDBC, TWICE),
             Comparison(OURS, REWRITE, FASTER),
+            Comparison(BY_ROWS, JDBC),
+            Comparison(BY_ROWS, OURS),
             Comparison(TAKE, OURS),
             Comparison(COMMIT, OURS),
         ],
@@ -102,8 +107,11 @@ def _run(
     place.spark.dataSource.register(StageSource)
     given = Input.write(place.scratch, rows=rows or ROWS, epochs=EPOCHS)
     jobs = [
-        Side(name, Job(place.spark, place.target, given, attach, name not in STORE_NOTHING).run)
+        Side(
+            name, Job(place.spark, place.target, given, attach, name not in STORE_NOTHING, conf).run
+        )
         for name, attach in sides.items()
+        for conf in [BATCHES_BY_ROWS if name == BY_ROWS else {}]
     ]
     return interleave(jobs, pairs=pairs, warm_up=WARM_UP, tell=tell)
 

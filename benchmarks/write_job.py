@@ -3,8 +3,8 @@
     python write_job.py [JAR ...]
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
-``"conf": {...}`` where the session is to be set: it runs a streaming job over the parquet files, ``N``
-an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
+``"conf": {...}`` where the session is to be set for this job: it runs a streaming job over the parquet
+files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
 It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
 """
 
@@ -49,6 +49,8 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
         options = {**asked["options"], "checkpointLocation": checkpoint}
         query = writer.options(**options).trigger(availableNow=True).start()
         query.awaitTermination()
+    for key in asked.get("conf", {}):
+        spark.conf.unset(key)
     epochs = [p for p in query.recentProgress if p["numInputRows"]]
     return [{"rows": p["numInputRows"], "ms": dict(p["durationMs"])} for p in epochs]
 

@@ -45,6 +45,7 @@ JOBS = {
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("README.md", "abs_spark.epoch("),
+    "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
     "audit": ("README.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
 }
@@ -148,6 +149,7 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
     yield made
     for query in spark.streams.active:
         query.stop()
+    spark.conf.unset("spark.sql.execution.arrow.maxBytesPerBatch")  # a snippet may have set it
 
 
 @pytest.fixture
@@ -250,6 +252,7 @@ def test_the_stream_to_kafka_its_audit_and_the_source(in_kafka: Place) -> None:
 
 def test_the_stream_to_s3_and_its_audit(in_s3: Place, s3: S3Service) -> None:
     payments_of(in_s3)
+    in_s3.run(in_s3.text("batches by rows"))
     in_s3.to_the_end(in_s3.run(in_s3.text("s3 stream")))
     keys = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
     said = audited(in_s3, "s3://", {**keys, "AWS_ENDPOINT_URL": s3.endpoint})
