@@ -1,167 +1,23 @@
-"""The rules of the commit protocol, one by one."""
+"""The rules of an epoch, one by one: it is planned, decided, finished, or abandoned and swept."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from abs_core import protocol
-from abs_core.births import consent
 from abs_core.errors import (
     AbandonedError,
     EpochGapError,
     FencedError,
-    IdentityError,
     ProtocolError,
     ReplayMismatchError,
 )
-from abs_core.model import (
-    RECENT_MAX,
-    SUPERSEDED_MAX,
-    Committable,
-    Decision,
-    HandleName,
-    JobState,
-    Recent,
-)
-from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.model import RECENT_MAX, Committable, HandleName, Recent
+from abs_core.protocol import Skip, Unchanged, Write
 from abs_core.rowdigest import RowDigest
-
-REGISTER = "a" * 16
-WHO = Identity("job", "lineage", "run1", "target")
-
-
-def state(**fields: object) -> JobState:
-    first = JobState(REGISTER, "job", "target", "lineage", 1, "run1")
-    return replace(first, **fields)  # type: ignore[arg-type]
-
-
-def adopting(given: JobState, who: Identity, epoch: int = 0) -> Identity:
-    """The same run, with the consent that the refusal names."""
-    return replace(who, adopt=consent.to_adopt(given, who, epoch))
-
-
-def handle(epoch: int = 0, *, generation: int = 1, partition: int = 0) -> HandleName:
-    return HandleName(REGISTER, "job", generation, epoch, partition, "0")
-
-
-def one(epoch: int = 0, *, generation: int = 1, partition: int = 0) -> Committable:
-    return Committable(handle(epoch, generation=generation, partition=partition), 5, "none:")
-
-
-def decision(epoch: int, *, generation: int = 1, lineage: str = "lineage") -> Decision:
-    return Decision(lineage, epoch, generation, (one(epoch, generation=generation),))
-
-
-def decide(given: JobState, epoch: int, *named: Committable, gaps: bool = False) -> Verdict:
-    return protocol.decide(
-        given,
-        given.generation,
-        epoch,
-        list(named),
-        fingerprint=f"input {epoch}",
-        rows=5 * len(named),
-        gaps_allowed=gaps,
-    )
-
-
-def changed(verdict: Verdict) -> JobState:
-    assert isinstance(verdict, Changed), verdict
-    return verdict.state
-
-
-def refused(verdict: object) -> ProtocolError:
-    assert isinstance(verdict, Refused), verdict
-    return verdict.error
-
-
-class TestStart:
-    def test_the_first_run_mints_the_register(self) -> None:
-        assert protocol.start(None, WHO, REGISTER) == Changed(state())
-
-    def test_a_run_raises_the_generation_once(self) -> None:
-        second = changed(protocol.start(state(), replace(WHO, run="run2"), "b" * 16))
-        assert (second.generation, second.run, second.superseded) == (2, "run2", ("run1",))
-        assert second.register == REGISTER
-        again = protocol.start(second, replace(WHO, run="run2"), "b" * 16)
-        assert again == Unchanged(second)
-
-    def test_a_superseded_run_is_fenced_for_as_long_as_it_is_remembered(self) -> None:
-        given = state()
-        for number in range(2, SUPERSEDED_MAX + 2):
-            given = changed(protocol.start(given, replace(WHO, run=f"run{number}"), REGISTER))
-        assert isinstance(refused(protocol.start(given, WHO, REGISTER)), FencedError)
-        given = changed(protocol.start(given, replace(WHO, run="one more"), REGISTER))
-        assert len(given.superseded) == SUPERSEDED_MAX
-        assert "run1" not in given.superseded
-
-    def test_a_new_run_may_try_again_what_was_abandoned(self) -> None:
-        given = state(abandoned=(3,))
-        assert changed(protocol.start(given, replace(WHO, run="run2"), REGISTER)).abandoned == ()
-
-    @pytest.mark.parametrize("other", [{"lineage": "other"}, {"target": "other"}])
-    def test_another_identity_is_refused_and_told_how_to_adopt(self, other: dict[str, Any]) -> None:
-        stranger = replace(WHO, run="run2", **other)
-        error = refused(protocol.start(state(), stranger, REGISTER))
-        assert isinstance(error, IdentityError)
-        token = consent.to_adopt(state(), stranger, 0)
-        assert f"adopt={token}" in error.remedy
-        adopted = changed(protocol.start(state(), replace(stranger, adopt=token), REGISTER))
-        assert (adopted.lineage, adopted.target) == (stranger.lineage, stranger.target)
-
-    def test_an_adopted_lineage_counts_its_epochs_anew_and_keeps_open_decisions(self) -> None:
-        given = state(frontier=7, open=(decision(8),), recent=(Recent(8, None, 5),))
-        who = adopting(given, replace(WHO, lineage="new", run="run2"))
-        adopted = changed(protocol.start(given, who, REGISTER))
-        assert (adopted.frontier, adopted.recent, adopted.open) == (None, (), given.open)
-        assert adopted.last_decided is None
-        assert protocol.plan(adopted, 2, 0) == Write()
-
-    def test_a_job_that_moves_to_another_target_keeps_its_epochs(self) -> None:
-        given = state(frontier=7)
-        who = adopting(given, replace(WHO, target="new", run="run2"))
-        assert changed(protocol.start(given, who, REGISTER)).frontier == 7
-
-    def test_a_job_with_open_decisions_does_not_move_to_another_target(self) -> None:
-        given = state(open=(decision(0),))
-        who = adopting(given, replace(WHO, target="new", run="run2"))
-        error = refused(protocol.start(given, who, REGISTER))
-        assert isinstance(error, IdentityError)
-        assert "old target" in error.remedy
-
-    def test_a_consent_to_adopt_does_not_outlive_the_run_it_was_given_for(self) -> None:
-        thief = adopting(state(), replace(WHO, lineage="new", run="run2"))
-        stolen = changed(protocol.start(state(), thief, REGISTER))
-        back = adopting(stolen, replace(WHO, run="run3"))
-        taken_back = changed(protocol.start(stolen, back, REGISTER))
-        restarted = replace(thief, run="run4")
-        assert isinstance(refused(protocol.start(taken_back, restarted, REGISTER)), IdentityError)
-
-    @pytest.mark.parametrize(
-        "other",
-        [{"lineage": "another"}, {"target": "another"}, {"epoch": 77}],
-        ids=["lineage", "target", "epoch"],
-    )
-    def test_a_consent_to_adopt_holds_for_one_lineage_target_and_epoch(
-        self, other: dict[str, Any]
-    ) -> None:
-        epoch = other.pop("epoch", 7)
-        consenting = adopting(state(), replace(WHO, lineage="new", run="run2"), 7)
-        stranger = replace(consenting, **other)
-        verdict = protocol.start(state(), stranger, REGISTER, epoch)
-        assert isinstance(refused(verdict), IdentityError)
-        assert changed(protocol.start(state(), consenting, REGISTER, 7)).lineage == "new"
-
-    def test_a_run_knows_whether_it_has_started(self) -> None:
-        given = state(superseded=("run0",))
-        assert protocol.has_started(given, WHO)
-        assert protocol.has_started(given, replace(WHO, run="run0"))
-        assert not protocol.has_started(given, replace(WHO, run="run2"))
-        assert not protocol.has_started(None, WHO)
+from tests.core.protocol_values import changed, decide, decision, handle, one, refused, state
 
 
 class TestPlan:
@@ -355,62 +211,3 @@ class TestAbandonAndSweep:
         assert protocol.sweep(given, 2, [name]) == [], "a lower generation cannot sweep"
         older = swept and name.generation < 3
         assert protocol.superseded(given, [name]) == ([name] if older else []), "by any run"
-
-
-SMALL = st.integers(0, 4)
-ACTIONS = st.lists(
-    st.one_of(
-        st.tuples(st.just("start"), SMALL),
-        st.tuples(st.just("decide"), SMALL),
-        st.tuples(st.just("finish"), SMALL),
-        st.tuples(st.just("abandon"), SMALL),
-    ),
-    max_size=12,
-)
-
-
-def act(given: JobState, action: str, number: int) -> JobState:
-    """The state that the rule leads to, or the same where it refuses."""
-    verdict: Verdict = Unchanged(given)
-    if action == "start":
-        who = adopting(given, Identity("job", f"lineage{number % 2}", f"run{number}", "target"))
-        verdict = protocol.start(given, who, REGISTER)
-    elif action == "decide":
-        named = one(number, generation=given.generation)
-        verdict = decide(given, number, named, gaps=True)
-    elif action == "finish" and given.open:
-        verdict = protocol.finish(given, given.open[0])
-    elif action == "abandon":
-        verdict = protocol.abandon(given, given.generation, number)
-    return given if isinstance(verdict, Refused) else verdict.state
-
-
-@given(ACTIONS, ACTIONS)
-def test_what_is_sweepable_stays_sweepable(
-    before: list[tuple[str, int]], after: list[tuple[str, int]]
-) -> None:
-    given = state()
-    for action in before:
-        given = act(given, *action)
-    names = [handle(e, generation=g) for e in range(5) for g in range(1, given.generation + 1)]
-    swept = protocol.sweep(given, given.generation, names)
-    for action in after:
-        given = act(given, *action)
-        assert protocol.sweep(given, given.generation, swept) == swept
-
-
-@given(ACTIONS)
-def test_every_rule_is_idempotent_and_keeps_the_order(actions: list[tuple[str, int]]) -> None:
-    given = state()
-    for action, number in actions:
-        after = act(given, action, number)
-        if action in ("start", "abandon"):
-            assert act(after, action, number) == after
-        assert after.generation >= given.generation
-        ours = [d.epoch for d in after.open if d.lineage == after.lineage]
-        assert ours == sorted(set(ours))
-        assert after.frontier is None or all(epoch > after.frontier for epoch in ours)
-        if after.lineage == given.lineage and given.frontier is not None:
-            assert after.frontier is not None
-            assert after.frontier >= given.frontier
-        given = after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,3 +50,11 @@ class Bench:
 def as_text(name: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """A function for ``map``: key and this column, as the sink's rows are."""
     return lambda b: pa.record_batch([b["key"], b[name].cast(pa.string())], schema=SCHEMA)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

@@ -1,10 +1,9 @@
-"""Sources of the project, read by the embedded runtime."""
+"""Sources of the project, read by jobs of the embedded runtime."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
@@ -12,23 +11,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
-from abs_core.errors import ReplayMismatchError, UnavailableError
-from abs_core.runtime import EventTime, Graph
+from abs_core.errors import UnavailableError
+from abs_core.runtime import Graph
 from abs_core.runtime.channel import Channel
-from abs_core.runtime.elements import Watermark
-from abs_core.runtime.sources import SourceOperator, begin, first_entries
 from abs_core.runtime.tables import TableReader, TableSource
 from abs_core.source import Limit, Offsets, Split
-from abs_core.state.codecs import TEXT
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.operator_state import OperatorState
 from abs_core.testing.harness import SCHEMA
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
-from tests.core.runtime.bench import Bench
+from tests.core.runtime.bench import Bench, until
 
 
 def test_files_are_read_once_each_over_stops_and_starts(tmp_path: Path) -> None:
@@ -81,164 +75,12 @@ def test_the_log_of_an_endless_job_is_folded_up_to_what_a_kept_snapshot_needs(
             for number in range(start, start + 20):
                 (tmp_path / "new").write_text(json.dumps({"id": number, "value": "x"}) + "\n")
                 (tmp_path / "new").rename(folder / f"{number}.json")
-                _until(lambda: len(bench.rows()) > number)  # noqa: B023
-            _until(lambda: _entries(log) < 15)
+                until(lambda: len(bench.rows()) > number)  # noqa: B023
+            until(lambda: _entries(log) < 15)
         finally:
             stop.set()
             job.join()
         assert sorted(id_ for id_, _ in bench.rows()) == list(range(start + 20))
-
-
-def test_event_time_keeps_up_with_what_is_read_of_files_that_follow_one_another(
-    tmp_path: Path,
-) -> None:
-    """Each split is a stretch of the files, so of time."""
-    stamped = pa.schema([("id", pa.int64())])
-    files, rows = 64, 10
-    for number in range(files):
-        table = pa.table({"id": range(number * rows, (number + 1) * rows)}, stamped)
-        parquet.write_table(table, tmp_path / f"{number:02}.parquet")
-    options = FileOptions.parse({"path": str(tmp_path)}, streaming=False)
-    built = Graph("files")
-    source = FileSource(replace(options, partitions=8), stamped)
-    built.source("in", source, event_time=EventTime("id"))
-    positions = OperatorState().list("splits", TEXT)
-    positions.put(first_entries(built.nodes["in"]))
-    stretches = len(positions.get())
-    assert stretches >= 8
-    reader = SourceOperator(source, positions, EventTime("id"))
-    emitted: list[Any] = []
-    seen, behind = 0, []
-    while not reader.finished:
-        reader.poll(emitted.append)
-        seen = sum(len(one) for one in emitted if not isinstance(one, Watermark))
-        behind.append(seen - max((m.time for m in emitted if isinstance(m, Watermark)), default=0))
-    assert seen == files * rows
-    assert max(behind) <= (stretches + 1) * rows, "of each, a file and no more is read ahead"
-
-
-def test_splits_without_an_end_are_read_in_turn_however_far_each_is() -> None:
-    """One that is behind may have nothing for a long time."""
-    tables = [pa.table({"id": range(first, first + 40)}) for first in (0, 1_000)]
-    source = TableSource(tables, 10)
-    positions = OperatorState().list("splits", TEXT)
-    positions.put(json.dumps([str(n), "0", None, None]) for n in (0, 1))
-    reader = SourceOperator(source, positions, EventTime("id"))
-    emitted: list[Any] = []
-    for _ in range(6):
-        reader.poll(emitted.append)
-    read = [one["id"][0].as_py() for one in emitted if not isinstance(one, Watermark)]
-    assert read == [0, 1_000, 10, 1_010, 20, 1_020]
-
-
-def _endless(tables: list[pa.Table], time: EventTime) -> tuple[SourceOperator, list[Any]]:
-    positions = OperatorState().list("splits", TEXT)
-    positions.put(json.dumps([str(n), "0", None, None]) for n in range(len(tables)))
-    return SourceOperator(_Open(tables, 1), positions, time), []
-
-
-@dataclass(frozen=True)
-class _Open(TableSource):
-    """Its splits have no end: more may come to a table."""
-
-    tables: list[pa.Table]
-
-    def open(self, split: Split) -> _OpenReader:
-        return _OpenReader(self.tables, split)
-
-
-class _OpenReader(TableReader):
-    finished = False
-
-    def __init__(self, tables: list[pa.Table], split: Split) -> None:
-        self._tables, self._number = tables, int(split.source)
-        self._split, self._at = split, int(split.start)
-
-    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        left = self._tables[self._number].slice(self._at, 1)
-        self._at += left.num_rows
-        return left.to_batches()[0] if left.num_rows else None
-
-    def close(self) -> None:
-        pass
-
-
-def test_an_idle_split_does_not_stop_event_time_and_holds_it_back_again_once_it_has_data() -> None:
-    now = [0.0]
-    time = EventTime("id", idle_after=5.0, clock=lambda: now[0])
-    tables = [pa.table({"id": [10, 20, 30, 40]}), pa.table({"id": pa.array([], pa.int64())})]
-    reader, emitted = _endless(tables, time)
-
-    def marks() -> list[Watermark]:
-        while reader.poll(emitted.append):
-            pass
-        told = [one for one in emitted if isinstance(one, Watermark)]
-        emitted.clear()
-        return told
-
-    assert marks() == [], "the empty split holds event time back at first"
-    now[0] = 4.9
-    tables[0] = pa.table({"id": [10, 20, 30, 40, 41]})
-    assert marks() == []
-    now[0] = 5.0
-    assert marks() == [Watermark(41)]
-    tables[1] = pa.table({"id": [25, 60]})
-    tables[0] = pa.table({"id": [10, 20, 30, 40, 41, 45, 55]})
-    assert marks() == [Watermark(45), Watermark(55)], "it is back, and is waited for"
-    now[0] = 11.0
-    assert marks() == [Watermark(60, idle=True)], "nobody waits for this task"
-    tables[1] = pa.table({"id": [25, 60, 61]})
-    reader.poll(emitted.append)
-    assert emitted[0] == Watermark(60), "before the data, so that nobody goes past it"
-
-
-def test_windows_close_although_a_partition_never_has_data(tmp_path: Path) -> None:
-    """Of a source with two tasks, one has an empty split only."""
-    bench, stop = Bench(tmp_path), Event()
-    tables = [
-        pa.table({"key": [1] * 40, "at": range(40)}),
-        pa.table({"key": pa.array([], pa.int64()), "at": pa.array([], pa.int64())}),
-    ]
-    built = Graph("idle", parallelism=2)
-    source = _Endless(tables, 1)
-    rows = built.source("in", source, event_time=EventTime("at", idle_after=0.1), bounded=False)
-    windows = rows.key_by("key").window("windows", "at", 10, "count")
-    windows.map("shape", _as_rows).sink("out", bench.sink)
-    job = Thread(target=bench.job(built).run, kwargs={"stop": stop})
-    job.start()
-    try:
-        _until(lambda: len(bench.rows()) >= 3)
-    finally:
-        stop.set()
-        job.join()
-    assert sorted(bench.rows()) == [(0, "10"), (10, "10"), (20, "10")]
-
-
-class _Endless(_Open):
-    def splits(self, start: Offsets, end: Offsets | None) -> list[Split]:
-        return [Split(str(n), "0", None) for n in range(len(self.tables))]
-
-
-def _as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [batch["window_start"], batch["count"].cast(pa.string())]
-    return pa.record_batch(columns, schema=SCHEMA)
-
-
-def test_a_batch_that_is_cut_goes_on_from_its_middle_after_a_restart() -> None:
-    """By the rows that were emitted of it, also where it is read in other pieces then."""
-    table = pa.table({"id": range(100)})
-    seen: list[int] = []
-    start: tuple[str, ...] = (json.dumps(["0", "0", "100", None]),)
-    for batch_rows in (100, 7, 40, 1, 100, 100, 100, 100, 100, 100):
-        positions = OperatorState().list("splits", TEXT)
-        positions.put(start)
-        reader = SourceOperator(TableSource([table], batch_rows), positions, None, 11)
-        for _ in range(1 if batch_rows > 11 else 3):
-            reader.poll(lambda batch: seen.extend(batch["id"].to_pylist()))
-        reader.pre_commit(0)
-        start = tuple(positions.get())
-    assert seen == list(range(len(seen)))
-    assert len(seen) > 80
 
 
 def test_a_channel_never_holds_more_rows_than_its_bound(tmp_path: Path) -> None:
@@ -263,13 +105,6 @@ def test_a_channel_never_holds_more_rows_than_its_bound(tmp_path: Path) -> None:
 
 def _entries(log: Path) -> int:
     return sum(path.name.startswith("entry-") for path in log.iterdir())
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class _Growing(TableSource):
@@ -345,7 +180,7 @@ def test_an_endless_source_is_read_from_where_the_first_snapshot_says(tmp_path: 
 
     first, stop = Event(), Event()
     running = job(first)
-    _until(lambda: asked == [0])
+    until(lambda: asked == [0])
     first.set()
     running.join()
     assert not begun, "a record was read before a snapshot held where it was"
@@ -355,74 +190,6 @@ def test_an_endless_source_is_read_from_where_the_first_snapshot_says(tmp_path: 
     assert begun[0] == 100
     assert asked == [0, 1], "a restored region asked once more"
     assert sorted(id_ for id_, _ in bench.rows()) == list(range(100, 400))
-
-
-def test_a_restart_reads_what_came_to_a_source_and_drops_what_left_it() -> None:
-    table = pa.table({"id": range(40)})
-
-    @dataclass(frozen=True)
-    class Growing(TableSource):
-        def resumed(self, left: list[Split]) -> list[Split]:
-            return [each for each in left if each.source != "1"] + [Split("2", "0", None)]
-
-    def entry(source: str, start: str, *more: object) -> str:
-        return json.dumps([source, start, None, *more])
-
-    built = Graph("grows", parallelism=2)
-    built.source("in", Growing([table] * 3), bounded=False)
-    kept = [[entry("0", "7", 12, 3)], [entry("1", "9", None)]]
-    states = []
-    for entries in kept:
-        state = OperatorState()
-        state.list("splits", TEXT).put(entries)
-        states.append(OperatorState(state.snapshot()))
-    assert not begin(built.nodes["in"], states), "it begins where the snapshot says"
-    found = [state.list("splits", TEXT).get() for state in states]
-    assert found == [[entry("0", "7", 12, 3)], [entry("2", "0", None)]]
-
-
-def test_a_reader_that_may_find_less_the_next_time_is_asked_for_small_batches() -> None:
-    """A place in the middle of a batch would be a number of rows; compaction makes it another place."""
-
-    class Compacted(TableReader):
-        def at_most(self, rows: int) -> None:
-            self._batch_rows = rows
-
-    @dataclass(frozen=True)
-    class Topic(TableSource):
-        def open(self, split: Split) -> Compacted:
-            return Compacted(self.tables[0], split, 20)
-
-    positions = OperatorState().list("splits", TEXT)
-    positions.put([json.dumps(["0", "0", "40", None])])
-    emitted: list[Any] = []
-    reader = SourceOperator(Topic([pa.table({"id": range(40)})]), positions, rows=6)
-    reader.poll(emitted.append)
-    reader.pre_commit(0)
-    assert [len(each) for each in emitted] == [6]
-    assert positions.get() == [json.dumps(["0", "6", "40", -(1 << 63)])]
-
-
-def test_a_place_is_kept_only_once_its_reader_was_asked_about_it() -> None:
-    """Its name may have been taken by another topic meanwhile."""
-
-    class Remade(TableReader):
-        def check(self) -> None:
-            raise ReplayMismatchError("planted: another topic.")
-
-    @dataclass(frozen=True)
-    class Topic(TableSource):
-        def open(self, split: Split) -> Remade:
-            return Remade(self.tables[0], split, 20)
-
-    positions = OperatorState().list("splits", TEXT)
-    positions.put([json.dumps(["0", "0", "20", None])])
-    reader = SourceOperator(Topic([pa.table({"id": range(20)})]), positions)
-    reader.poll(lambda batch: None)
-    assert reader.finished
-    with pytest.raises(ReplayMismatchError, match="planted"):
-        reader.pre_commit(0)
-    assert positions.get() == [json.dumps(["0", "0", "20", None])]
 
 
 def test_a_source_that_cannot_be_asked_fails_the_checkpoint_and_not_the_job(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import secrets
 import warnings
 from collections.abc import Iterator
 
@@ -16,6 +17,8 @@ with warnings.catch_warnings():
     importlib.import_module("kafka.admin")
 
 from abs_clients.kafka.cluster import close_clusters
+from abs_sinks.kafka.options import KafkaOptions
+from tests.sinks.kafka.registers import options_of
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +26,16 @@ def kafka(kafka: KafkaService) -> Iterator[KafkaService]:
     """The broker that all tests of this process share; this process's clients end before it."""
     yield kafka
     close_clusters()
+
+
+@pytest.fixture(scope="module")
+def register_options(kafka: KafkaService) -> KafkaOptions:
+    """A register's topic that the tests of one module share; each has a job of its own."""
+    kafka.start()
+    return options_of(kafka)
+
+
+@pytest.fixture
+def job() -> str:
+    """The name of a job of this test's own."""
+    return f"job{secrets.token_hex(6)}"

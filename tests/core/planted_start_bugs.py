@@ -1,0 +1,132 @@
+"""The core with one rule of a start broken, and the checks that find it.
+
+Whose register, checkpoint, target or epoch it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from abs_core import protocol
+from abs_core.births import consent
+from abs_core.births import rules as births
+from abs_core.births.certificate import Origin
+from abs_core.births.certifier import Certifier
+from abs_core.errors import TargetError
+from abs_core.fakes import FakeSink
+from abs_core.model import JobState
+from abs_core.protocol import Identity, Verdict
+
+Patch = pytest.MonkeyPatch
+
+
+DELETED = "another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_is_empty"
+
+
+def mints_what_is_lost(patch: Patch) -> None:
+    """Not the sink's: what 315a560 did. Whatever the checkpoint tells of, the register is believed."""
+
+    def start(
+        state: JobState | None, who: Identity, new: str, origin: Origin, epoch: int, place: str
+    ) -> Verdict:
+        return protocol.start(state, who, new)
+
+    patch.setattr(births, "start", start)
+
+
+def consents_for_whoever_asks(patch: Patch) -> None:
+    """As every release did: the token names what it overrides, and not for whom, nor where."""
+    right = consent.to_adopt
+    anybody = Identity("job", "", "", "")
+    patch.setattr(consent, "to_adopt", lambda state, who, epoch: right(state, anybody, 0))
+
+
+def certifies_nothing(patch: Patch) -> None:
+    patch.setattr(Certifier, "certify", lambda self, state, epoch, *, gaps_allowed: None)
+
+
+def takes_a_certificate_that_cannot_be_written_for_a_warning(patch: Patch) -> None:
+    patch.setattr(births, "uncertified", lambda *given: None)
+
+
+def notes_no_epoch(patch: Patch) -> None:
+    """The certificate is written once per run, although the engine may leave epochs out."""
+    patch.setattr(Certifier, "note", lambda self, state, epoch: None)
+
+
+def goes_on_where_an_epoch_cannot_be_noted(patch: Patch) -> None:
+    right = Certifier.note
+
+    def note(self: Certifier, state: JobState, epoch: int) -> None:
+        with suppress(TargetError):
+            right(self, state, epoch)
+
+    patch.setattr(Certifier, "note", note)
+
+
+def asks_nobody_whose_checkpoint_it_was(patch: Patch) -> None:
+    patch.setattr(births, "begun_elsewhere", lambda others, who, epoch: None)
+
+
+def takes_its_target_for_empty(patch: Patch) -> None:
+    patch.setattr(FakeSink, "is_empty", lambda self: True)
+
+
+def never_finds_its_target_empty(patch: Patch) -> None:
+    patch.setattr(FakeSink, "is_empty", lambda self: False)
+
+
+def tells_epochs_by_their_count(patch: Patch) -> None:
+    """As every release did before digests of rows."""
+    right = protocol.same_epoch
+    patch.setattr(protocol, "same_epoch", lambda s, e, fingerprint, rows: right(s, e, None, rows))
+
+
+PLANTED: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
+    mints_what_is_lost: (
+        "2pc",
+        "append",
+        {
+            "a_register_that_is_not_there_is_not_minted_beside_a_certificate",
+            "a_register_that_is_another_one_or_went_back_is_refused",
+            "a_checkpoint_of_another_job_is_refused",
+        },
+    ),
+    consents_for_whoever_asks: (
+        "2pc",
+        "append",
+        {"a_lineage_may_be_adopted_by_consent_of_its_own"},
+    ),
+    certifies_nothing: (
+        "wal",
+        "append",
+        {"the_certificate_is_written_before_the_first_decision"},
+    ),
+    takes_a_certificate_that_cannot_be_written_for_a_warning: (
+        "2pc",
+        "append",
+        {"a_register_that_may_be_lost_decides_nothing_where_no_certificate_can_be_written"},
+    ),
+    notes_no_epoch: (
+        "2pc",
+        "append",
+        {"a_register_that_went_back_is_refused_where_epochs_may_be_left_out"},
+    ),
+    goes_on_where_an_epoch_cannot_be_noted: (
+        "2pc",
+        "append",
+        {"an_epoch_that_cannot_be_noted_ends_the_run_where_epochs_may_be_left_out"},
+    ),
+    asks_nobody_whose_checkpoint_it_was: ("2pc", "append", {DELETED}),
+    takes_its_target_for_empty: ("wal", "append", {DELETED}),
+    never_finds_its_target_empty: ("2pc", "append", {DELETED}),
+    tells_epochs_by_their_count: (
+        "2pc",
+        "append",
+        {"other_rows_of_the_same_number_are_told_by_their_digest"},
+    ),
+}
+"""Each bug: protocol and write of the sink that has it, and the rules whose checks find it."""
