@@ -322,6 +322,19 @@ def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
     return finished or handle.epoch in state.abandoned
 
 
+def fate(state: JobState | None, handle: HandleName) -> str:
+    """What will become of a handle in doubt, in words, by the register's present state."""
+    if state is None or state.register != handle.register:
+        return "unknown: its register is not here"
+    if any(handle in decision.held for decision in state.open):
+        return "decided: will be committed"
+    if sweepable(state, state.generation, handle):
+        return "will be aborted"
+    if state.moved_to is not None:
+        return f"unknown: its register was moved to {state.moved_to}"
+    return "undecided: its epoch is under way"
+
+
 def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:
     """The handles that may be aborted."""
     return [handle for handle in handles if sweepable(state, generation, handle)]

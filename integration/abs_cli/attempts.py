@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 from abs_cli.places import kafka_options
+from abs_core import protocol
 from abs_core.model import HandleName, InDoubt, JobState
 from abs_sinks.shown import scheme_of
 
@@ -35,11 +36,9 @@ def undecided_attempts(url: str, topic: str) -> list[InDoubt]:
 
 def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
     """The future of an undecided attempt, by the register's present state."""
-    if state is None or state.register != handle.register:
-        return "unknown: its register is not here"
-    if handle.generation < state.generation:
+    if state is not None and protocol.sweepable(state, state.generation, handle):
         return "lost: readers continue when the job decides its next epoch"
-    return "undecided: its epoch is under way"
+    return protocol.fate(state, handle)
 
 
 def topics_with_winners(url: str | None) -> Sequence[str]:

@@ -65,7 +65,7 @@ def list_handles(
     state = Registers.at(url, stateschema, sinks)
     states = {stored.state.job: stored.state for stored in state.jobs()}
     doubts = state.in_doubt(None)
-    fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
+    fates = [(doubt, protocol.fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
     for topic in attempts or ():
         with errors.status(f"reading topic {escape(topic)} ..."):
             sent = undecided_attempts(_cluster(url), topic)
@@ -237,19 +237,6 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
             f"[green]given up[/] what job {job} did not decide before generation {done.generation} "
             f"(register {done.register}); {done.note}"
         )
-
-
-def fate(state: JobState | None, handle: HandleName) -> str:
-    """The future of a handle, by the register's present state."""
-    if state is None or state.register != handle.register:
-        return "unknown: its register is not here"
-    if any(handle in decision.held for decision in state.open):
-        return "decided: will be committed"
-    if protocol.sweepable(state, state.generation, handle):
-        return "will be aborted"
-    if state.moved_to is not None:
-        return f"unknown: its register was moved to {state.moved_to}"
-    return "undecided: its epoch is under way"
 
 
 def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:

@@ -14,7 +14,7 @@ from abs_core.errors import (
     ProtocolError,
     ReplayMismatchError,
 )
-from abs_core.model import RECENT_MAX, Committable, HandleName, Recent
+from abs_core.model import MOVED, RECENT_MAX, Committable, HandleName, Recent
 from abs_core.protocol import Skip, Unchanged, Write
 from abs_core.rowdigest import RowDigest
 from tests.core.protocol_values import changed, decide, decision, handle, one, refused, state
@@ -211,3 +211,22 @@ class TestAbandonAndSweep:
         assert protocol.sweep(given, 2, [name]) == [], "a lower generation cannot sweep"
         older = swept and name.generation < 3
         assert protocol.superseded(given, [name]) == ([name] if older else []), "by any run"
+
+    @pytest.mark.parametrize(
+        ("name", "said"),
+        [
+            (handle(3, generation=2), "decided: will be committed"),
+            (handle(9, generation=2), "will be aborted"),
+            (handle(8, generation=3), "undecided: its epoch is under way"),
+            (replace(handle(8), register="b" * 16), "unknown: its register is not here"),
+        ],
+    )
+    def test_the_fate_of_a_handle_is_what_decisions_and_sweeps_do_with_it(
+        self, name: HandleName, said: str
+    ) -> None:
+        given = state(generation=3, frontier=2, open=(decision(3, generation=2),))
+        assert protocol.fate(given, name) == said
+        moved = protocol.fate(replace(given, lineage=f"{MOVED}s3://there: id"), name)
+        under_way = said.startswith("undecided")
+        assert moved == ("unknown: its register was moved to s3://there" if under_way else said)
+        assert protocol.fate(None, name) == "unknown: its register is not here"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from abs_core.births.certificate import place_of
 from abs_core.errors import AbsError, ConfigError
-from abs_core.model import NO_EPOCH, InDoubt, JobState
-from abs_core.protocol import sweepable
+from abs_core.model import NO_EPOCH, JobState
+from abs_core.protocol import fate
 from abs_core.several.sinkmap import number_of
 from abs_spark.foreach.driven import driven
 from abs_spark.foreach.function import Epoch
@@ -93,16 +93,8 @@ def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
         found = run.targets.in_doubt(name, run.name.job)
     except AbsError as error:
         return f"cannot be read now: {error.what}"
-    mine = [d for d in found if d.handle.epoch == NO_EPOCH or number_of(d.handle) in numbers]
-    return "; ".join(_fate(state, doubt) for doubt in mine) or "nothing"
-
-
-def _fate(state: JobState | None, doubt: InDoubt) -> str:
-    handle = doubt.handle
-    if state is not None and any(handle in decision.held for decision in state.open):
-        fate = "decided, will be committed"
-    elif state is not None and sweepable(state, state.generation, handle):
-        fate = "will be aborted"
-    else:
-        fate = "under way"
-    return f"{handle} ({fate})"
+    names = [doubt.handle for doubt in found]
+    mine = [name for name in names if name.epoch == NO_EPOCH or number_of(name) in numbers]
+    if state is None:
+        return "; ".join(map(str, mine)) or "nothing"
+    return "; ".join(f"{name} ({fate(state, name)})" for name in mine) or "nothing"
