@@ -49,7 +49,9 @@ def traced(name: str, way: str) -> Trace:
         sink, trace = FakeSink(target, "2pc", "append"), Trace()
         job = halving(sink) if name == "loop" else graph(tables(ROWS), sink)
         store, often = LocalSnapshotStore(Path(folder) / "snapshots"), Settings(interval=0.3)
-        Job(job, store, sink.register(), way=way, settings=often, observe=trace, capacity=4).run()
+        Job(
+            job, store, sink.register(), strategy=way, settings=often, observe=trace, capacity=4
+        ).run()
         target.close()
     return trace
 

@@ -160,7 +160,7 @@ def once(
             graph(data, sink),
             store(Path(scratch) / "snapshots"),
             sink.register(),
-            way=way,
+            strategy=way,
             settings=Settings(interval=interval),
             capacity=CAPACITY,
             observe=trace,

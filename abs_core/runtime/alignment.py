@@ -180,8 +180,8 @@ class SnapshotStrategy:
 
 
 STRATEGIES: dict[str, SnapshotStrategy] = {
-    way.name: way
-    for way in (
+    strategy.name: strategy
+    for strategy in (
         SnapshotStrategy("aligned", aligned),
         SnapshotStrategy("unaligned", unaligned),
         SnapshotStrategy("drain", drain, resumes=True, cycles=False),

@@ -88,7 +88,7 @@ class CheckpointCoordinator:
         dropped: called with each failed one.
     """
 
-    way: SnapshotStrategy
+    strategy: SnapshotStrategy
     settings: Settings
     running: Mapping[TaskId, Task]
     resting: Callable[[], bool]
@@ -130,7 +130,7 @@ class CheckpointCoordinator:
             self._abort(late.checkpoint, now, "it timed out.")
             return True
         wanted = {"asked": self.companion.asks(), "waited": self._sources_wait()}
-        pending = rules.due(self.settings, self.way, self.state, now, self.sinks, **wanted)
+        pending = rules.due(self.settings, self.strategy, self.state, now, self.sinks, **wanted)
         if pending is None:
             return False
         self._begin(pending)
@@ -152,8 +152,8 @@ class CheckpointCoordinator:
         self.state = rules.begun(self.state, pending)
         self.observe("begin", None, pending.checkpoint)
         self.companion.begin(pending.checkpoint)
-        self._halting = pending.checkpoint if self.way.halts else None
-        first = Command.HALT if self.way.halts else Command.TRIGGER
+        self._halting = pending.checkpoint if self.strategy.halts else None
+        first = Command.HALT if self.strategy.halts else Command.TRIGGER
         self._tell(self.sources, first, pending.checkpoint)
 
     def _tell(self, tasks: frozenset[TaskId], command: Command, checkpoint: int) -> None:
@@ -215,5 +215,5 @@ class CheckpointCoordinator:
         self.companion.failed(checkpoint, why)
 
     def _resume(self, checkpoint: int) -> None:
-        if self.way.resumes:
+        if self.strategy.resumes:
             self._tell(self.tasks, Command.RESUME, checkpoint)

@@ -111,7 +111,7 @@ class CoordinatorState:
 
 def due(
     settings: Settings,
-    way: SnapshotStrategy,
+    strategy: SnapshotStrategy,
     state: CoordinatorState,
     now: float,
     sinks: frozenset[TaskId],
@@ -126,7 +126,7 @@ def due(
         asked: a savepoint is requested.
         waited: sources read nothing before one is decided.
     """
-    if state.closed or len(state.pending) >= (1 if way.resumes else settings.in_flight):
+    if state.closed or len(state.pending) >= (1 if strategy.resumes else settings.in_flight):
         return None
     if any(pending.last for pending in state.pending):
         return None
@@ -137,7 +137,7 @@ def due(
         return None
     if state.ended >= sinks:
         return Pending(state.next, now, last=True)
-    if asked or waited or (way.periodic and now >= state.began + settings.interval):
+    if asked or waited or (strategy.periodic and now >= state.began + settings.interval):
         return Pending(state.next, now)
     return None
 

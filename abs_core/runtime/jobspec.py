@@ -32,7 +32,7 @@ class JobSpec:
         register: of the job's register; None: the one sink's own, required for a sink that commits
             rows and register at once (``wal``, ``idempotent``).
         backend: for keyed state.
-        way: how snapshots are taken; see ``alignment``.
+        strategy: the snapshot strategy, by its name in ``alignment.STRATEGIES``.
         savepoints: the store of savepoints.
         retain: checkpoints to keep; always one more than may be in flight.
         restarts: restores of regions without a decided checkpoint in between, before an error ends
@@ -51,7 +51,7 @@ class JobSpec:
     store: SnapshotStore
     register: RegisterStore | None = None
     backend: NewBackend = HeapBackend
-    way: str = "aligned"
+    strategy: str = "aligned"
     settings: Settings = field(default_factory=Settings)
     savepoints: SnapshotStore | None = None
     retain: int = 3

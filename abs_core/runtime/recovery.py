@@ -273,7 +273,7 @@ class StoreKeeper:
                 f"The snapshot holds {told}, which the graph no longer has.",
                 job=state.job,
                 remedy="give it its old id; or run the old graph until a checkpoint with "
-                "way='aligned', then change it; or, to lose these records for good, allow "
+                "strategy='aligned', then change it; or, to lose these records for good, allow "
                 "`drop_records`.",
             )
         _log.warning("job %s loses %s, by consent", state.job, told)

@@ -124,7 +124,7 @@ class Task:
     context: Context
     inputs: list[Input]
     outputs: list[Output]
-    way: SnapshotStrategy
+    strategy: SnapshotStrategy
     persist: Callable[[Copy, bool], None]
     attempt: int = 0
     loop: Tally | None = None
@@ -256,7 +256,7 @@ class Task:
         self._do(number, barrier.checkpoint)
 
     def _do(self, number: int | None, checkpoint: int) -> None:
-        step = self.way.on_barrier(self._numbers, self.state, number, checkpoint)
+        step = self.strategy.on_barrier(self._numbers, self.state, number, checkpoint)
         self.state = step.state
         for do in step.do:
             if do is Do.COPY:

@@ -55,7 +55,7 @@ class Execution:
     restore: Restore
     companion: Companion
     coordinator: CheckpointCoordinator = field(init=False)
-    _way: SnapshotStrategy = field(init=False)
+    _strategy: SnapshotStrategy = field(init=False)
     _regions: dict[frozenset[str], Region] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
     _failed: deque[tuple[Region, TaskId, BaseException]] = field(default_factory=deque)
@@ -70,7 +70,7 @@ class Execution:
 
         Raises AbsError if the job failed, and restoring its region did not help.
         """
-        self._way = _way_of(self.job)
+        self._strategy = _strategy_of(self.job)
         self._background = Background(self._persisted, self._drop)
         now = time.monotonic()
         try:
@@ -78,7 +78,7 @@ class Execution:
                 region = self._assemble(operators, self.recovered, 0)
                 self._settle(region)
             self.coordinator = CheckpointCoordinator(
-                self._way,
+                self._strategy,
                 self.job.settings,
                 self._tasks,
                 self._resting,
@@ -109,7 +109,7 @@ class Execution:
     def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> Region:
         new_task = partial(
             Task,
-            way=self._way,
+            strategy=self._strategy,
             persist=self._persist,
             attempt=attempt,
             observe=self.job.observe,
@@ -123,7 +123,7 @@ class Execution:
             partial(self._context, from_),
             self.job.capacity,
             self.job.rows,
-            self._way.halts,
+            self._strategy.halts,
             new_task,
         )
         assembly = assemble(crewing, operators, from_.parts)
@@ -341,16 +341,16 @@ class Execution:
                 copy.state.keyed.close()
 
 
-def _way_of(job: JobSpec) -> SnapshotStrategy:
-    way = STRATEGIES.get(job.way)
-    if way is None:
+def _strategy_of(job: JobSpec) -> SnapshotStrategy:
+    strategy = STRATEGIES.get(job.strategy)
+    if strategy is None:
         raise ConfigError(
-            f"way={job.way!r} is not a way to take snapshots.",
+            f"strategy={job.strategy!r} is not a snapshot strategy.",
             remedy=f"choose one of {', '.join(STRATEGIES)}.",
         )
-    if not way.cycles and loops(job.graph):
+    if not strategy.cycles and loops(job.graph):
         raise ConfigError(
-            f"The way {job.way} needs a topological order, and the graph has loops.",
+            f"The snapshot strategy {job.strategy} needs a topological order, and the graph has loops.",
             remedy="use `aligned`, `unaligned` or `stop_the_world`.",
         )
-    return way
+    return strategy

@@ -29,9 +29,9 @@ print(describe(graph))
 print(mermaid(graph))  # Markdown viewers draw it
 
 trace, store = Trace(), LocalSnapshotStore(folder / "snapshots")
-way = sys.argv[2] if len(sys.argv) > 2 else "aligned"
+strategy = sys.argv[2] if len(sys.argv) > 2 else "aligned"
 often = Settings(interval=0.05)
-Job(graph, store, sink.register(), way=way, settings=often, observe=trace).run()
+Job(graph, store, sink.register(), strategy=strategy, settings=often, observe=trace).run()
 
 trace.write(folder / "trace.jsonl")  # for `abs trace`
 chosen = checkpoints(trace.moments)[-2]

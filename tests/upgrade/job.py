@@ -174,8 +174,8 @@ def live_embedded(life: Mapping[str, Any]) -> None:
         built,
         LocalSnapshotStore(folder / "snapshots"),
         sink.register(),
-        way=life["way"],
-        backend=backend_of(life["backend"], options, folder),
+        backend_of(life["backend"], options, folder),
+        life["strategy"],  # by position: 315a560 calls it ``way``
         settings=Settings(interval=0.05),
         observe=observe,
     ).run()

@@ -22,13 +22,13 @@ from tests.upgrade.releases import RELEASES, OldJob
 pytestmark = pytest.mark.services
 
 BACKENDS = ("heap", "rocksdb", "mvcc", "2pc", "opaque")
-WAYS = ("aligned", "unaligned")
+STRATEGIES = ("aligned", "unaligned")
 OTHERS = (CrashPoint.AFTER_DECIDE, CrashPoint.AFTER_INSPECT)
 """Of the last one a record is written, and no decision names it."""
 PASSAGES = (2, 3)
 
 Case = tuple[str, str, CrashPoint, int]
-"""Backend, way of snapshots, where the older release dies, and at which passage."""
+"""Backend, snapshot strategy, where the older release dies, and at which passage."""
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda path: path.stem)
@@ -42,19 +42,19 @@ def test_a_job_of_an_older_release_is_taken_over_with_its_state(
     old: OldJob, backend: str, database: str, tmp_path: Path
 ) -> None:
     # Part of the checkpoint is visible, part is not: a decision that is dropped doubles that part.
-    ((way, passage),) = daily.cut(product(WAYS, PASSAGES), 1, backend)
-    taken_over(old, (backend, way, CrashPoint.BETWEEN_COMMITS, passage), database, tmp_path)
+    ((strategy, passage),) = daily.cut(product(STRATEGIES, PASSAGES), 1, backend)
+    taken_over(old, (backend, strategy, CrashPoint.BETWEEN_COMMITS, passage), database, tmp_path)
 
 
 def test_it_is_taken_over_wherever_the_older_release_died(
     old: OldJob, database: str, tmp_path: Path
 ) -> None:
-    (case,) = daily.cut(product(BACKENDS, WAYS, OTHERS, PASSAGES), 1, "embedded upgrade")
+    (case,) = daily.cut(product(BACKENDS, STRATEGIES, OTHERS, PASSAGES), 1, "embedded upgrade")
     taken_over(old, case, database, tmp_path)
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("case", list(product(BACKENDS, WAYS, OTHERS, PASSAGES)))
+@pytest.mark.parametrize("case", list(product(BACKENDS, STRATEGIES, OTHERS, PASSAGES)))
 def test_it_is_taken_over_at_every_point(
     old: OldJob, case: Case, database: str, tmp_path: Path
 ) -> None:
@@ -63,16 +63,16 @@ def test_it_is_taken_over_at_every_point(
 
 def taken_over(old: OldJob, case: Case, database: str, folder: Path) -> None:
     """Let the older release die, today's code finish the job, and look at the target."""
-    backend, way, point, passage = case
+    backend, strategy, point, passage = case
     life = {
         "sink": "embedded",
         "backend": backend,
-        "way": way,
+        "strategy": strategy,
         "folder": str(folder),
         "given": {"url": database, "dbtable": "counted"},
         "environment": {},
     }
-    what = f"{backend}, {way}, {point}#{passage} (ABS_TEST_SEED={daily.seed()})"
+    what = f"{backend}, {strategy}, {point}#{passage} (ABS_TEST_SEED={daily.seed()})"
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE counted (id bigint, value text)")
         ended = old.live({**life, "crash": f"{point}#{passage}"})

@@ -26,9 +26,9 @@ class Bench:
         self.store = LocalSnapshotStore(folder / "snapshots")
         self.savepoints = LocalSnapshotStore(folder / "savepoints")
 
-    def job(self, what: Graph, way: str = "aligned", **more: object) -> Job:
+    def job(self, what: Graph, strategy: str = "aligned", **more: object) -> Job:
         more.setdefault("settings", OFTEN)
-        return Job(what, self.store, self.sink.register(), way=way, **more)  # type: ignore[arg-type]
+        return Job(what, self.store, self.sink.register(), strategy=strategy, **more)  # type: ignore[arg-type]
 
     def rows(self) -> list[tuple[int, str]]:
         with self.target.transaction() as db:

@@ -300,7 +300,7 @@ class LooksAtElements(Task):
         return all(len(channel.queue) < channel.capacity for channel in self._channels)
 
 
-def _way(name: str, strategy: Any) -> SnapshotStrategy:
+def _named(name: str, strategy: Any) -> SnapshotStrategy:
     return replace(STRATEGIES[name], on_barrier=strategy)
 
 
@@ -308,15 +308,15 @@ ALIGNED, UNALIGNED = STRATEGIES["aligned"], STRATEGIES["unaligned"]
 
 PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "no alignment: copies at the last barrier": (
-        _way("aligned", Unaligned(lambda seen, inputs: seen == inputs)),
+        _named("aligned", Unaligned(lambda seen, inputs: seen == inputs)),
         Bugs(),
     ),
     "no alignment: copies at the first barrier": (
-        _way("aligned", Unaligned(lambda seen, inputs: seen == 1)),
+        _named("aligned", Unaligned(lambda seen, inputs: seen == 1)),
         Bugs(),
     ),
     "barrier after unblock": (ALIGNED, Bugs(task=BarrierAfterUnblock)),
-    "back-edge log dropped": (_way("aligned", no_back_edge_log), Bugs()),
+    "back-edge log dropped": (_named("aligned", no_back_edge_log), Bugs()),
     "log not replayed": (ALIGNED, Bugs(task=NoReplay)),
     "overtaken data lost": (STRATEGIES["unaligned"], Bugs(task=OvertakenLost)),
     "loop ends early": (ALIGNED, Bugs(task=LoopEndsEarly)),
@@ -347,4 +347,4 @@ PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "a hung task goes on later": (ALIGNED, Bugs(task=ComesBack)),
     "no watchdog": (ALIGNED, Bugs(task=NoWatchdog)),
 }
-"""What is broken -> the way and the parts that break it."""
+"""What is broken -> the strategy and the parts that break it."""

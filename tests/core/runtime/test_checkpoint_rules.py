@@ -34,12 +34,12 @@ STATE = CoordinatorState(5, 0.0, 0.0)
 def due(
     state: CoordinatorState,
     now: float,
-    way: str = "aligned",
+    strategy: str = "aligned",
     *,
     asked: bool = False,
     waited: bool = False,
 ) -> Pending | None:
-    return rules.due(SETTINGS, STRATEGIES[way], state, now, SINKS, asked=asked, waited=waited)
+    return rules.due(SETTINGS, STRATEGIES[strategy], state, now, SINKS, asked=asked, waited=waited)
 
 
 def ack(task: TaskId, checkpoint: int, *epochs: int) -> Acknowledged:
@@ -136,9 +136,9 @@ class Decided:
 def running() -> dict[TaskId, Task]:
     """A source and a sink."""
     channel = Channel(1)
-    way, nobody, context = STRATEGIES["aligned"], lambda copy, now: None, cast("Context", None)
-    source = Task(A, Operator(), context, [], [Output(FORWARD, [channel])], way, nobody)
-    return {A: source, B: Task(B, Operator(), context, [Input(channel, 0)], [], way, nobody)}
+    strategy, nobody, context = STRATEGIES["aligned"], lambda copy, now: None, cast("Context", None)
+    source = Task(A, Operator(), context, [], [Output(FORWARD, [channel])], strategy, nobody)
+    return {A: source, B: Task(B, Operator(), context, [Input(channel, 0)], [], strategy, nobody)}
 
 
 def test_a_complete_checkpoint_is_decided_once_the_one_before_it_has_failed() -> None:

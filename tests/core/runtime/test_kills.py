@@ -21,34 +21,34 @@ JOB = Path(__file__).parent / "jobs" / "counting.py"
 
 
 def start(
-    folder: Path, way: str, *more: str, crash: str = "", parallelism: str = "2"
+    folder: Path, strategy: str, *more: str, crash: str = "", parallelism: str = "2"
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(JOB), str(folder), way, *more],
+        [sys.executable, str(JOB), str(folder), strategy, *more],
         env={**os.environ, VARIABLE: crash, "PARALLELISM": parallelism},
         stdout=subprocess.PIPE,
         text=True,
     )
 
 
-def killed_again_and_again(folder: Path, way: str, kills: int, *more: str) -> int:
+def killed_again_and_again(folder: Path, strategy: str, kills: int, *more: str) -> int:
     """Kill the job at random moments, then let it end; how often it was killed."""
-    chance = Random(way)
+    chance = Random(strategy)
     killed = 0
     for _ in range(kills):
-        process = start(folder, way, *more)
+        process = start(folder, strategy, *more)
         try:
             process.wait(timeout=0.4 + chance.random() / 2)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             killed += 1
         process.communicate()
-    finish(folder, way, *more)
+    finish(folder, strategy, *more)
     return killed
 
 
-def finish(folder: Path, way: str, *more: str) -> None:
-    process = start(folder, way, *more)
+def finish(folder: Path, strategy: str, *more: str) -> None:
+    process = start(folder, strategy, *more)
     out, _ = process.communicate(timeout=100)
     assert out == "done\n"
 
@@ -68,9 +68,9 @@ def check(found: list[tuple[int, str]]) -> None:
     assert sorted(value for _, value in found) == values
 
 
-@pytest.mark.parametrize("way", daily.members(["aligned", "unaligned"], 1, "random kills"))
-def test_a_job_that_is_killed_commits_each_row_once(tmp_path: Path, way: str) -> None:
-    assert killed_again_and_again(tmp_path, way, 3) > 0
+@pytest.mark.parametrize("strategy", daily.members(["aligned", "unaligned"], 1, "random kills"))
+def test_a_job_that_is_killed_commits_each_row_once(tmp_path: Path, strategy: str) -> None:
+    assert killed_again_and_again(tmp_path, strategy, 3) > 0
     check(rows_of(tmp_path))
 
 

@@ -15,7 +15,7 @@ from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 
 ROWS = pa.table({"key": [n % 3 for n in range(60)], "at": range(60), "round": [0] * 60})
-CYCLIC = [name for name, way in STRATEGIES.items() if way.cycles]
+CYCLIC = [name for name, strategy in STRATEGIES.items() if strategy.cycles]
 
 
 def windows(head: Stream) -> Stream:
@@ -41,22 +41,24 @@ def job(bench: Bench, body: object) -> Graph:
     return built
 
 
-@pytest.mark.parametrize("way", CYCLIC)
-def test_what_leaves_a_loop_at_the_end_is_committed(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("strategy", CYCLIC)
+def test_what_leaves_a_loop_at_the_end_is_committed(tmp_path: Path, strategy: str) -> None:
     def body(head: Stream) -> tuple[Stream, Stream]:
         counted = windows(head)
         return counted.filter("none", lambda b: pc.less(b["round"], 0)), counted
 
     bench = Bench(tmp_path)
-    bench.job(job(bench, body), way, settings=Settings(interval=0.005)).run()
+    bench.job(job(bench, body), strategy, settings=Settings(interval=0.005)).run()
     assert sorted(bench.rows()) == [(at, str(key)) for at in (0, 20, 40) for key in range(3)]
 
 
-@pytest.mark.parametrize("way", CYCLIC)
-def test_what_goes_round_after_the_end_is_an_error_and_not_lost(tmp_path: Path, way: str) -> None:
+@pytest.mark.parametrize("strategy", CYCLIC)
+def test_what_goes_round_after_the_end_is_an_error_and_not_lost(
+    tmp_path: Path, strategy: str
+) -> None:
     def body(head: Stream) -> tuple[Stream, Stream]:
         return windows(head), head.filter("counted", lambda b: pc.greater(b["round"], 0))
 
     bench = Bench(tmp_path)
     with pytest.raises(ConfigError, match="a loop after it had ended"):
-        bench.job(job(bench, body), way, settings=Settings(interval=0.005)).run()
+        bench.job(job(bench, body), strategy, settings=Settings(interval=0.005)).run()

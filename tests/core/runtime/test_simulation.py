@@ -63,7 +63,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 def check(seeds: range) -> list[Outcome]:
     outcomes = [simulate(seed) for seed in seeds]
-    wrong = [f"simulate({o.seed}): {o.way}: {o.wrong}" for o in outcomes if o.wrong]
+    wrong = [f"simulate({o.seed}): {o.strategy}: {o.wrong}" for o in outcomes if o.wrong]
     assert not wrong, "\n".join(wrong)
     return outcomes
 
@@ -73,10 +73,12 @@ def test_every_history_ends_as_if_nothing_had_failed(part: int) -> None:
     size = HISTORIES // SLICES
     first = daily.seed() * HISTORIES + part * size
     outcomes = check(range(first, first + size))
-    seen = Counter((o.way, o.loops) for o in outcomes)
-    for name, way in STRATEGIES.items():
+    seen = Counter((o.strategy, o.loops) for o in outcomes)
+    for name, strategy in STRATEGIES.items():
         assert seen[name, False] > size / 20, "every strategy is under test"
-        assert not way.cycles or seen[name, True] > size / 40, "and loops with every one that can"
+        assert not strategy.cycles or seen[name, True] > size / 40, (
+            "and loops with every one that can"
+        )
     assert sum(o.crashes for o in outcomes) > size / 2
     assert sum(o.checkpoints for o in outcomes) > size
 
@@ -98,10 +100,10 @@ def search(bug: str) -> Iterator[int]:
     return chain(() if shown is None else (shown,), range(SEARCHED))
 
 
-def is_found(bug: str, way: SnapshotStrategy, bugs: Bugs, *, pausing: bool = False) -> bool:
+def is_found(bug: str, strategy: SnapshotStrategy, bugs: Bugs, *, pausing: bool = False) -> bool:
     for seed in search(bug):
         try:
-            if simulate(seed, way, bugs, pausing=pausing).wrong:
+            if simulate(seed, strategy, bugs, pausing=pausing).wrong:
                 return True
         except (AbsError, KeyError):
             return True
@@ -122,8 +124,8 @@ def test_a_planted_bug_is_found_by_splits_that_pause(bug: str) -> None:
 
 def shows(bug: str, seed: int) -> bool:
     """Whether the history of this seed has records of a key in the wrong order."""
-    way, bugs = PLANTED_ORDER[bug]
-    return "comes after" in simulate(seed, way, bugs, ordered=True, hasty=bug in RARE).wrong
+    strategy, bugs = PLANTED_ORDER[bug]
+    return "comes after" in simulate(seed, strategy, bugs, ordered=True, hasty=bug in RARE).wrong
 
 
 @pytest.mark.parametrize("bug", PLANTED_ORDER)

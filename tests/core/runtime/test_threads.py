@@ -27,9 +27,9 @@ from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph, tables
 
 
-@pytest.mark.parametrize("way", STRATEGIES)
-def test_every_way_commits_each_row_once(bench: Bench, way: str) -> None:
-    bench.job(graph(bench.sink, rows=2_000), way).run()
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_commits_each_row_once(bench: Bench, strategy: str) -> None:
+    bench.job(graph(bench.sink, rows=2_000), strategy).run()
     bench.check(2_000)
 
 
@@ -89,9 +89,9 @@ def steps(n: int) -> int:
     return taken
 
 
-@pytest.mark.parametrize("way", ["aligned", "unaligned", "stop_the_world"])
-def test_a_loop_yields_each_record_once(bench: Bench, way: str) -> None:
-    bench.job(collatz(bench), way, settings=Settings(interval=0.005)).run()
+@pytest.mark.parametrize("strategy", ["aligned", "unaligned", "stop_the_world"])
+def test_a_loop_yields_each_record_once(bench: Bench, strategy: str) -> None:
+    bench.job(collatz(bench), strategy, settings=Settings(interval=0.005)).run()
     assert sorted(bench.rows()) == [(n, str(steps(n))) for n in range(1, 200)]
 
 
@@ -106,17 +106,21 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
     timer.cancel()
 
 
-@pytest.mark.parametrize("way", STRATEGIES)
-def test_whoever_makes_work_for_a_task_wakes_it(bench: Bench, way: str, deadline: Event) -> None:
-    bench.job(graph(bench.sink, rows=2_000), way, settings=Settings(interval=1e6)).run(
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_whoever_makes_work_for_a_task_wakes_it(
+    bench: Bench, strategy: str, deadline: Event
+) -> None:
+    bench.job(graph(bench.sink, rows=2_000), strategy, settings=Settings(interval=1e6)).run(
         None, deadline
     )
     bench.check(2_000)
 
 
-@pytest.mark.parametrize("way", ["aligned", "unaligned", "stop_the_world"])
-def test_the_last_to_leave_a_loop_wakes_its_heads(bench: Bench, way: str, deadline: Event) -> None:
-    bench.job(collatz(bench), way, settings=Settings(interval=1e6)).run(None, deadline)
+@pytest.mark.parametrize("strategy", ["aligned", "unaligned", "stop_the_world"])
+def test_the_last_to_leave_a_loop_wakes_its_heads(
+    bench: Bench, strategy: str, deadline: Event
+) -> None:
+    bench.job(collatz(bench), strategy, settings=Settings(interval=1e6)).run(None, deadline)
     assert len(bench.rows()) == 199
 
 

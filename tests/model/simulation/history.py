@@ -33,7 +33,7 @@ class Outcome:
     """
 
     seed: int
-    way: str
+    strategy: str
     steps: int
     crashes: int
     checkpoints: int
@@ -43,7 +43,7 @@ class Outcome:
 
 def simulate(
     seed: int,
-    way: SnapshotStrategy | None = None,
+    strategy: SnapshotStrategy | None = None,
     bugs: Bugs | None = None,
     *,
     ordered: bool = False,
@@ -53,14 +53,14 @@ def simulate(
     """Run the history of a seed.
 
     Args:
-        way: in place of the one that the seed chooses.
+        strategy: in place of the one that the seed chooses.
         bugs: parts with planted bugs.
         ordered: a graph without loops, in which each key keeps its order, and several crashes.
         pausing: splits become idle, and come back: event time goes on meanwhile, and nothing is late.
         hasty: see ``_Hasty``.
     """
     chance = Random(seed)
-    chosen = way or STRATEGIES[chance.choice(tuple(STRATEGIES))]
+    chosen = strategy or STRATEGIES[chance.choice(tuple(STRATEGIES))]
     kind = _Hasty if hasty else History
     return kind(seed, chosen, bugs or Bugs(), chance, ordered, pausing).play()
 
@@ -71,7 +71,7 @@ class History:
     def __init__(
         self,
         seed: int,
-        way: SnapshotStrategy,
+        strategy: SnapshotStrategy,
         bugs: Bugs,
         chance: Random,
         ordered: bool,
@@ -80,14 +80,14 @@ class History:
         self._is_ordered, self._is_pausing = ordered, pausing
         self._zombie: Run | None = None
         self._given_up: list[tuple[Run, Task]] = []
-        self._seed, self._way, self._bugs, self._chance = seed, way, bugs, chance
+        self._seed, self._strategy, self._bugs, self._chance = seed, strategy, bugs, chance
         self._world = World()
         self._built = self._build(0)
         self._ordered = in_order(self._built)
         self._steps = self._crashes = self._runs = 0
         self._settings = Settings(
-            interval=chance.choice((6, 20) if self._way.resumes else (2, 6, 20)),
-            min_pause=chance.choice((2, 4) if self._way.resumes else (0, 1)),
+            interval=chance.choice((6, 20) if self._strategy.resumes else (2, 6, 20)),
+            min_pause=chance.choice((2, 4) if self._strategy.resumes else (0, 1)),
             timeout=chance.choice((8, 40, 10_000)),
             in_flight=chance.choice((1, 1, 2, 3)),
         )
@@ -163,7 +163,7 @@ class History:
                 return Run(
                     self._world,
                     self._built.graph,
-                    self._way,
+                    self._strategy,
                     self._settings,
                     self._chance,
                     f"run{self._runs}",
@@ -229,7 +229,7 @@ class History:
         target = Target(self._world)
         ordered = self._is_ordered
         pausing = self._is_pausing
-        loops = self._way.cycles and not (ordered or pausing)
+        loops = self._strategy.cycles and not (ordered or pausing)
         journal = self._world.journal
         kind = {"loops": loops, "ordered": ordered, "pausing": pausing}
         return Builder(shape, width, target, journal, **kind, batches=self._batches).build()
@@ -273,7 +273,7 @@ class History:
         loops = any(edge.back for n in self._built.graph.nodes.values() for edge in n.inputs)
         return Outcome(
             self._seed,
-            self._way.name,
+            self._strategy.name,
             self._steps,
             self._crashes,
             len(self._world.records),

@@ -52,8 +52,8 @@ def simulate_leaders(seed: int, bugs: Bugs | None = None, lease: type[Lease] = L
 
 class _Led(History):
     def __init__(self, seed: int, chance: Random, bugs: Bugs, lease: type[Lease]) -> None:
-        way = STRATEGIES[chance.choice(tuple(STRATEGIES))]
-        super().__init__(seed, way, bugs, chance, ordered=False, pausing=False)
+        strategy = STRATEGIES[chance.choice(tuple(STRATEGIES))]
+        super().__init__(seed, strategy, bugs, chance, ordered=False, pausing=False)
         self._new_lease = lease
         self._terms = self._lives = 0
         self._failures = chance.choice((2, 4, 6))

@@ -121,7 +121,7 @@ class Run:
         self,
         world: World,
         graph: Graph,
-        way: SnapshotStrategy,
+        strategy: SnapshotStrategy,
         settings: Settings,
         chance: Random,
         name: str,
@@ -136,7 +136,7 @@ class Run:
         self._decline = decline
         self._keeper = bugs.keeper(world, name)
         self._settings = settings
-        self._way = way
+        self._strategy = strategy
         self._persisting: list[Copy] = []
         self.hung: Task | None = None
         self.now = 0
@@ -158,7 +158,7 @@ class Run:
             timeout=settings.timeout * len(self._tasks),
         )
         self.coordinator = bugs.coordinator(
-            way,
+            strategy,
             settings,
             self._by_id,
             self._resting,
@@ -288,7 +288,7 @@ class Run:
     def _assemble(self, region: frozenset[str], first: int, attempt: int) -> Assembly:
         new_task = partial(
             self._bugs.task,
-            way=self._way,
+            strategy=self._strategy,
             persist=self._take,
             attempt=attempt,
             ended=lambda task: self.coordinator.inbox.append(Ended(task.id, task.attempt)),
@@ -301,7 +301,7 @@ class Run:
             self._bugs.context,
             capacity=3,
             rows=ROWS,
-            count=self._way.halts,
+            count=self._strategy.halts,
             task=new_task,
         )
         return self._bugs.assemble(crewing, region, self._parts)

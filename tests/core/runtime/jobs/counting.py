@@ -56,7 +56,7 @@ def expected(rows: int = ROWS) -> tuple[list[int], list[str]]:
     return list(range(rows)), sorted(values)
 
 
-def main(folder: Path, way: str, url: str | None) -> None:
+def main(folder: Path, strategy: str, url: str | None) -> None:
     if url is None:
         sink: Sink = FakeSink(FakeTarget(folder / "target.db"), "2pc", "append")
     else:
@@ -68,7 +68,7 @@ def main(folder: Path, way: str, url: str | None) -> None:
         graph(sink, parallelism=int(os.environ.get("PARALLELISM", "2"))),
         LocalSnapshotStore(folder / "snapshots"),
         sink.register(),
-        way=way,
+        strategy=strategy,
         settings=Settings(interval=0.05),
     ).run()
     sys.stdout.write("done\n")

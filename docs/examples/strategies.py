@@ -1,4 +1,4 @@
-"""One graph under each way to take snapshots; then two checkpoints in flight at once."""
+"""One graph under each snapshot strategy; then two checkpoints in flight at once."""
 
 import sys
 from pathlib import Path
@@ -20,12 +20,12 @@ one = Settings(interval=0.05, min_pause=0.01, timeout=10, tolerated=2)
 two = Settings(interval=0.05, timeout=10, in_flight=2)
 
 
-def run(name: str, way: str, settings: Settings) -> None:
+def run(name: str, strategy: str, settings: Settings) -> None:
     place = folder / name
     place.mkdir(parents=True)
     target = FakeTarget(place / "target.db")
     sink, trace = FakeSink(target, "2pc", "append"), Trace()
-    graph = Graph("ways", parallelism=2)
+    graph = Graph("strategies", parallelism=2)
     (
         graph.source("rows", TableSource([rows], 200))
         .key_by("key")
@@ -34,7 +34,7 @@ def run(name: str, way: str, settings: Settings) -> None:
         .sink("out", sink)
     )
     store = LocalSnapshotStore(place / "snapshots")
-    Job(graph, store, sink.register(), way=way, settings=settings, observe=trace).run()
+    Job(graph, store, sink.register(), strategy=strategy, settings=settings, observe=trace).run()
     done = [timeline(trace.moments, n) for n in checkpoints(trace.moments)]
     took = median(dict(line.marks)["committed"] for line in done)
     print(f"{name:15} {len(done):3} checkpoints, one took {1000 * took:.1f} ms (median)")
@@ -44,6 +44,6 @@ def run(name: str, way: str, settings: Settings) -> None:
         }
 
 
-for way in STRATEGIES:
-    run(way, way, one)
+for strategy in STRATEGIES:
+    run(strategy, strategy, one)
 run("two-in-flight", "aligned", two)
