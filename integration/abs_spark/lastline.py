@@ -10,14 +10,28 @@ import sys
 from types import TracebackType
 
 _OURS = re.compile(r"abs_core\.errors\.(\w+): (.+)")
-_UPDATE = re.compile(r"(abs-\w+) does not support Update mode")
+_NO_UPDATE = (
+    "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
+    "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
+    "aggregates current; or use outputMode append with a watermark."
+)
+_NO_TIME = (
+    "{}: Spark has the type TIME switched off. What to do: set spark.sql.timeType.enabled to true "
+    "in the session, or cast the column."
+)
+_BY_SPARK = (
+    (re.compile(r"(abs-\w+) does not support Update mode"), _NO_UPDATE),
+    (re.compile(r"\[(UNSUPPORTED_TIME_TYPE)\]"), _NO_TIME),
+)
+"""Errors by which Spark refuses a query before it calls a Python sink, with our sentence for each."""
+
 _installed = False
 
 
 def sentence_of(error: BaseException) -> str | None:
     """Name and sentence of the project's error in this exception's text or in one of its causes.
 
-    Spark refuses outputMode update before it calls a Python sink; that case has a sentence here.
+    Some queries are refused by Spark before it calls a Python sink; those cases have sentences here.
     """
     seen: set[int] = set()
     at: BaseException | None = error
@@ -27,17 +41,11 @@ def sentence_of(error: BaseException) -> str | None:
             # The last one: before it stand those that it was made from.
             name, sentence = found[-1]
             return f"{name}: {sentence.strip()}"
-        if refused := _UPDATE.search(str(at)):
-            return _NO_UPDATE.format(refused[1])
+        for pattern, sentence in _BY_SPARK:
+            if refused := pattern.search(str(at)):
+                return sentence.format(refused[1])
         at = at.__cause__ or at.__context__
     return None
-
-
-_NO_UPDATE = (
-    "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
-    "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
-    "aggregates current; or use outputMode append with a watermark."
-)
 
 
 def show_last() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,6 +49,18 @@ def test_a_lost_commit_file_changes_nothing(
     run(spark, world, job)
     world.holds(expected)
     assert world.left_behind() == []
+
+
+def test_a_query_with_a_time_is_told_the_setting_that_it_needs(spark: SparkSession) -> None:
+    query = "select cast('12:00:00' as time) as at"
+    with pytest.raises(AnalysisException) as told:
+        spark.sql(query)
+    assert "set spark.sql.timeType.enabled to true" in (sentence_of(told.value) or "")
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    try:
+        assert spark.sql(query).schema["at"].dataType.simpleString().startswith("time")
+    finally:
+        spark.conf.unset("spark.sql.timeType.enabled")
 
 
 def _finished_or_ended(world: World, query: StreamingQuery, epoch: int) -> bool:
