@@ -103,7 +103,9 @@ def read_csv(
     name: str,
     form: CsvForm,
 ) -> Iterator[Step]:
-    """One record per line; a value with a line break is an error.
+    """One record per line; a value with a line break is an error, also in a column not in the schema.
+
+    An empty line of a file with one column is a record, whose value is NULL; in other files it is none.
 
     Raises RowError for a wrong number of values or one that does not fit, SchemaError if the header
     lacks a column.
@@ -121,31 +123,36 @@ def read_csv(
                 f"The file {name} has no column {column}; it has {', '.join(names)}.",
                 remedy="correct the schema, or the options header and sep.",
             )
-    kinds = {columns[field.name]: field.type for field in schema}
+    alone = len(names) == 1
     parsing = pyarrow.csv.ParseOptions(
         delimiter=form.sep,
         quote_char=form.quote or False,
         double_quote=not form.escape,
         escape_char=form.escape or False,
+        ignore_empty_lines=not alone,
     )
-    converting = pyarrow.csv.ConvertOptions(
-        column_types=kinds,
-        include_columns=[columns[column] for column in schema.names],
+    kinds = {columns[field.name]: field.type for field in schema}
+    converting = partial(
+        pyarrow.csv.ConvertOptions,
+        column_types=dict.fromkeys(names, pa.binary()) | kinds,
         null_values=[form.nullvalue],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
+    breaking = [sign.encode() for sign in (form.quote, form.escape) if sign]
 
     def parse(lines: bytes) -> pa.RecordBatch:
         read = pyarrow.csv.ReadOptions(
             use_threads=False, block_size=len(lines) + 1, column_names=names
         )
-        batch = _one(pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, converting))
-        if form.quote and form.quote.encode() in lines:
+        may_break = any(sign in lines for sign in breaking)
+        convert = converting(include_columns=[] if may_break else list(kinds))
+        batch = _one(pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, convert))
+        if may_break:
             _refuse_line_breaks(batch, name)
         return fit(batch, schema, columns, name)
 
-    yield from _steps(content, piece, at, chunk, name, parse, skip)
+    yield from _steps(content, piece, at, chunk, name, parse, skip, blank=b"" if alone else b"\r\n")
 
 
 def read_text(
@@ -161,7 +168,7 @@ def read_text(
             found = pc.replace_substring_regex(found, "\r$", "")
         return pa.RecordBatch.from_arrays([found.cast(schema.field(0).type)], schema=schema)
 
-    return _steps(content, piece, at, chunk, name, parse, keep_blank=True)
+    return _steps(content, piece, at, chunk, name, parse, blank=b"")
 
 
 def _steps(
@@ -173,14 +180,15 @@ def _steps(
     parse: Parse,
     skip: int = 0,
     *,
-    keep_blank: bool = False,
+    blank: bytes = b" \t\r\n",
 ) -> Iterator[Step]:
+    """Parse whole lines; those that consist of bytes of ``blank`` only are no records."""
     begin = at if isinstance(at, int) else None
     codec = codec_of(name)
     cut = _plain if codec is None else partial(_unpacked, codec)
     with malformed(name):
         for lines, after in cut(content, piece, begin, chunk, skip):
-            if not keep_blank and not lines.strip():
+            if blank and not lines.strip(blank):
                 continue
             batch = parse(lines)
             if batch is not None and batch.num_rows:

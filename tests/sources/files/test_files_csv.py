@@ -1,0 +1,111 @@
+"""The rows of a CSV file are those that were written: however it is cut, whichever columns are read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from abs_core.errors import RowError
+from abs_sinks.s3.formats import encoder
+from abs_sinks.s3.options import S3Options
+from tests.sources.files.fill import Folder
+from tests.sources.files.test_files_reading import rows_of
+
+Value = str | None
+VALUES = st.none() | st.text('a1"\\, \t\r\n€', max_size=4)
+
+
+def written(rows: list[list[Value]], sep: str, escape: str) -> bytes:
+    """A CSV file: NULL is nothing, every text is in quotes."""
+
+    def field(value: Value) -> str:
+        if value is None:
+            return ""
+        if escape:
+            value = value.replace(escape, 2 * escape)
+        return '"' + value.replace('"', f'{escape or chr(34)}"') + '"'
+
+    return "".join(sep.join(map(field, row)) + "\n" for row in rows).encode()
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    width=st.integers(1, 3),
+    sep=st.sampled_from([",", "\t", " "]),
+    escape=st.sampled_from(["", "\\"]),
+    chunk=st.integers(1, 60),
+    piece=st.integers(1, 80),
+    packing=st.booleans(),
+    data=st.data(),
+)
+def test_csv_rows_are_the_same_however_a_file_is_cut(
+    width: int,
+    sep: str,
+    escape: str,
+    chunk: int,
+    piece: int,
+    packing: bool,
+    data: st.DataObject,
+    tmp_path: Path,
+) -> None:
+    rows = data.draw(st.lists(st.lists(VALUES, min_size=width, max_size=width), max_size=8))
+    names = ["a", "b", "c"][:width]
+    read = data.draw(st.lists(st.sampled_from(names), min_size=1, unique=True))
+    disk = Folder(tmp_path)
+    for name in disk.names():
+        disk.delete(name)
+    content = sep.join(names).encode() + b"\n" + written(rows, sep, escape)
+    disk.put("f.csv.gz" if packing else "f.csv", gzip.compress(content) if packing else content)
+    schema = pa.schema([(name, pa.string()) for name in read])
+    options = {"fileformat": "csv", "header": "true", "sep": sep, "escape": escape}
+    how = {"chunk": chunk, "partition_bytes": piece}
+    if any("\n" in value for row in rows for value in row if value is not None):
+        with pytest.raises(RowError):
+            rows_of(disk, schema, options, how)
+        return
+    there = [dict(zip(names, row, strict=True)) for row in rows]
+    found = rows_of(disk, schema, options, how)
+    assert found == [{name: row[name] for name in read} for row in there]
+
+
+@pytest.mark.parametrize("chunk", [4, 8, 12, 1000])
+@pytest.mark.parametrize("piece", [6, 1000])
+def test_an_escaped_line_break_outside_of_quotes_is_an_error(
+    chunk: int, piece: int, tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    disk.put("f.csv", b"0,zero\n1,one\\\n2,two\n")
+    schema = pa.schema([("number", pa.string()), ("word", pa.string())])
+    how = {"chunk": chunk, "partition_bytes": piece}
+    with pytest.raises(RowError):
+        rows_of(disk, schema, {"fileformat": "csv", "escape": "\\"}, how)
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "json", "csv"])
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("chunk", [1, 1000])
+def test_what_the_s3_sink_writes_is_read_again_row_by_row(
+    form: str, width: int, chunk: int, tmp_path: Path
+) -> None:
+    values = [None, "", " ", "\t", "a", '"', None, ",", "€", "\\", None]
+    table = pa.table(dict.fromkeys(["a", "b"][:width], values))
+    options = S3Options.parse({"path": "s3://bucket/folder", "fileformat": form})
+    out = io.BytesIO()
+    made = encoder(out, table.schema, options)
+    made.write(table)
+    made.close()
+    disk = Folder(tmp_path)
+    disk.put(f"f.{form}", out.getvalue())
+    header = {"header": "true"} if form == "csv" else {}
+    found = rows_of(disk, table.schema, {"fileformat": form, **header}, {"chunk": chunk})
+    assert found == table.to_pylist()
