@@ -1,4 +1,4 @@
-"""What a Spark process keeps from epoch to epoch: a few values, those that were used last."""
+"""What a Spark process keeps from epoch to epoch: the values that were used last."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
+MOST = 64
+"""Number of values. A process works for all queries of an application, and for all sinks of an epoch:
+what it evicts among them is closed while it is in use, or made anew in each epoch."""
+
 
 class Kept(Generic[K, V]):
     """An LRU cache.
 
     Args:
         close: called with each evicted value.
-        most: number of values.
     """
 
-    def __init__(self, close: Callable[[V], None] = lambda _: None, *, most: int = 8) -> None:
+    def __init__(self, close: Callable[[V], None] = lambda _: None) -> None:
         self._close = close
-        self._most = most
         self._values: dict[K, V] = {}
 
     def get(self, key: K) -> V | None:
@@ -29,7 +31,7 @@ class Kept(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Keep this value of the key."""
         self._values.pop(key, None)
-        while len(self._values) >= self._most:
+        while len(self._values) >= MOST:
             self._close(self._values.pop(next(iter(self._values))))
         self._values[key] = value  # the last one is the one used last
 

@@ -14,7 +14,7 @@ from abs_spark.target import Target
 
 _log = logging.getLogger("abs_spark.start")
 
-_announced: Kept[tuple[Target, str], bool] = Kept(most=64)
+_announced: Kept[tuple[Target, str], bool] = Kept()
 
 
 def announce(target: Target, job: str | None) -> Announced:

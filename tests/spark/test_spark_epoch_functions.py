@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import abs_spark
 from abs_core.errors import AbsError
 from abs_spark.foreach.function import Epoch
+from abs_spark.foreach.process import Known, runs
 from abs_spark.foreach.spec import EpochSink
 from tests import daily
 from tests.spark.epoch_world import SCHEMA
@@ -317,3 +318,42 @@ def test_a_batch_that_a_thread_without_spark_s_properties_loses_is_refused_to_be
     table.world.add_files(range(2, 3))
     with pytest.raises(StreamingQueryException, match=r"Epoch 0 failed and was not written"):
         table.run(function)
+
+
+def many_other_queries() -> None:
+    """What this process notes when many queries run in it, each a batch."""
+    for number in range(200):
+        runs.note(f"query {number}", "its run", JOB, Known())
+
+
+def test_among_many_queries_a_second_call_of_a_batch_is_an_error(table: Table) -> None:
+    table.world.add_files(range(1))
+    function = table.epoch()
+
+    def first(df: DataFrame, batch: int) -> None:
+        function(df, batch)
+        many_other_queries()
+
+    with pytest.raises(StreamingQueryException, match="This run has already written"):
+        table.run(halves(lambda: first, lambda: function))
+    assert table.batches(rows=20) == [0], "what the first call wrote"
+
+
+def test_among_many_queries_a_batch_that_failed_while_the_target_was_away_is_not_passed_over(
+    table: Table,
+) -> None:
+    table.world.add_files(range(3))
+    function = table.keeping_errors(table.epoch())
+
+    def away_in_batch_1(df: DataFrame, batch: int) -> None:
+        with psycopg.connect(table.world.url, autocommit=True) as connection:
+            if batch == 1:
+                connection.execute("alter schema abs rename to away")
+            function(df, batch)
+            if batch == 1:
+                connection.execute("alter schema away rename to abs")
+        many_other_queries()
+
+    table.run(away_in_batch_1)
+    assert [told.partition(":")[0] for told in table.told] == ["1", "2"]
+    assert table.batches() == [0]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -52,9 +52,16 @@ class Options:
 
 
 class Sink(FakeSink):
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    closed: ClassVar[list[Path]] = []
+
+    def __init__(self, options: Options, schema: pa.Schema, *, co_commit: bool = True) -> None:
         super().__init__(FakeTarget(options.place), "2pc", "append")
+        self._place = options.place
         self._breaks = options.breaks
+
+    def close(self) -> None:
+        self.closed.append(self._place)
+        super().close()
 
     def writer(self, task: Task) -> Writer:
         if self._breaks is not None:
@@ -147,3 +154,30 @@ def test_a_task_whose_run_still_holds_the_generation_keeps_its_own_error(
     with pytest.raises(UnavailableError) as raised:
         take(options, state, iter([ROWS]))
     assert raised.value is BROKEN
+
+
+MANY = 20
+"""Queries of one application, or sinks of one epoch: a process of Spark's works for all of them."""
+
+
+def test_a_task_of_many_sinks_closes_none_of_them(tmp_path: Path) -> None:
+    every = [Options(tmp_path / f"{number}.db") for number in range(MANY)]
+    state = begun(every[0], "run")
+    views = [View(number, SCHEMA) for number in range(MANY)]
+    targets = [Target(FAKE, options, SCHEMA) for options in every]
+    parts = tuple(by_epoch.Part(n, targets[n], views[n], f"s{n}") for n in range(MANY))
+    sealed = Sealed(by_epoch.Told(parts, targets[0]))
+    for partition in range(2):
+        task = task_of(state, 0, partition)
+        work = by_epoch.Work(sealed, task, own=False, drain=False, digests=False)
+        by_epoch.take_part(work, partition, iter([ROWS]))
+    assert not {options.place for options in every} & set(Sink.closed)
+
+
+def test_a_process_that_works_for_many_queries_keeps_a_sink_of_each(tmp_path: Path) -> None:
+    every = [Options(tmp_path / f"{number}.db") for number in range(MANY)]
+    states = [begun(options, "run") for options in every]
+    for _ in range(2):
+        for options, state in zip(every, states, strict=True):
+            of_a_format(options, state, iter([ROWS]))
+    assert not {options.place for options in every} & set(Sink.closed)

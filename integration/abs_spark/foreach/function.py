@@ -101,15 +101,15 @@ class Epoch:
         show_logs()
         query = self._running(df, batch_id)
         job = job_key(self._job or query.query)
-        runs.of(query.run, job).check(job, batch_id)
+        runs.of(query.query, query.run, job).check(job, batch_id)
         try:
             self._write_batch(df, query, batch_id)
         except BaseException as error:
             # The query ends with this error, unless the calling function catches it: then Spark
             # counts the batch as written. So later batches are refused: in this run by what the
             # process remembers, in the next one by the note in the checkpoint.
-            known = runs.of(query.run, job)
-            runs.note(query.run, job, known.and_failed(batch_id, error))
+            known = runs.of(query.query, query.run, job)
+            runs.note(query.query, query.run, job, known.and_failed(batch_id, error))
             FailedBatch(self._checkpoint, job).note(batch_id, partly=batch_id in known.finished)
             if self.run is not None and self.run.name.run == query.run:
                 # Tasks that still run are fenced before all is swept.

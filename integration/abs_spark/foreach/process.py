@@ -77,22 +77,30 @@ class Known:
 
 
 class Runs:
-    """The runs of this process, by Spark's id of the run and by job."""
+    """The newest runs of each query of this process, by Spark's ids of query and run, and by job.
+
+    No other query evicts a run: what is forgotten of a running query would be lost in silence.
+    """
 
     def __init__(self) -> None:
-        self._runs: Kept[str, dict[str, Known]] = Kept(most=64)
+        self._queries: dict[str, Kept[str, dict[str, Known]]] = {}
 
-    def jobs(self, run: str) -> frozenset[str]:
+    def jobs(self, query: str, run: str) -> frozenset[str]:
         """The jobs that have begun in the run."""
-        return frozenset(self._runs.get(run) or ())
+        return frozenset(self._jobs(query, run))
 
-    def of(self, run: str, job: str) -> Known:
+    def of(self, query: str, run: str, job: str) -> Known:
         """What is remembered of a job in a run; nothing if it has not begun."""
-        return (self._runs.get(run) or {}).get(job, Known())
+        return self._jobs(query, run).get(job, Known())
 
-    def note(self, run: str, job: str, known: Known) -> None:
+    def note(self, query: str, run: str, job: str, known: Known) -> None:
         """Remember this of the job, at least that it has begun."""
-        self._runs.put(run, {**(self._runs.get(run) or {}), job: known})
+        newest = self._queries.setdefault(query, Kept())
+        newest.put(run, {**self._jobs(query, run), job: known})
+
+    def _jobs(self, query: str, run: str) -> dict[str, Known]:
+        newest = self._queries.get(query)
+        return (None if newest is None else newest.get(run)) or {}
 
 
 runs = Runs()

@@ -57,7 +57,7 @@ class EpochRun:
         self._origin: Origin | None = None
         identities = targets.identities()
         self._patience = replace(targets.patience, job=name.job)
-        beside = runs.jobs(name.run)
+        beside = runs.jobs(name.lineage, name.run)
         self._certificates = with_checkpoint(self._patience).retry(
             lambda: certificates_of(checkpoint, name.job, beside)
         )
@@ -196,10 +196,10 @@ class EpochRun:
 
     @property
     def _known(self) -> Known:
-        return runs.of(self.name.run, self.name.job)
+        return runs.of(self.name.lineage, self.name.run, self.name.job)
 
     def _note(self, known: Known) -> None:
-        runs.note(self.name.run, self.name.job, known)
+        runs.note(self.name.lineage, self.name.run, self.name.job, known)
 
     def _bring_note(self, certificate: Certificate | None) -> None:
         """If the job was renamed, give its note of a failed batch the new name."""
