@@ -7,6 +7,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from abs_core.errors import RowError
+from abs_sources.files.schema import match
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
@@ -33,7 +34,7 @@ class FolderColumns:
     """Adds the folder columns of a file's path to its batches.
 
     A path's value takes precedence over a file's column, as in Spark. Raises RowError if a value
-    cannot be read as the schema's type.
+    cannot be read as the schema's type, SchemaError if two folders could be one column.
 
     Args:
         schema: of the resulting batches.
@@ -43,11 +44,12 @@ class FolderColumns:
 
     def __init__(self, schema: pa.Schema, path: str, name: str) -> None:
         values = folder_values(path)
+        there = match(schema.names, [*values], name)
         self._schema = schema
         self._constants = {
-            field.name: _read(values[field.name], field, name)
+            field.name: _read(values[there[field.name]], field, name)
             for field in schema
-            if field.name in values
+            if field.name in there
         }
 
     @property

@@ -199,6 +199,18 @@ def test_values_in_folder_names_are_columns(tmp_path: Path) -> None:
         rows_of(disk, schema)
 
 
+def test_columns_of_folders_are_found_as_those_of_files_are_without_regard_to_case(
+    tmp_path: Path,
+) -> None:
+    disk = Folder(tmp_path)
+    disk.put("Day=2026-01-02/1.parquet", packed([1], "parquet"))
+    schema = pa.schema([("day", pa.date32()), ("ID", pa.int64())])
+    assert rows_of(disk, schema) == [{"day": date(2026, 1, 2), "ID": 1}]
+    disk.put("Day=2026-01-02/DAY=2026-01-03/2.parquet", packed([2], "parquet"))
+    with pytest.raises(SchemaError, match="several columns that could be day: Day, DAY"):
+        rows_of(disk, schema)
+
+
 @pytest.mark.parametrize("form", ["parquet", "arrow", "json", "text"])
 def test_without_a_column_of_its_own_a_file_has_as_many_rows(form: str, tmp_path: Path) -> None:
     disk = Folder(tmp_path)
