@@ -120,7 +120,11 @@ class Objects:
             return Body(answer["Body"].read(), str(answer["ETag"]))
 
     def get_range(self, key: str, first: int, end: int, etag: str) -> bytes | None:
-        """The bytes from ``first`` to before ``end``; None if another object is there, or none."""
+        """The bytes from ``first`` to before ``end``; None if another object is there, or none.
+
+        Raises:
+            UnavailableError: the server answered with another number of bytes.
+        """
         with translate_errors(f"getting a part of {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(
@@ -130,7 +134,16 @@ class Objects:
                 if status_of(error) == 412 or code_of(error) in _ABSENT:
                     return None
                 raise
-            return bytes(answer["Body"].read())
+            content = bytes(answer["Body"].read())
+        if len(content) != end - first:
+            # HTTP allows a server to ignore the header Range.
+            raise UnavailableError(
+                f"The server gave {len(content):,} bytes instead of the {end - first:,} from "
+                f"{first:,} on of {self._name(key)}.",
+                remedy="find out what stands between this process and the store: it must pass on the "
+                "header Range.",
+            )
+        return content
 
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes] | None:
         """Its content, piece by piece; None if it is not there. Read it to the end."""

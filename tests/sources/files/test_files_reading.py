@@ -17,10 +17,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from abs_core.errors import AbsError, ReplayMismatchError, RowError, SchemaError
+from abs_core.errors import (
+    AbsError,
+    ReplayMismatchError,
+    RowError,
+    SchemaError,
+    UnavailableError,
+)
 from abs_core.source import Limit
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
+from tests.sinks.s3.proxy import Fault, Plan, running
 from tests.sources.files.fill import (
     TEXT,
     Bucket,
@@ -359,6 +366,30 @@ def test_an_object_that_is_replaced_while_it_is_read_is_never_read_mixed(
     disk.put("a.json", packed([n + 1 for n in numbers], "json"))
     with pytest.raises(ReplayMismatchError, match=r"s3://.*/a\.json has changed"):
         [reader.read(1.0) for _ in range(100)]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("answer", ["whole", "nothing"])
+def test_a_server_that_answers_with_another_range_is_an_error(
+    answer: str, s3: S3Service, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in credentials(s3).items():
+        monkeypatch.setenv(name, value)
+    disk = Bucket(s3, prefix)
+    content = packed(list(range(100)), "json")
+    disk.put("a.json", content)
+    with running(s3.endpoint) as proxy:
+        # A server may ignore the header Range (RFC 9110), or say that there is no content.
+        told = (200, content) if answer == "whole" else (204, b"")
+        proxy.plan = Plan("GetObject", Fault.LIED, skip=1, times=1000, answer=told)
+        given = {**disk.given, "endpoint": proxy.endpoint, "fileformat": "json"}
+        options = replace(FileOptions.parse(given, streaming=False), chunk=200)
+        source = FileSource(options, table_of([]).schema)
+        start = source.initial()
+        (split,) = source.splits(start, source.latest(start, Limit()))
+        reader = source.open(split)
+        with pytest.raises(UnavailableError, match="bytes instead of"):
+            [reader.read(1.0) for _ in range(100)]
 
 
 def test_a_local_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) -> None:
