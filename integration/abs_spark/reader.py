@@ -12,23 +12,21 @@ The contract is ``pyspark/sql/datasource.py`` and ``sql/streaming/python_streami
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
-from abs_core.errors import AbsError, ConfigError, UnavailableError
+from abs_core.errors import AbsError, ConfigError
 from abs_core.patience import Patience
-from abs_core.patience.told_writer import writing
+from abs_core.reading import rest_of
 from abs_core.source import (
     Bounded,
     Forgetful,
     Limit,
     Offsets,
     Patient,
-    Reader,
     Source,
     Split,
     Watched,
@@ -44,10 +42,9 @@ from abs_spark.limits import (
 from abs_spark.logs import show_logs
 from abs_spark.schema import present
 
-_WAIT_SECONDS = 1.0
 PATIENCE_SECONDS = 300.0
-"""How long a task waits for the next batch of a range that has an end, and so is there already, where
-the source does not say."""
+"""How long a task waits for progress in a range that has an end, and so is there already, where the
+source does not say."""
 
 
 class SplitPartition(InputPartition):
@@ -211,12 +208,8 @@ def _batches(
     split: Split = partition.value
     reader = source.open(split)
     try:
-        patience = _patience(source, split)
-        while not reader.finished:
-            with writing(patience):
-                batch = _next(reader, split, patience.seconds)
-            if batch is not None:
-                yield present(batch, schema)
+        for batch in rest_of(reader, _patience(source, split), lambda: reader.finished):
+            yield present(batch, schema)
     finally:
         reader.close()
 
@@ -225,26 +218,6 @@ def _patience(source: Source, split: Split) -> Patience:
     if isinstance(source, Patient):
         return source.patience
     return Patience(PATIENCE_SECONDS, system=split.source)
-
-
-def _next(reader: Reader, split: Split, seconds: float) -> pa.RecordBatch | None:
-    """The next rows of a range; None if there are none left.
-
-    Raises:
-        UnavailableError: none came for so long.
-    """
-    give_up = time.monotonic() + seconds
-    while not reader.finished:
-        batch = reader.read(_WAIT_SECONDS)
-        if batch is not None and batch.num_rows:
-            return batch
-        if time.monotonic() > give_up and not reader.finished:
-            raise UnavailableError(
-                f"{split.source}: no records arrived for {seconds:.0f} s in a range that ends at "
-                f"{split.end}; the last position was {reader.position.start}.",
-                remedy="check the source system; the next start reads the epoch again.",
-            )
-    return None
 
 
 def _value(offsets: Offsets) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import pickle
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,25 @@ def test_a_range_of_which_nothing_comes_is_an_error_and_not_an_endless_wait(
         next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
 
 
+class SparseReader(CountingReader):
+    """Has a row at the end only: before it are records that count for nothing, and take time."""
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        batch = super().read(timeout_seconds)
+        time.sleep(0.05)
+        return batch if self.finished else None
+
+
+def test_a_long_range_with_few_rows_is_read_to_its_end_as_long_as_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(CountingSource, "open", lambda self, split: SparseReader(split))
+    grow(tmp_path, 200)
+    reader = stream_reader(CountingSource(tmp_path))
+    assert list(reader.read(SplitPartition(Split("numbers", place(0), place(200)))))
+
+
 def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -123,7 +143,7 @@ def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_say
             return SilentReader(split)
 
     reader = stream_reader(PatientSource(tmp_path))
-    with pytest.raises(UnavailableError, match="no records arrived for 1 s"):
+    with pytest.raises(UnavailableError, match="no records arrived for 1.2 s"):
         next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
     assert any("waiting for the counter for" in each for each in caplog.messages)
 

@@ -16,7 +16,7 @@ from abs_core.errors import ReplayMismatchError
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_of
+from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_until_undecided
 
 
 class AttemptFilter:
@@ -82,7 +82,7 @@ class AttemptFilter:
         if end > self._next:
             part = Range(self._side, self._topic_id, 0, self._next, end)
             with closing(KafkaReader(self._options, part)) as reader:
-                for batch in rest_of(reader):
+                for batch in rest_until_undecided(reader):
                     for value in batch.column("value").to_pylist():
                         self._winners.add(value)
             self._next = end
@@ -114,7 +114,7 @@ def decided_until(options: KafkaSourceOptions, part: Range) -> int:
     """
     reader = reader_of(options, part, waits=True)
     try:
-        for _ in rest_of(reader):
+        for _ in rest_until_undecided(reader):
             pass
         return Range.of(reader.position).start
     finally:

@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from abs_clients.kafka.attempts import HEADER, Judged, attempt_of, side_topic
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.errors import to_abs_error, translate_errors
-from abs_core.errors import AbsError, CorruptionError, ReplayMismatchError, UnavailableError
+from abs_core.errors import AbsError, CorruptionError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
-from abs_core.patience.told_writer import writing
+from abs_core.reading import rest_of
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
 from abs_sources.kafka.client import client_log, consumer_settings, log
@@ -335,33 +335,9 @@ class KafkaReader:
             self._consumer.assign([place])
 
 
-def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
-    """The batches of the rest of a range, up to an undecided record.
-
-    Raises as ``read``, and UnavailableError without progress within ``patience``.
-    """
-    while not (reader.finished or reader.waiting):
-        with writing(reader.patience):
-            batch = _next(reader)
-        if batch is not None:
-            yield batch
-
-
-def _next(reader: KafkaReader) -> pa.RecordBatch | None:
-    """The next batch; None after progress without one."""
-    limit = reader.patience.seconds
-    give_up, before = time.monotonic() + limit, reader.position
-    while not (reader.finished or reader.waiting):
-        batch = reader.read(1.0)
-        if batch is not None or reader.position != before:
-            return batch
-        if time.monotonic() > give_up:
-            raise UnavailableError(
-                f"Kafka: no records arrived from {before.source} for {limit:g} s, at "
-                f"{before.start} of a range that ends at {before.end}.",
-                remedy="check that the partition has a leader, then start again.",
-            )
-    return None
+def rest_until_undecided(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
+    """The batches of the rest of a range, up to an undecided record. Raises as ``rest_of``."""
+    return rest_of(reader, reader.patience, lambda: reader.finished or reader.waiting)
 
 
 def refuse_attempts(messages: Sequence[Message], topic: str) -> None:

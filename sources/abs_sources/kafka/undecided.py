@@ -21,7 +21,7 @@ from abs_core.source import Limit
 from abs_sources.kafka.attempt_filter import attempt_filter
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.reader import KafkaReader, rest_of
+from abs_sources.kafka.reader import KafkaReader, rest_until_undecided
 from abs_sources.kafka.source import KafkaSource
 
 
@@ -87,7 +87,7 @@ def _batches(source: KafkaSource) -> Iterator[pa.RecordBatch]:
     start = source.initial()
     for split in source.splits(start, source.latest(start, Limit())):
         with closing(KafkaReader(source.options, Range.of(split))) as reader:
-            yield from rest_of(reader)
+            yield from rest_until_undecided(reader)
 
 
 def _attempts(batch: pa.RecordBatch) -> list[Undecided]:

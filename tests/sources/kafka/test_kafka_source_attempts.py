@@ -191,7 +191,7 @@ def test_a_partition_that_falls_silent_is_told_and_not_waited_for_without_an_end
             {"bootstrap.servers": kafka.bootstrap}, attempts.topic, 1.0
         ),
     }
-    with pytest.raises(UnavailableError, match=f"no records arrived from {attempts.topic}"):
+    with pytest.raises(UnavailableError, match=f"{attempts.topic}.*: no records arrived"):
         calls[asks]()
 
 
