@@ -143,7 +143,7 @@ def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_say
             return SilentReader(split)
 
     reader = stream_reader(PatientSource(tmp_path))
-    with pytest.raises(UnavailableError, match="no records arrived for 1.2 s"):
+    with pytest.raises(UnavailableError, match=r"no records arrived for 1\.2 s"):
         next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
     assert any("waiting for the counter for" in each for each in caplog.messages)
 

@@ -74,7 +74,7 @@ def read_json(
 ) -> Iterator[Step]:
     """One JSON object per line; fields that are not in the schema are ignored.
 
-    Raises RowError for a line that is not an object, or a value that does not fit.
+    Raises RowError for a line that is not an object, or a value that does not fit or is not UTF-8.
     """
     options = pyarrow.json.ParseOptions(
         explicit_schema=json_schema(schema), unexpected_field_behavior="ignore"
@@ -88,8 +88,9 @@ def read_json(
                 remedy="remove the line; no line is skipped silently.",
             )
         read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        table = pyarrow.json.read_json(pa.BufferReader(lines), read, options)
-        return from_json(_one(table), schema, name)
+        batch = _one(pyarrow.json.read_json(pa.BufferReader(lines), read, options))
+        batch.validate(full=True)  # Arrow reads JSON that is not UTF-8
+        return from_json(batch, schema, name)
 
     return _steps(content, piece, at, chunk, name, parse)
 

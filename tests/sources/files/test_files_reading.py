@@ -279,6 +279,8 @@ def streamed(content: bytes, codec: str) -> bytes:
         (b"{}\n", pa.schema([("id", pa.map_(pa.string(), pa.int8()))]), {"fileformat": "json"},
          SchemaError, "cannot be read from JSON"),
         (b"\xff\n", TEXT, {"fileformat": "text"}, RowError, "UTF8"),
+        (b"\xff\n", TEXT, {"fileformat": "csv"}, RowError, "UTF8"),
+        (b'{"value": "\xff"}\n', TEXT, {"fileformat": "json"}, RowError, "UTF8"),
         (b"PAR1no", ID, {}, RowError, "is not of its stated format"),
         (packed([1, 300], "parquet"), ID, {}, RowError, "column id .* cannot be read as int8"),
         (packed([1], "arrow"), pa.schema([("word", pa.list_(pa.int8()))]), {"fileformat": "arrow"},
