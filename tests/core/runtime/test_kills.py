@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,9 @@ import pytest
 
 from abs_core.crash import VARIABLE, CrashPoint
 from abs_core.fakes import FakeTarget
+from abs_core.state.local_store import LocalSnapshotStore
 from tests import daily
+from tests.core.runtime.bench import until
 from tests.core.runtime.jobs.counting import expected
 
 JOB = Path(__file__).parent / "jobs" / "counting.py"
@@ -32,19 +35,23 @@ def start(
 
 
 def killed_again_and_again(folder: Path, strategy: str, kills: int, *more: str) -> int:
-    """Kill the job at random moments, then let it end; how often it was killed."""
-    chance = Random(strategy)
-    killed = 0
+    """Kill the job soon after its next snapshot, then let it end; how often it was killed."""
+    chance, killed = Random(strategy), 0
     for _ in range(kills):
+        before = newest_snapshot(folder)
         process = start(folder, strategy, *more)
-        try:
-            process.wait(timeout=0.4 + chance.random() / 2)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            killed += 1
+        until(lambda: process.poll() is not None or newest_snapshot(folder) > before)  # noqa: B023
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=chance.random() / 20)
+        process.kill()
         process.communicate()
+        killed += process.returncode == -signal.SIGKILL
     finish(folder, strategy, *more)
     return killed
+
+
+def newest_snapshot(folder: Path) -> int:
+    return max(LocalSnapshotStore(folder / "snapshots").completed(), default=-1)
 
 
 def finish(folder: Path, strategy: str, *more: str) -> None:

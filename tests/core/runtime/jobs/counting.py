@@ -1,6 +1,6 @@
 """A small job as a process of its own: counts rows by key, and writes what each row was the n-th of.
 
-Usage: counting.py FOLDER WAY [POSTGRES_URL]; prints ``done`` when everything is committed.
+Usage: counting.py FOLDER STRATEGY [POSTGRES_URL]; prints ``done`` when everything is committed.
 """
 
 from __future__ import annotations
