@@ -132,6 +132,26 @@ def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol
     return ByProtocol(committers)
 
 
+class NothingToCommit:
+    """A ``Committer`` with nothing to do: rows are in the target before their committable exists."""
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``. A reported committable counts as prepared."""
+        return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        return {c.handle: Outcome.COMMITTED for c in committables}
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        """Nothing: a row cannot be taken back; the epoch's retry overwrites it."""
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        return []
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: there is no marker."""
+
+
 def none_to_commit(
     committables: Sequence[Committable], why: str, remedy: str
 ) -> Mapping[HandleName, Outcome]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from abs_core.births import rules as births
@@ -18,28 +19,19 @@ if TYPE_CHECKING:
     from abs_core.coordinator.cell import Cell  # whose package imports this module
 
 
+@dataclass(slots=True)
 class Certifier:
     """The certifier of one run in one process; see ``Coordinator`` for the arguments."""
 
-    def __init__(
-        self,
-        who: Identity,
-        cell: Cell,
-        store: RegisterStore,
-        certificates: CertificateStore | None,
-        is_empty: Callable[[], bool],
-        patience: Patience,
-        observe: Observer,
-    ) -> None:
-        self._who = who
-        self._cell = cell
-        self._store = store
-        self._certificates = certificates
-        self._is_empty = is_empty
-        self._patience = patience
-        self._observe = observe
-        self._certified = False
-        self._told = False
+    _who: Identity
+    _cell: Cell
+    _store: RegisterStore
+    _certificates: CertificateStore | None
+    _is_empty: Callable[[], bool]
+    _patience: Patience
+    _observe: Observer
+    _certified: bool = False
+    _told: bool = False
 
     @property
     def is_kept(self) -> bool:

@@ -76,10 +76,9 @@ class Coordinator:
             who, self._cell, store, certificates, is_empty, patience, observe
         )
         self._sweeper = Sweeper(who, committer, patience, observe)
-        self._decider = Decider(
-            who, self._cell, committer, patience, observe, co_commit=co_commit, clock=clock
-        )
-        self._forward = RollForward(who, self._cell, committer, patience, observe)
+        parts = who, self._cell, committer, patience, observe
+        self._decider = Decider(*parts, co_commit, clock)
+        self._forward = RollForward(*parts)
 
     def begin(
         self, epoch: int, *, gaps_allowed: bool = False, origin: Origin = NOTHING_BEGUN

@@ -5,9 +5,8 @@ Only the run that holds the generation may decide (I5). ``rollforward`` commits 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -25,32 +24,22 @@ from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
 from abs_core.rowdigest import RowDigest
 
 
+@dataclass(slots=True)
 class Decider:
     """For one run of a job.
 
     Args:
-        co_commit: whether a ``CoCommitter`` decides and commits at once.
+        at_once: whether a ``CoCommitter`` decides and commits at once.
         clock: in seconds; measures how long handles have left.
     """
 
-    def __init__(
-        self,
-        who: Identity,
-        cell: Cell,
-        committer: Committer,
-        patience: Patience,
-        observe: Observer,
-        *,
-        co_commit: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._who = who
-        self._cell = cell
-        self._committer = committer
-        self._co_committer = committer if co_commit and isinstance(committer, CoCommitter) else None
-        self._patience = patience
-        self._observe = observe
-        self._clock = clock
+    _who: Identity
+    _cell: Cell
+    _committer: Committer
+    _patience: Patience
+    _observe: Observer
+    _at_once: bool
+    _clock: Callable[[], float]
 
     def expected(self, report: Report) -> JobState | None:
         """The state that this process saw last, if the epoch is simply the next one by it.
@@ -96,8 +85,8 @@ class Decider:
             NotPreparedError: a handle is no longer prepared, or not for long enough; nothing is
                 decided.
         """
-        if self._co_committer is not None:
-            return self._co_commit(self._co_committer, report)
+        if self._at_once and isinstance(self._committer, CoCommitter):
+            return self._co_commit(self._committer, report)
         state = self._put(report if known else self._composed(report), known=known)
         reached(CrashPoint.AFTER_DECIDE)
         return state

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from abs_core import protocol
@@ -19,19 +20,17 @@ from abs_core.several.together import in_turn
 NOTHING: frozenset[HandleName] = frozenset()
 
 
+@dataclass(slots=True)
 class Sweeper:
     """The sweeper of one run, for its tasks at start and its commit process.
 
     Each system is swept separately: one that is down does not stop the others' sweep.
     """
 
-    def __init__(
-        self, who: Identity, committer: Committer, patience: Patience, observe: Observer
-    ) -> None:
-        self._who = who
-        self._committer = committer
-        self._patience = patience
-        self._observe = observe
+    _who: Identity
+    _committer: Committer
+    _patience: Patience
+    _observe: Observer
 
     def sweep(self, state: JobState, who: Identity, spent: frozenset[HandleName] = NOTHING) -> None:
         """Abort every handle that no decision can name (I4); do nothing if ``who`` is fenced (I5).

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from abs_core.contracts import Committer
 from abs_core.errors import NotPreparedError
@@ -15,6 +16,7 @@ from abs_core.model import Committable, Inspection, Outcome
 from abs_core.patience import Patience
 
 
+@dataclass(slots=True)
 class Permission:
     """Permission to decide one epoch by exactly these committables.
 
@@ -24,24 +26,15 @@ class Permission:
         clock: in seconds, as ``time.monotonic``.
     """
 
-    def __init__(
-        self,
-        job: str,
-        epoch: int,
-        committer: Committer,
-        committables: Sequence[Committable],
-        patience: Patience,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._job = job
-        self._epoch = epoch
-        self._committer = committer
-        self._committables = committables
-        self._patience = patience
-        self._clock = clock
-        self._deadline: float | None = None
-        self._timeout = ""
-        self.tries = 0
+    _job: str
+    _epoch: int
+    _committer: Committer
+    _committables: Sequence[Committable]
+    _patience: Patience
+    _clock: Callable[[], float] = time.monotonic
+    _deadline: float | None = None
+    _timeout: str = ""
+    tries: int = 0
 
     def inspect(self) -> None:
         """Inspect every handle and compute the deadline of the decision.

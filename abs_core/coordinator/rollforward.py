@@ -6,6 +6,7 @@ Any run may do this at any time, also several at once: a decision is never revok
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -24,22 +25,15 @@ OFFSETS = "offsets"
 _SHOWN = 20
 
 
+@dataclass(slots=True)
 class RollForward:
     """Rolls forward for one run of a job."""
 
-    def __init__(
-        self,
-        who: Identity,
-        cell: Cell,
-        committer: Committer,
-        patience: Patience,
-        observe: Observer,
-    ) -> None:
-        self._who = who
-        self._cell = cell
-        self._committer = committer
-        self._patience = patience
-        self._observe = observe
+    _who: Identity
+    _cell: Cell
+    _committer: Committer
+    _patience: Patience
+    _observe: Observer
 
     def finish_open(self, state: JobState, present: int | None = None) -> JobState:
         """Commit and finish all open decisions, oldest first; return the new state.

@@ -100,25 +100,6 @@ class TransactionCommitter(HandleCommitter):
             return swapped
 
 
-class NothingToCommit:
-    """idempotent: rows are stored before their committable exists; commit and abort do nothing."""
-
-    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
-
-    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        return {c.handle: Outcome.COMMITTED for c in committables}
-
-    def abort(self, handles: Sequence[HandleName]) -> None:
-        pass
-
-    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        return []
-
-    def forget(self, state: JobState) -> None:
-        pass
-
-
 def _outcome(db: sqlite3.Connection, committable: Committable) -> Outcome:
     handle = str(committable.handle)
     prepared = db.execute("SELECT rows FROM prepared WHERE handle = ?", [handle]).fetchone()

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
-from abs_core.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
+from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_core.fakes.register import FakeRegister
 from abs_core.fakes.target import FakeTarget
 from abs_core.fakes.writers import WRITERS
 from abs_core.model import Finding, Guarantee, JobState
-from abs_core.routing import by_protocol
+from abs_core.routing import NothingToCommit, by_protocol
 
 _WRITES = {"2pc": ("append",), "wal": ("append", "upsert"), "idempotent": ("upsert",)}
 _VISIBLE = {

@@ -25,7 +25,6 @@ from abs_core.runtime.context import TaskState
 from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
-from abs_core.state.handles import blob_from_json, handle_from_json, handle_to_json
 from abs_core.state.operator_state import Contents
 from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table
 from abs_core.strictjson import HIGHEST, NEWER, of, parse, text, version, whole
@@ -46,7 +45,7 @@ class DurablePart(TaskState[StateHandle]):
         return [*keyed, *(ref for _, ref in self.log)]
 
     def to_json(self) -> list[Any]:
-        keyed = None if self.keyed is None else handle_to_json(self.keyed)
+        keyed = None if self.keyed is None else self.keyed.to_json()
         return [keyed, self.lists.to_json(), [[port, astuple(ref)] for port, ref in self.log]]
 
     @classmethod
@@ -54,7 +53,7 @@ class DurablePart(TaskState[StateHandle]):
         """Raises ``ValueError`` for anything that ``to_json`` did not make."""
         keyed, lists, log = of(list, value)
         return cls(
-            None if keyed is None else handle_from_json(keyed),
+            None if keyed is None else StateHandle.from_json(keyed),
             Contents.from_json(lists),
             tuple(_logged(entry) for entry in of(list, log)),
         )
@@ -62,7 +61,7 @@ class DurablePart(TaskState[StateHandle]):
 
 def _logged(value: object) -> tuple[int, BlobRef]:
     port, ref = of(list, value)
-    return whole(port), blob_from_json(ref)
+    return whole(port), BlobRef.from_json(ref)
 
 
 def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> DurablePart:

@@ -14,7 +14,7 @@ Sources: Carbone et al., "State Management in Apache Flink" (VLDB 2017), section
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ import pyarrow as pa
 from abs_core.state.codecs import ArrayCodec as ArrayCodec
 from abs_core.state.codecs import Codec as Codec  # others import both from here
 from abs_core.state.keygroups import GroupRange
+from abs_core.strictjson import HIGHEST, of, text, whole
 
 Keys = Sequence[bytes]
 Values = Sequence[bytes | None]
@@ -41,6 +42,12 @@ class BlobRef:
     key: str
     size: int
     digest: str
+
+    @classmethod
+    def from_json(cls, value: object) -> BlobRef:
+        """From its fields in a list; raises ``ValueError`` for anything else."""
+        key, size, digest = of(list, value)
+        return cls(text(key), whole(size), text(digest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,28 @@ class StateHandle:
     states: tuple[tuple[str, str], ...]
     blobs: tuple[BlobRef, ...]
     extra: tuple[tuple[str, str], ...] = ()
+
+    def to_json(self) -> tuple[Any, ...]:
+        return astuple(self)
+
+    @classmethod
+    def from_json(cls, value: object) -> StateHandle:
+        """Raises ``ValueError`` for anything that ``to_json`` did not make."""
+        format_, checkpoint, groups, states, blobs, extra = of(list, value)
+        start, stop = of(list, groups)
+        return cls(
+            text(format_),
+            whole(checkpoint, 0, HIGHEST),
+            GroupRange(whole(start), whole(stop)),
+            tuple(_pair(one) for one in of(list, states)),
+            tuple(BlobRef.from_json(one) for one in of(list, blobs)),
+            tuple(_pair(one) for one in of(list, extra)),
+        )
+
+
+def _pair(value: object) -> tuple[str, str]:
+    name, said = of(list, value)
+    return text(name), text(said)
 
 
 class SnapshotStore(Protocol):

@@ -17,7 +17,7 @@ from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.state.contracts import Keys, Place, SnapshotStore, StateHandle, Table, Values, Version
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.savepoint import FORMAT, Entries, overlapping, read, write
-from abs_core.state.shapes import Shapes
+from abs_core.state.shapes import Shaped
 
 Entry = tuple[bytes, bytes]
 """Key and sub-key; a table's sub-key is empty."""
@@ -69,7 +69,7 @@ class ExternalState(Protocol):
     def close(self) -> None: ...
 
 
-class ExternalBackend:
+class ExternalBackend(Shaped):
     """Keyed state of one subtask in another system. See ``StateBackend``.
 
     Args:
@@ -81,13 +81,10 @@ class ExternalBackend:
     def __init__(
         self, store: SnapshotStore, place: Place, new: Callable[[Place], ExternalState]
     ) -> None:
-        self.store = store
-        self.place = place
+        super().__init__(store, place)
         self.state = new(place)
-        self._shapes = Shapes()
         self.open: Written = {}
         self.sealed: Written = {}
-        self.committed: int | None = -1
         self._in_flight: ExternalSnapshot | None = None
         self._restored = False
         self._starting = Lock()
@@ -96,18 +93,12 @@ class ExternalBackend:
         return False
 
     def table(self, name: str, shape: str) -> Table:
-        self._shapes.declare(name, shape)
+        self.declare(name, shape)
         return ExternalTable(self, name)
-
-    def states(self) -> Sequence[tuple[str, str]]:
-        return self._shapes.all()
-
-    def unclaimed(self) -> Sequence[str]:
-        return self._shapes.unclaimed()
 
     def drop(self, name: str) -> None:
         """Delete its entries with the next checkpoint; until then their keys are held here."""
-        self._shapes.forget(name)
+        self.forget(name)
         table = ExternalTable(self, name)
         gone = [(key, sub) for key, sub, _ in table.everything()]
         keys, subs = [key for key, _ in gone], [sub for _, sub in gone]
@@ -119,7 +110,7 @@ class ExternalBackend:
         self.committed = mine[0].checkpoint
         self.state.restore([h for h in handles if h.format != FORMAT])
         for handle in mine:
-            self._shapes.restore(handle.states)
+            self.declare_restored(handle.states)
             if handle.format == FORMAT:
                 for part in read(source or self.store, handle.blobs, self.place.groups):
                     table = ExternalTable(self, part.state)
@@ -161,7 +152,7 @@ class ExternalBackend:
             self._in_flight, self.sealed = None, {}
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
-        self._shapes.check_query(name)
+        self.check_query(name)
         if version is Version.LIVE:
             return ExternalTable(self, name).get_many(keys)
         entries = _entries(keys, None)

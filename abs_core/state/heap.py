@@ -32,7 +32,7 @@ from abs_core.state.contracts import (
     Version,
 )
 from abs_core.state.savepoint import FORMAT, Entries, overlapping, read, write
-from abs_core.state.shapes import Shapes
+from abs_core.state.shapes import Shaped
 
 CHAIN_MAX = 20
 """A snapshot that would need more increments than this is written whole."""
@@ -229,37 +229,28 @@ def _entries(table: HeapTable, layer: Layer) -> Entries:
     return Entries(table.name, list(layer), None, values)
 
 
-class HeapBackend:
+class HeapBackend(Shaped):
     """Keyed state of one subtask in memory. See ``StateBackend``; writes the format ``arrow``."""
 
     def __init__(self, store: SnapshotStore, place: Place) -> None:
-        self.store = store
-        self.place = place
-        self._shapes = Shapes()
+        super().__init__(store, place)
         self._tables: dict[str, HeapTable | ColumnTable] = {}
         self._base: Base | None = None
         self._pending: dict[int, HeapSnapshot] = {}
-        self.committed: int | None = -1
         self._closed = False
 
     def is_private(self) -> bool:
         return True
 
     def table(self, name: str, shape: str) -> HeapTable | ColumnTable:
-        self._shapes.declare(name, shape)
+        self.declare(name, shape)
         return self._entries(name)
 
     def tables(self) -> Iterable[HeapTable | ColumnTable]:
         return self._tables.values()
 
-    def states(self) -> Sequence[tuple[str, str]]:
-        return self._shapes.all()
-
-    def unclaimed(self) -> Sequence[str]:
-        return self._shapes.unclaimed()
-
     def drop(self, name: str) -> None:
-        self._shapes.forget(name)
+        self.forget(name)
         self._tables.pop(name, None)
         self._base = None  # its blobs have the entries, and increments to them would
 
@@ -267,7 +258,7 @@ class HeapBackend:
         mine = overlapping(handles, self.place, [FORMAT])
         self.committed = mine[0].checkpoint
         for handle in mine:
-            self._shapes.restore(handle.states)
+            self.declare_restored(handle.states)
             for entries in read(source or self.store, handle.blobs, self.place.groups):
                 self._entries(entries.state).load(entries)
         # A base is what holds exactly these groups, in this store: a savepoint is its owner's.
@@ -296,7 +287,7 @@ class HeapBackend:
                 table.thaw()
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
-        self._shapes.check_query(name)
+        self.check_query(name)
         table = self._tables.get(name)
         if table is None:  # it was empty when it was saved, and nobody has asked for it yet
             if self._closed:
@@ -311,8 +302,8 @@ class HeapBackend:
 
     def _entries(self, name: str) -> HeapTable | ColumnTable:
         if name not in self._tables:
-            if self._shapes.is_of_numbers(name):
+            if self.is_of_numbers(name):
                 self._tables[name] = ColumnTable(name, self.place.max_parallelism)
             else:
-                self._tables[name] = HeapTable(name, nested=self._shapes.is_nested(name))
+                self._tables[name] = HeapTable(name, nested=self.is_nested(name))
         return self._tables[name]

@@ -41,7 +41,7 @@ from abs_core.state.contracts import (
 from abs_core.state.keygroups import groups_of
 from abs_core.state.savepoint import CHUNK, FORMAT, Entries, blob_prefix, overlapping, read, write
 from abs_core.state.scratch import ScratchFolder
-from abs_core.state.shapes import Shapes, nests
+from abs_core.state.shapes import Shaped, nests
 
 ROCKS = "rocksdb"
 _OTHERS = "files.zip"
@@ -195,21 +195,18 @@ class RocksSnapshot:
                 yield Entries.of(name, shape, some)
 
 
-class RocksBackend:
+class RocksBackend(Shaped):
     """Keyed state of one subtask in RocksDB. See ``StateBackend``; use ``RocksBackends``."""
 
     def __init__(
         self, store: SnapshotStore, place: Place, scratch: ScratchFolder, tuning: Tuning
     ) -> None:
-        self.store = store
-        self.place = place
+        super().__init__(store, place)
         self._scratch = scratch
         self._folder = scratch.path
         self._tuning = tuning
-        self._shapes = Shapes()
         self._base: dict[str, BlobRef] = {}
         self._pending: dict[int, tuple[RocksSnapshot, Any]] = {}
-        self.committed: int | None = -1
         self._tables: dict[str, RocksTable] = {}
         self.db = self._open(self._folder / "db")
         self._committed = self.db.snapshot()
@@ -218,17 +215,11 @@ class RocksBackend:
         return True
 
     def table(self, name: str, shape: str) -> RocksTable:
-        self._shapes.declare(name, shape)
+        self.declare(name, shape)
         return self._entries(name)
 
-    def states(self) -> Sequence[tuple[str, str]]:
-        return self._shapes.all()
-
-    def unclaimed(self) -> Sequence[str]:
-        return self._shapes.unclaimed()
-
     def drop(self, name: str) -> None:
-        self._shapes.forget(name)
+        self.forget(name)
         self._tables.pop(name, None)
         with _mapped("dropping state"):
             RocksTable(self.db, name, self.place, nested=False).clear()
@@ -241,7 +232,7 @@ class RocksBackend:
         # The files of the handle with the most are taken as they are; entries of others are copied.
         mine.sort(key=lambda h: sum(ref.size for ref in h.blobs), reverse=True)
         for n, handle in enumerate(mine):
-            self._shapes.restore(handle.states)
+            self.declare_restored(handle.states)
             if handle.format == FORMAT:
                 for entries in read(store, handle.blobs, groups):
                     table = self._entries(entries.state)
@@ -272,7 +263,7 @@ class RocksBackend:
         self._pending.pop(checkpoint, None)
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
-        self._shapes.check_query(name)
+        self.check_query(name)
         table = RocksTable(self.db, name, self.place, nested=False)
         if version is Version.LIVE:
             return table.get_many(keys)
@@ -290,7 +281,7 @@ class RocksBackend:
 
     def _entries(self, name: str) -> RocksTable:
         if name not in self._tables:
-            nested = self._shapes.is_nested(name)
+            nested = self.is_nested(name)
             self._tables[name] = RocksTable(self.db, name, self.place, nested=nested)
         return self._tables[name]
 

@@ -1,10 +1,11 @@
-"""The names and shapes of a backend's states: declared by the operator, or restored."""
+"""What all backends have in common: the names and shapes of their states, declared or restored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from abs_core.errors import ConfigError
+from abs_core.state.contracts import Place, SnapshotStore
 
 _NESTED = ("map", "list", "timers")
 """Kinds that have sub-keys; the kind is the shape's first word."""
@@ -20,10 +21,13 @@ def _kind(shape: str) -> str:
     return shape.split(":")[0]
 
 
-class Shapes:
-    """Refuses a state whose shape has changed."""
+class Shaped:
+    """Base of a ``StateBackend``; refuses a state whose shape has changed."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: SnapshotStore, place: Place) -> None:
+        self.store = store
+        self.place = place
+        self.committed: int | None = -1
         self._shapes: dict[str, str] = {}
         self._unclaimed: set[str] = set()
 
@@ -37,13 +41,12 @@ class Shapes:
                 remedy="declare it as it was, or give the new state another name.",
             )
 
-    def restore(self, states: Iterable[tuple[str, str]]) -> None:
+    def declare_restored(self, states: Iterable[tuple[str, str]]) -> None:
         for name, shape in states:
             self.declare(name, shape)
             self._unclaimed.add(name)
 
     def unclaimed(self) -> Sequence[str]:
-        """Restored and not declared."""
         return sorted(self._unclaimed)
 
     def forget(self, name: str) -> None:
@@ -63,14 +66,14 @@ class Shapes:
         """Whether each value is eight bytes."""
         return self._shapes[name] in _NUMBERS
 
-    def all(self) -> Sequence[tuple[str, str]]:
+    def states(self) -> Sequence[tuple[str, str]]:
         return sorted(self._shapes.items())
 
     def check_query(self, name: str) -> None:
         """Raises ``ConfigError`` if the name is not a table's."""
         tables = sorted(one for one, shape in self._shapes.items() if not nests(shape))
         if name not in tables:
-            others = [f"{one} ({_kind(shape)})" for one, shape in self.all() if nests(shape)]
+            others = [f"{one} ({_kind(shape)})" for one, shape in self.states() if nests(shape)]
             choice = f"choose one of {', '.join(tables)}." if tables else "there is none here."
             raise ConfigError(
                 f"There is no value or reducing state {name!r} to query.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -34,85 +34,75 @@ from abs_core.model import (
 from abs_core.testing.fault_injection import Wire
 
 T = TypeVar("T")
+Inner = TypeVar("Inner")
+SomeCommitter = TypeVar("SomeCommitter", bound=Committer)
 
 
-class StoreBehind:
-    """A register store behind the wire."""
+class Behind(Generic[Inner]):
+    """What is behind the wire, and the wire."""
 
-    def __init__(self, store: RegisterStore, wire: Wire) -> None:
-        self._store = store
+    def __init__(self, inner: Inner, wire: Wire) -> None:
+        self._inner = inner
         self._wire = wire
 
+
+class StoreBehind(Behind[RegisterStore]):
+    """A register store behind the wire."""
+
     def load(self, job: str) -> Stored | None:
-        return self._wire.read("load", lambda: self._store.load(job))
+        return self._wire.read("load", lambda: self._inner.load(job))
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        swap = partial(self._store.compare_and_set, job, expected, state)
+        swap = partial(self._inner.compare_and_set, job, expected, state)
         return self._wire.swap("compare_and_set", state, swap)
 
 
-class CertificatesBehind:
+class CertificatesBehind(Behind[CertificateStore]):
     """A certificate store behind the wire."""
 
-    def __init__(self, store: CertificateStore, wire: Wire) -> None:
-        self._store = store
-        self._wire = wire
-
     def read(self) -> Origin:
-        return self._wire.read("certificate", self._store.read)
+        return self._wire.read("certificate", self._inner.read)
 
     def write(self, certificate: Certificate) -> None:
-        self._wire.write("certify", lambda: self._store.write(certificate))
+        self._wire.write("certify", lambda: self._inner.write(certificate))
 
 
-class CommitterBehind:
+class CommitterBehind(Behind[SomeCommitter]):
     """A committer behind the wire."""
 
-    def __init__(self, committer: Committer, wire: Wire) -> None:
-        self._committer = committer
-        self._wire = wire
-
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        return self._wire.read("inspect", lambda: self._committer.inspect(committables))
+        return self._wire.read("inspect", lambda: self._inner.inspect(committables))
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        return self._wire.commit(committables, self._committer.commit)
+        return self._wire.commit(committables, self._inner.commit)
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        self._wire.abort(handles, self._committer.abort)
+        self._wire.abort(handles, self._inner.abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        return self._wire.read("in_doubt", lambda: self._committer.in_doubt(job))
+        return self._wire.read("in_doubt", lambda: self._inner.in_doubt(job))
 
     def forget(self, state: JobState) -> None:
-        self._wire.write("forget", lambda: self._committer.forget(state))
+        self._wire.write("forget", lambda: self._inner.forget(state))
 
 
-class CoCommitterBehind(CommitterBehind):
+class CoCommitterBehind(CommitterBehind[CoCommitter]):
     """The same for one that co-commits."""
-
-    def __init__(self, committer: CoCommitter, wire: Wire) -> None:
-        super().__init__(committer, wire)
-        self._co_committer = committer
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        swap = partial(self._co_committer.co_commit, committables, expected, state)
+        swap = partial(self._inner.co_commit, committables, expected, state)
         return self._wire.swap("co_commit", state, swap)
 
 
-class ComposerBehind(CommitterBehind):
+class ComposerBehind(CommitterBehind[Composer]):
     """The same for one that composes."""
 
-    def __init__(self, committer: Composer, wire: Wire) -> None:
-        super().__init__(committer, wire)
-        self._composer = committer
-
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        return self._wire.write("compose", lambda: self._composer.compose(committables))
+        return self._wire.write("compose", lambda: self._inner.compose(committables))
 
 
 def committer_behind(committer: Committer, wire: Wire) -> Committer:
@@ -124,56 +114,49 @@ def committer_behind(committer: Committer, wire: Wire) -> Committer:
     return CommitterBehind(committer, wire)
 
 
-class SinkBehind:
+class SinkBehind(Behind[Sink]):
     """A sink behind the wire; calls that do not ask the target bypass it."""
-
-    def __init__(self, sink: Sink, wire: Wire) -> None:
-        self._sink = sink
-        self._wire = wire
 
     @property
     def target(self) -> str:
-        return self._sink.target
+        return self._inner.target
 
     def writer(self, task: Task) -> Writer:
-        return _WriterBehind(self._sink.writer(task), self._wire)
+        return _WriterBehind(self._inner.writer(task), self._wire)
 
     def committer(self) -> Committer:
-        return committer_behind(self._sink.committer(), self._wire)
+        return committer_behind(self._inner.committer(), self._wire)
 
     def register(self) -> RegisterStore:
-        return StoreBehind(self._sink.register(), self._wire)
+        return StoreBehind(self._inner.register(), self._wire)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        return self._sink.preflight(job, tasks)
+        return self._inner.preflight(job, tasks)
 
     def guarantee(self) -> Guarantee:
-        return self._sink.guarantee()
+        return self._inner.guarantee()
 
     def fence(self, state: JobState) -> None:
-        self._sink.fence(state)
+        self._inner.fence(state)
 
     def close(self) -> None:
-        self._sink.close()
+        self._inner.close()
 
 
-class _WriterBehind:
+class _WriterBehind(Behind[Writer]):
     """A writer behind the wire. While one of its calls is delayed, nobody aborts it."""
 
-    def __init__(self, writer: Writer, wire: Wire) -> None:
-        self._writer = writer
-        self._wire = wire
-        self._hangs = False
+    _hangs = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._call("write", lambda: self._writer.write(batch))
+        self._call("write", lambda: self._inner.write(batch))
 
     def pre_commit(self) -> Committable | None:
-        return self._call("pre_commit", self._writer.pre_commit)
+        return self._call("pre_commit", self._inner.pre_commit)
 
     def abort(self) -> None:
         if not self._hangs:
-            self._writer.abort()
+            self._inner.abort()
 
     def _call(self, name: str, call: Callable[[], T]) -> T:
         delayed = len(self._wire.delayed)
@@ -188,4 +171,4 @@ class _WriterBehind:
             return call()
         finally:
             if self._hangs:
-                self._writer.abort()
+                self._inner.abort()

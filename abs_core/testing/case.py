@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -155,6 +157,22 @@ def raises(kind: type[E], call: Callable[[], object]) -> E:
     except kind as error:
         return error
     raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def rules_in(module: str, takes: str) -> tuple[Callable[..., None], ...]:
+    """The rules of a module, in source order: its public functions of one parameter, for nothing.
+
+    Args:
+        takes: the parameter's annotation, as it is written.
+    """
+    found = (each for name, each in vars(sys.modules[module]).items() if not name.startswith("_"))
+    functions = [f for f in found if inspect.isfunction(f) and f.__module__ == module]
+    return tuple(
+        f
+        for f, signature in zip(functions, map(inspect.signature, functions), strict=True)
+        if signature.return_annotation == "None"
+        and [each.annotation for each in signature.parameters.values()] == [takes]
+    )
 
 
 def check_all(rules: Mapping[str, Callable[[], object]]) -> list[str]:

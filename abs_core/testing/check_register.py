@@ -16,9 +16,10 @@ from abs_core.births.parent import TOKENS_MAX, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
-from abs_core.testing.case import check_all
+from abs_core.testing.case import check_all, rules_in
 
 NewStore = Callable[[], RegisterStore]
+NewInventory = Callable[[], Inventory]
 OldAnswers = Callable[[str], AbstractContextManager[object]]
 """Notes what reads of a job's cell are answered now; in the context they are answered so again."""
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@", "a@1", "a@10")
@@ -145,34 +146,34 @@ def no_change_is_lost_among_many_writers(new_store: NewStore) -> None:
     assert counted == writers * times, f"{counted} of {writers * times} changes are there"
 
 
-def every_job_is_listed_by_name(new_store: NewStore) -> None:
+def every_job_is_listed_by_name(new_store: NewInventory) -> None:
     salt = secrets.token_hex(4)
     states = [_state(f"{salt}{name}") for name in ("b", "a", "b@1", "ab")]
     for state in states:
         _put(new_store(), None, state)
-    names = [stored.state.job for stored in _inventory(new_store).jobs()]
+    names = [stored.state.job for stored in new_store().jobs()]
     mine = [name for name in names if name.startswith(salt)]
     assert mine == sorted(state.job for state in states), f"the jobs listed are {mine}"
     assert names == sorted(names), "jobs are not listed by name"
 
 
-def others_on_a_target_are_told_and_tokens_are_one_job(new_store: NewStore) -> None:
+def others_on_a_target_are_told_and_tokens_are_one_job(new_store: NewInventory) -> None:
     salt = secrets.token_hex(4)
     where = {"a": "here", "b@1": "here", "b@2": "here", "c": "elsewhere", "aa": "here"}
     for name, target in where.items():
         _put(new_store(), None, replace(_state(f"{salt}{name}"), target=f"{salt}{target}"))
     for job, others in {"a": ["aa", "b"], "a@9": ["aa", "b"], "b@3": ["a", "aa"]}.items():
-        found = _inventory(new_store).others_on(f"{salt}here", f"{salt}{job}")
+        found = new_store().others_on(f"{salt}here", f"{salt}{job}")
         wanted = [f"{salt}{other}" for other in others]
         assert list(found) == wanted, f"beside {job!r} write {found}, not {wanted}"
 
 
-def a_retired_job_is_gone_and_so_are_its_versions(new_store: NewStore) -> None:
+def a_retired_job_is_gone_and_so_are_its_versions(new_store: NewInventory) -> None:
     state = _state(_job())
     old = _put(new_store(), None, state)
-    assert _inventory(new_store).retire(state.job), "a job that was there was not retired"
+    assert new_store().retire(state.job), "a job that was there was not retired"
     assert new_store().load(state.job) is None, "a retired job has a state"
-    assert not _inventory(new_store).retire(state.job), "a job was retired that was not there"
+    assert not new_store().retire(state.job), "a job was retired that was not there"
     anew = replace(state, register="fedcba9876543210", run="anew")
     _put(new_store(), None, anew)
     late = replace(state, generation=9)
@@ -182,12 +183,12 @@ def a_retired_job_is_gone_and_so_are_its_versions(new_store: NewStore) -> None:
     assert _load(new_store(), state.job).state == anew, "a late request changed the new cell"
 
 
-def a_job_with_an_open_decision_is_not_retired(new_store: NewStore) -> None:
+def a_job_with_an_open_decision_is_not_retired(new_store: NewInventory) -> None:
     state = _state(_job())
     state = replace(state, open=(Decision(state.lineage, 0, state.generation, ()),))
     _put(new_store(), None, state)
     try:
-        _inventory(new_store).retire(state.job)
+        new_store().retire(state.job)
     except ProtocolError:
         pass
     else:
@@ -195,8 +196,8 @@ def a_job_with_an_open_decision_is_not_retired(new_store: NewStore) -> None:
     assert _load(new_store(), state.job).state == state, "the decision is gone"
 
 
-def a_store_says_where_a_cell_lies(new_store: NewStore) -> None:
-    assert _inventory(new_store).place(_job()), "where a job's cell lies is not told"
+def a_store_says_where_a_cell_lies(new_store: NewInventory) -> None:
+    assert new_store().place(_job()), "where a job's cell lies is not told"
 
 
 def an_old_answer_lets_no_change_through(new_store: NewStore, old_answers: OldAnswers) -> None:
@@ -217,28 +218,10 @@ def an_old_answer_lets_no_change_through(new_store: NewStore, old_answers: OldAn
     assert _load(new_store(), state.job) == Stored(newer, new), "a change is lost"
 
 
-CHECKS: tuple[Callable[[NewStore], None], ...] = (
-    a_job_that_never_ran_has_no_cell,
-    a_cell_is_created_once,
-    a_cell_that_is_not_there_is_not_replaced,
-    a_state_comes_back_as_it_was,
-    the_largest_parent_record_comes_back_as_it_was,
-    another_store_sees_a_change_at_once,
-    an_old_version_conflicts_and_changes_nothing,
-    a_version_never_comes_again,
-    jobs_never_touch_each_other,
-    of_many_creations_one_wins,
-    no_change_is_lost_among_many_writers,
-)
+CHECKS = rules_in(__name__, "NewStore")
 """Every rule; each takes a job name of its own."""
 
-INVENTORY_CHECKS: tuple[Callable[[NewStore], None], ...] = (
-    every_job_is_listed_by_name,
-    others_on_a_target_are_told_and_tokens_are_one_job,
-    a_retired_job_is_gone_and_so_are_its_versions,
-    a_job_with_an_open_decision_is_not_retired,
-    a_store_says_where_a_cell_lies,
-)
+INVENTORY_CHECKS = rules_in(__name__, "NewInventory")
 """Every rule of an ``Inventory``, which the register of a sink is."""
 
 
@@ -272,12 +255,6 @@ def _load(store: RegisterStore, job: str) -> Stored:
     stored = store.load(job)
     assert stored is not None, f"the cell of job {job!r} is gone"
     return stored
-
-
-def _inventory(new_store: NewStore) -> Inventory:
-    store = new_store()
-    assert isinstance(store, Inventory), "the store cannot be looked through"
-    return store
 
 
 def _put(store: RegisterStore, expected: Version | None, state: JobState) -> Version:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from abs_core.errors import NotPreparedError
 from abs_core.model import Committable, HandleName
-from abs_core.testing.case import check_all, raises
+from abs_core.testing.case import check_all, raises, rules_in
 from abs_core.testing.harness import SCHEMA, batch_of
 from abs_core.wal import Entry, SegmentStore, SegmentWriter, read_segment, verify
 
@@ -120,16 +120,7 @@ def a_list_is_exactly_the_jobs_own(new_store: NewStore) -> None:
     new_store().delete(handles)
 
 
-CHECKS: tuple[Callable[[NewStore], None], ...] = (
-    a_segment_comes_back_as_it_was,
-    a_large_segment_comes_back_as_it_was,
-    a_writer_without_rows_leaves_nothing,
-    what_is_not_sealed_is_not_there,
-    abort_after_the_seal_undoes_nothing,
-    a_deleted_segment_is_gone,
-    what_a_dead_writer_left_can_be_deleted,
-    a_list_is_exactly_the_jobs_own,
-)
+CHECKS = rules_in(__name__, "NewStore")
 """Every rule; each takes handles of its own."""
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
 from abs_core.contracts import Inventory
-from abs_core.testing.case import Case
+from abs_core.testing.case import Case, rules_in
 from abs_core.testing.harness import Holding
 
 Body = Callable[[Case], None]
+Applies = Callable[[Case], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Check:
 
     rule: str
     body: Body
-    applies: Callable[[Case], bool]
+    applies: Applies
 
 
 def any_sink(case: Case) -> bool:
@@ -64,17 +66,20 @@ def upserting(case: Case) -> bool:
     return case.guarantee.write == "upsert"
 
 
-class Rules:
-    """Collects the checks of a module, in source order."""
+_ONLY: dict[Body, Applies] = {}
 
-    def __init__(self) -> None:
-        self.checks: list[Check] = []
 
-    def __call__(self, applies: Callable[[Case], bool] = any_sink) -> Callable[[Body], Body]:
-        """Decorates a check; its function's name is the rule."""
+def only(applies: Applies) -> Callable[[Body], Body]:
+    """Decorates a rule that does not apply to every sink."""
 
-        def collect(body: Body) -> Body:
-            self.checks.append(Check(body.__name__, body, applies))
-            return body
+    def mark(body: Body) -> Body:
+        _ONLY[body] = applies
+        return body
 
-        return collect
+    return mark
+
+
+def checks_in(module: ModuleType) -> tuple[Check, ...]:
+    """The checks of a module; each function's name is its rule."""
+    bodies = rules_in(module.__name__, "Case")
+    return tuple(Check(body.__name__, body, _ONLY.get(body, any_sink)) for body in bodies)

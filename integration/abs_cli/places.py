@@ -126,8 +126,7 @@ def _postgres_at(url: str, schema: str) -> Place:
 
 
 def _postgres(options: PostgresOptions) -> Place:
-    from abs_core.routing import ByProtocol
-    from abs_sinks.postgres.idempotent import IdempotentCommitter
+    from abs_core.routing import ByProtocol, NothingToCommit
     from abs_sinks.postgres.register import PostgresRegister
     from abs_sinks.postgres.target import identity_at
     from abs_sinks.postgres.twophase import TwoPhaseCommitter
@@ -136,7 +135,7 @@ def _postgres(options: PostgresOptions) -> Place:
         {
             "2pc": TwoPhaseCommitter(options),
             "wal": _staged(options),
-            "idempotent": IdempotentCommitter(),
+            "idempotent": NothingToCommit(),
         }
     )
     return Place(PostgresRegister(options), committer, "postgres", partial(identity_at, options))

@@ -12,9 +12,10 @@ import pytest
 
 from abs_core.errors import TargetError
 from abs_core.fakes import FakeSink, committers, register, writers
-from abs_core.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
+from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_core.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.routing import NothingToCommit
 
 Patch = pytest.MonkeyPatch
 

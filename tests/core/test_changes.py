@@ -13,9 +13,10 @@ from abs_core.births import rules as births
 from abs_core.births.certificate import Origin
 from abs_core.contracts import Committer
 from abs_core.fakes import FakeSink
-from abs_core.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
+from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
+from abs_core.routing import NothingToCommit
 from abs_core.testing.check_changes import Change, check_changes
 from tests.daily import cut
 from tests.kit.fake_harness import STATES, WAYS, open_changing_fake

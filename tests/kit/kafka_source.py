@@ -95,7 +95,7 @@ class KafkaSourceHarness:
 
         _until(made)
         # The controller answers before the broker knows.
-        client = lookup(Settings.of({"bootstrap.servers": self._bootstrap}))
+        client = lookup(KafkaSourceOptions(Settings.of({"bootstrap.servers": self._bootstrap})))
         _until(lambda: len(client.topics([self.topic])) == 1)
 
     def delete(self) -> None:
@@ -118,10 +118,11 @@ class KafkaSourceHarness:
     def _all_is_stable(self) -> bool:
         """Whether the markers are written: a commit returns before."""
         partitions = [(self.topic, number) for number in range(PARTITIONS)]
+        where = {"bootstrap.servers": self._bootstrap}
         stable, written = (
-            lookup(
-                Settings.of({"bootstrap.servers": self._bootstrap, "isolation.level": level})
-            ).end(partitions)
+            lookup(KafkaSourceOptions(Settings.of({**where, "isolation.level": level}))).end(
+                partitions
+            )
             for level in ("read_committed", "read_uncommitted")
         )
         return stable == written

@@ -41,6 +41,8 @@ VENV = block("sh", "PYSPARK_PYTHON=/opt/job/venv/bin/python /opt/job/venv")
 ARCHIVES = block("sh", "--archives")
 PY_FILES = block("sh", "--py-files")
 CONNECT_SERVER = block("sh", "start-connect-server")
+SETTING = block("python", "maxBytesPerBatch")
+"""Run by test_spark_snippets.py, in a session that is there."""
 
 OLDEST_CONNECT = "4.0.2"
 SCRIPT = 'start-connect-server.sh"'
@@ -189,6 +191,6 @@ def on_a_connect_server(place: Place, python: Path, recipe: str, route: str) -> 
         )
 
 
-def test_every_block_of_the_page_is_run_here() -> None:
+def test_every_block_of_the_page_is_run() -> None:
     shown = re.findall(r"^```\w+\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert sorted(shown) == sorted([JOB, VENV, ARCHIVES, PY_FILES, CONNECT_SERVER])
+    assert sorted(shown) == sorted([JOB, VENV, ARCHIVES, PY_FILES, CONNECT_SERVER, SETTING])

@@ -16,19 +16,7 @@ from functools import partial
 from abs_core.errors import ConfigError, IdentityError
 from abs_core.state.contracts import NewBackend, Version
 from abs_core.state.heap import HeapBackend
-from abs_core.state.testing.check_failures import (
-    a_crash_after_failed_checkpoints_goes_back_behind_them,
-    a_crash_after_the_record_keeps_the_checkpoint,
-    a_crash_before_the_record_goes_back_to_the_one_before,
-    a_failed_checkpoint_is_part_of_the_next,
-    an_older_run_that_goes_on_changes_nothing,
-    damage_is_named,
-)
-from abs_core.state.testing.check_queries import (
-    a_query_may_run_beside_the_writer,
-    a_query_tells_live_from_committed,
-    one_query_reads_one_checkpoint,
-)
+from abs_core.state.testing import check_failures, check_queries
 from abs_core.state.testing.state_case import (
     FLAT,
     GROUPS,
@@ -39,7 +27,7 @@ from abs_core.state.testing.state_case import (
     StateCase,
     StateSubject,
 )
-from abs_core.testing.case import check_all, raises
+from abs_core.testing.case import check_all, raises, rules_in
 
 Rule = Callable[[StateCase], None]
 
@@ -346,35 +334,13 @@ def a_later_checkpoint_may_overtake(case: StateCase) -> None:
     case.holds("restored from what came after")
 
 
-RULES: tuple[Rule, ...] = (
-    what_is_put_is_got,
-    of_a_key_that_is_put_twice_the_last_value_wins,
-    a_key_of_another_subtask_is_refused,
-    state_under_another_register_is_refused_or_not_seen,
-    a_state_is_refused_under_another_shape,
-    a_copy_is_not_changed_by_later_writes,
-    a_copy_is_not_changed_while_it_is_persisted,
-    a_savepoint_is_not_changed_by_later_writes,
-    what_was_restored_is_what_was_saved,
-    an_empty_state_can_be_saved_and_restored,
-    a_state_that_nobody_asks_for_is_carried_along,
-    a_state_that_nobody_asks_for_can_be_dropped,
-    increments_add_up_to_the_whole,
-    a_sweep_leaves_what_the_kept_checkpoints_need,
-    a_failed_checkpoint_is_part_of_the_next,
-    a_crash_after_failed_checkpoints_goes_back_behind_them,
-    a_crash_before_the_record_goes_back_to_the_one_before,
-    a_crash_after_the_record_keeps_the_checkpoint,
-    an_older_run_that_goes_on_changes_nothing,
-    damage_is_named,
-    each_key_is_kept_once_over_a_rescale,
-    a_restore_without_all_key_groups_is_refused,
-    a_savepoint_can_be_read_by_every_backend,
-    a_query_tells_live_from_committed,
-    a_query_may_run_beside_the_writer,
-    one_query_reads_one_checkpoint,
-)
 RULES_OF_SEVERAL: tuple[Rule, ...] = (
     several_in_flight_complete_in_order,
     a_later_checkpoint_may_overtake,
+)
+RULES: tuple[Rule, ...] = tuple(
+    rule
+    for module in (__name__, check_failures.__name__, check_queries.__name__)
+    for rule in rules_in(module, "StateCase")
+    if rule not in RULES_OF_SEVERAL
 )

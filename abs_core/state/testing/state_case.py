@@ -18,7 +18,6 @@ from abs_core.state.contracts import (
     Table,
 )
 from abs_core.state.contracts import StateHandle as Handle
-from abs_core.state.handles import handle_from_json, handle_to_json
 from abs_core.state.keygroups import GroupRange, encode_key, key_group, owner
 from abs_core.state.retention import sweep
 from abs_core.state.savepoint import read
@@ -179,7 +178,7 @@ class StateCase:
 
     def decide(self, number: int, handles: Sequence[Handle]) -> Model:
         """Write the completion record; returns the checkpoint's content."""
-        record = json.dumps([handle_to_json(handle) for handle in handles]).encode()
+        record = json.dumps([handle.to_json() for handle in handles]).encode()
         self.store.complete(number, record, [ref for handle in handles for ref in handle.blobs])
         return self.copies[number][0]
 
@@ -203,7 +202,7 @@ class StateCase:
 
     def handles(self, number: int, store: SnapshotStore | None = None) -> list[Handle]:
         record = json.loads((store or self.store).record(number))
-        return [handle_from_json(value) for value in record]
+        return [Handle.from_json(value) for value in record]
 
     def savepoint(self) -> SnapshotStore:
         """A new store with a savepoint of the present state."""
@@ -216,7 +215,7 @@ class StateCase:
     def write_savepoint(self, store: SnapshotStore, snapshots: Sequence[Snapshot]) -> None:
         """Complete a savepoint in its own store."""
         handles = [snapshot.savepoint(store) for snapshot in snapshots]
-        record = json.dumps([handle_to_json(handle) for handle in handles]).encode()
+        record = json.dumps([handle.to_json() for handle in handles]).encode()
         store.complete(self.checkpoint, record, [ref for h in handles for ref in h.blobs])
 
     def sweep(self, keep: int = 1) -> list[str]:
@@ -261,7 +260,7 @@ class StateCase:
 
 def blobs_of(record: bytes) -> list[str]:
     """The blobs' keys in a completion record of this check."""
-    handles = [handle_from_json(value) for value in json.loads(record)]
+    handles = [Handle.from_json(value) for value in json.loads(record)]
     return [ref.key for handle in handles for ref in handle.blobs]
 
 

@@ -1,14 +1,11 @@
-"""The rules of the sink's contract, by theme."""
+"""The rules of the sink's contract, by theme: the public functions of a module that take a ``Case``."""
 
 from abs_core.testing.checks import births, names, outcomes, replays, steps, zombies
-from abs_core.testing.rules import Check
+from abs_core.testing.rules import Check, checks_in
 
-CHECKS: tuple[Check, ...] = (
-    *steps.rule.checks,
-    *replays.rule.checks,
-    *births.rule.checks,
-    *zombies.rule.checks,
-    *outcomes.rule.checks,
-    *names.rule.checks,
+CHECKS: tuple[Check, ...] = tuple(
+    check
+    for module in (steps, replays, births, zombies, outcomes, names)
+    for check in checks_in(module)
 )
 """Every rule, in the order in which they are best read and run."""

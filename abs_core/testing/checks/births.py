@@ -11,9 +11,8 @@ from abs_core.errors import IdentityError, RefusedError, RegisterLostError
 from abs_core.model import job_key
 from abs_core.testing.case import JOB, Case, consent_in, raises, rows
 from abs_core.testing.engine import QUICK, Run
-from abs_core.testing.rules import Rules, listed
+from abs_core.testing.rules import listed, only
 
-rule = Rules()
 ROWS, MORE = rows(0, 3), rows(10, 3)
 PLACE = "file://here/checkpoint"
 
@@ -31,7 +30,6 @@ class Brittle(MemoryCertificates):
         super().write(certificate)
 
 
-@rule()
 def a_register_that_is_not_there_is_not_minted_beside_a_certificate(case: Case) -> None:
     checkpoint = MemoryCertificates(Certificate(JOB, "0" * 16, "elsewhere", 1, None, 0))
     run = case.run(certificates=checkpoint)
@@ -42,7 +40,6 @@ def a_register_that_is_not_there_is_not_minted_beside_a_certificate(case: Case) 
     case.finished(when="after a start beside a certificate, without a register")
 
 
-@rule()
 def a_register_that_is_another_one_or_went_back_is_refused(case: Case) -> None:
     checkpoint = MemoryCertificates()
     case.run(certificates=checkpoint).epoch(0, ROWS)
@@ -65,7 +62,6 @@ def a_register_that_is_another_one_or_went_back_is_refused(case: Case) -> None:
     case.finished(ROWS, MORE, when="after registers that went back, and a replay")
 
 
-@rule()
 def a_checkpoint_of_another_job_is_refused(case: Case) -> None:
     checkpoint = MemoryCertificates()
     case.run(certificates=checkpoint).epoch(0, ROWS)
@@ -75,7 +71,6 @@ def a_checkpoint_of_another_job_is_refused(case: Case) -> None:
     case.finished(ROWS, when="after a start under another name")
 
 
-@rule()
 def a_batch_whose_register_is_lost_is_refused(case: Case) -> None:
     token, other = job_key("nightly", "monday"), job_key("nightly", "tuesday")
     store = case.run(token).store
@@ -101,7 +96,6 @@ def a_batch_whose_register_is_lost_is_refused(case: Case) -> None:
     case.holds(ROWS, MORE, rows(20, 1), when="after batches, one of which had lost its register")
 
 
-@rule()
 def the_certificate_is_written_before_the_first_decision(case: Case) -> None:
     class Full(MemoryCertificates):
         def write(self, certificate: Certificate) -> None:
@@ -120,7 +114,6 @@ def the_certificate_is_written_before_the_first_decision(case: Case) -> None:
     case.finished(ROWS, when="after a run that ended between its certificate and its decision")
 
 
-@rule()
 def a_register_that_may_be_lost_decides_nothing_where_no_certificate_can_be_written(
     case: Case,
 ) -> None:
@@ -138,7 +131,6 @@ def a_register_that_may_be_lost_decides_nothing_where_no_certificate_can_be_writ
     case.holds(rows(20, 1), rows(30, 1), ROWS, MORE, when=when)
 
 
-@rule()
 def a_register_that_went_back_is_refused_where_epochs_may_be_left_out(case: Case) -> None:
     checkpoint = MemoryCertificates()
     run = case.run(certificates=checkpoint, gaps=True)
@@ -153,7 +145,6 @@ def a_register_that_went_back_is_refused_where_epochs_may_be_left_out(case: Case
     case.finished(ROWS, MORE, when="after a register went back, in a job that leaves epochs out")
 
 
-@rule()
 def an_epoch_that_cannot_be_noted_ends_the_run_where_epochs_may_be_left_out(case: Case) -> None:
     checkpoint = Brittle()
     run = case.run(certificates=checkpoint, gaps=True)
@@ -177,7 +168,7 @@ def an_epoch_that_cannot_be_noted_ends_the_run_where_epochs_may_be_left_out(case
     case.finished(ROWS, MORE, rows(20, 1), when="after epochs that could not be noted")
 
 
-@rule(listed)
+@only(listed)
 def another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_is_empty(
     case: Case,
 ) -> None:

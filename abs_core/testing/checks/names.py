@@ -7,15 +7,14 @@ from abs_core.model import job_key
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import Case, consent_in, raises, rows
 from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.rules import Rules, hiding, hiding_two_step, two_step
+from abs_core.testing.rules import hiding, hiding_two_step, only, two_step
 
-rule = Rules()
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10", "a-b", "b", "a.b.c")
 """Prefixes of each other, wildcards of SQL and of regular expressions, case, and batch tokens."""
 
 
-@rule(hiding)
+@only(hiding)
 def in_doubt_is_exactly_the_jobs_own(case: Case) -> None:
     written = {}
     for number, name in enumerate(LOOK_ALIKES):
@@ -28,7 +27,7 @@ def in_doubt_is_exactly_the_jobs_own(case: Case) -> None:
         assert found == handles, f"in doubt for job {name!r}: {found}, not {handles}"
 
 
-@rule(hiding)
+@only(hiding)
 def in_doubt_of_no_job_is_everything(case: Case) -> None:
     written = set()
     for number, name in enumerate(("a", "b@2024-01-01")):
@@ -40,7 +39,6 @@ def in_doubt_of_no_job_is_everything(case: Case) -> None:
     assert found >= written, f"in doubt for any job are {found}, and not {written - found}"
 
 
-@rule()
 def jobs_never_touch_each_other(case: Case) -> None:
     waiting = {}
     for number, name in enumerate(LOOK_ALIKES):
@@ -59,7 +57,6 @@ def jobs_never_touch_each_other(case: Case) -> None:
     case.is_clean(*LOOK_ALIKES, when="after commits and sweeps of jobs with similar names")
 
 
-@rule()
 def any_job_name_will_do(case: Case) -> None:
     names = ("with space", "quote'\"", "ünïcode", "per%cent", "semi;colon--", "sl/ash\\", "a:b@c")
     keys = [job_key(name) for name in names] + [job_key("batch", "2024-01-01T00:00:00")]
@@ -70,7 +67,7 @@ def any_job_name_will_do(case: Case) -> None:
     case.is_clean(*keys, when="after jobs with odd names")
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def two_registers_of_one_job_never_touch_each_other(case: Case) -> None:
     mine, theirs = MemoryRegister(), MemoryRegister()
     first, second = case.run(store=mine), case.run(store=theirs)
@@ -81,7 +78,6 @@ def two_registers_of_one_job_never_touch_each_other(case: Case) -> None:
     case.finished(LEFT, RIGHT, rows(20, 1), when="after two registers of one job name")
 
 
-@rule()
 def another_lineage_is_refused(case: Case) -> None:
     case.run().epoch(0, LEFT)
     stranger = case.run(lineage="another")
@@ -90,7 +86,6 @@ def another_lineage_is_refused(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after another lineage was refused")
 
 
-@rule()
 def a_lineage_may_be_adopted_by_consent_of_its_own(case: Case) -> None:
     case.run().epoch(5, LEFT)
     refused = case.run(lineage="another")
@@ -103,7 +98,7 @@ def a_lineage_may_be_adopted_by_consent_of_its_own(case: Case) -> None:
     case.finished(LEFT, RIGHT, rows(20, 1), when="after another lineage went on")
 
 
-@rule(two_step)
+@only(two_step)
 def an_adopted_job_keeps_its_open_decisions(case: Case) -> None:
     old = case.run(cut=Cut("commit", handles=1))
     raises(Halted, lambda: old.epoch(5, LEFT, RIGHT))
@@ -113,7 +108,7 @@ def an_adopted_job_keeps_its_open_decisions(case: Case) -> None:
     case.finished(LEFT, RIGHT, rows(20, 2), when="after an adopter rolled a decision forward")
 
 
-@rule(hiding)
+@only(hiding)
 def an_adopter_sweeps_the_old_lineage(case: Case) -> None:
     old = case.run()
     shares = old.tasks(0, LEFT)

@@ -13,20 +13,18 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Holding
 from abs_core.testing.rules import (
-    Rules,
     co_committing,
     hiding,
     hiding_two_step,
     holding,
+    only,
     two_step,
 )
 
-rule = Rules()
 LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 GONE = {Outcome.ABORTED, Outcome.UNKNOWN}
 
 
-@rule()
 def calls_without_handles_do_nothing(case: Case) -> None:
     run = case.run()
     run.begin(0)
@@ -36,7 +34,6 @@ def calls_without_handles_do_nothing(case: Case) -> None:
     assert not run.committer.in_doubt("nobody"), "a job that never ran has nothing in doubt"
 
 
-@rule()
 def inspect_answers_for_every_handle(case: Case) -> None:
     run = case.run()
     given = _written(run)
@@ -46,7 +43,7 @@ def inspect_answers_for_every_handle(case: Case) -> None:
     assert not bad, f"pre-committed handles are not found prepared: {bad}"
 
 
-@rule(two_step)
+@only(two_step)
 def commit_answers_for_every_handle(case: Case) -> None:
     run, given = _decided(case)
     for time in ("first", "second"):
@@ -57,7 +54,7 @@ def commit_answers_for_every_handle(case: Case) -> None:
     case.holds(LEFT, RIGHT, when="after the same commit, twice")
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def a_committed_handle_is_known_as_committed(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
@@ -65,7 +62,7 @@ def a_committed_handle_is_known_as_committed(case: Case) -> None:
     assert found == {Outcome.COMMITTED}, f"committed handles are found {found}"
 
 
-@rule(hiding)
+@only(hiding)
 def an_aborted_handle_is_neither_prepared_nor_committed(case: Case) -> None:
     run = case.run()
     given = _written(run)
@@ -76,7 +73,7 @@ def an_aborted_handle_is_neither_prepared_nor_committed(case: Case) -> None:
     case.finished(when="after abort of every handle")
 
 
-@rule(hiding)
+@only(hiding)
 def a_handle_that_never_was_is_neither_prepared_nor_committed(case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0)
@@ -88,7 +85,7 @@ def a_handle_that_never_was_is_neither_prepared_nor_committed(case: Case) -> Non
     case.finished(when="after abort of a handle that never was")
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def commit_of_an_aborted_handle_is_not_reported_as_done(case: Case) -> None:
     run, given = _decided(case)
     run.committer.abort([given[0].held_as])
@@ -99,7 +96,7 @@ def commit_of_an_aborted_handle_is_not_reported_as_done(case: Case) -> None:
         assert outcomes[other.handle] is Outcome.COMMITTED, "the other handle must be committed"
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
     run, given = _decided(case)
     run.committer.abort([given[0].held_as])  # only an operator would do that
@@ -108,7 +105,7 @@ def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
     assert run.state().open, "the decision must stay until each handle is proven committed"
 
 
-@rule(hiding)
+@only(hiding)
 def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
@@ -122,7 +119,7 @@ def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the next run")
 
 
-@rule(holding)
+@only(holding)
 def a_handle_that_cannot_be_aborted_does_not_stop_the_sweep_of_the_others(case: Case) -> None:
     harness = case.harness
     assert isinstance(harness, Holding)
@@ -154,7 +151,7 @@ def a_handle_that_cannot_be_aborted_does_not_stop_the_sweep_of_the_others(case: 
     case.finished(LEFT, RIGHT, MORE, when="after the handle could be aborted again")
 
 
-@rule(two_step)
+@only(two_step)
 def abort_of_a_committed_handle_undoes_nothing(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
@@ -163,7 +160,7 @@ def abort_of_a_committed_handle_undoes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after abort of committed handles")
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def the_proof_of_a_commit_outlives_the_decision(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
@@ -176,7 +173,7 @@ def the_proof_of_a_commit_outlives_the_decision(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after forget with an open decision")
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def the_proof_of_a_commit_outlives_the_run_that_decided(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
@@ -192,7 +189,7 @@ def the_proof_of_a_commit_outlives_the_run_that_decided(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after forget by the next run, with an open decision")
 
 
-@rule(co_committing)
+@only(co_committing)
 def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     run = case.run()
     given = _written(run)
@@ -210,7 +207,7 @@ def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the next run")
 
 
-@rule(co_committing)
+@only(co_committing)
 def a_co_commit_by_a_superseded_run_changes_nothing(case: Case) -> None:
     run = case.run()
     given = _written(run)
@@ -227,7 +224,6 @@ def a_co_commit_by_a_superseded_run_changes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the next run")
 
 
-@rule()
 def the_sink_is_one_register_for_all_processes(case: Case) -> None:
     case.run().epoch(0, LEFT)
     seen = case.run().state()

@@ -10,13 +10,11 @@ from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
-from abs_core.testing.rules import Rules, co_committing, two_step
+from abs_core.testing.rules import co_committing, only, two_step
 
-rule = Rules()
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
 
-@rule()
 def a_finished_epoch_is_skipped(case: Case) -> None:
     case.run().epoch(0, LEFT, RIGHT)
     again = case.run()
@@ -25,14 +23,12 @@ def a_finished_epoch_is_skipped(case: Case) -> None:
     case.finished(LEFT, RIGHT, rows(20, 1), when="after a replay of a finished epoch")
 
 
-@rule()
 def a_finished_epoch_is_skipped_however_it_is_partitioned(case: Case) -> None:
     case.run().epoch(0, LEFT, RIGHT)
     case.run().epoch(0, [LEFT[0], RIGHT[2]], [RIGHT[0], LEFT[1]], [LEFT[2], RIGHT[1]])
     case.finished(LEFT, RIGHT, when="after a replay with another partitioning")
 
 
-@rule()
 def the_same_run_may_commit_an_epoch_again(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
@@ -41,7 +37,6 @@ def the_same_run_may_commit_an_epoch_again(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the same commit, twice")
 
 
-@rule()
 def an_undecided_epoch_is_written_again(case: Case) -> None:
     case.run().tasks(0, LEFT, RIGHT)
     case.hides_all("after pre-commit of a run that died")
@@ -49,7 +44,6 @@ def an_undecided_epoch_is_written_again(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a replay of an epoch that was pre-committed only")
 
 
-@rule()
 def an_epoch_that_died_before_its_decision_is_written_again(case: Case) -> None:
     before = Cut("compare_and_set") if not case.co_commits else Cut("co_commit")
     _halt(case, before)
@@ -58,7 +52,7 @@ def an_epoch_that_died_before_its_decision_is_written_again(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a replay of an undecided epoch")
 
 
-@rule(two_step)
+@only(two_step)
 def a_decided_epoch_is_rolled_forward(case: Case) -> None:
     _halt(case, Cut("commit"))
     case.hides_all("after the decision, before any commit")
@@ -66,28 +60,26 @@ def a_decided_epoch_is_rolled_forward(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a replay of a decided epoch")
 
 
-@rule(two_step)
+@only(two_step)
 def a_partly_committed_epoch_is_rolled_forward(case: Case) -> None:
     _halt(case, Cut("commit", handles=1))
     case.run().epoch(0, RIGHT, LEFT)
     case.finished(LEFT, RIGHT, when="after a replay of an epoch with one of two handles committed")
 
 
-@rule(two_step)
+@only(two_step)
 def a_committed_epoch_is_finished_by_the_next_run(case: Case) -> None:
     _halt(case, Cut("compare_and_set", where=_is_finished))
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a replay of an epoch that was committed, not finished")
 
 
-@rule()
 def a_finished_epoch_is_tidied_by_the_next_run(case: Case) -> None:
     _halt(case, Cut("forget"))
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a replay of an epoch that died before forget")
 
 
-@rule()
 def the_epoch_before_is_rolled_forward_with_the_next(case: Case) -> None:
     # The engine recorded the epoch as done, though this run died inside commit: it continues.
     _halt(case, Cut("commit", handles=1) if not case.co_commits else Cut("forget"))
@@ -95,21 +87,21 @@ def the_epoch_before_is_rolled_forward_with_the_next(case: Case) -> None:
     case.finished(LEFT, RIGHT, rows(20, 2), when="after the next epoch")
 
 
-@rule(two_step)
+@only(two_step)
 def a_lost_reply_of_the_decision_is_looked_up(case: Case) -> None:
     run = case.run(cut=Cut("compare_and_set", lose_reply=True))
     run.epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a decision whose reply was lost")
 
 
-@rule(two_step)
+@only(two_step)
 def a_lost_reply_of_finish_is_looked_up(case: Case) -> None:
     run = case.run(cut=Cut("compare_and_set", lose_reply=True, where=_is_finished))
     run.epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a finish whose reply was lost")
 
 
-@rule(co_committing)
+@only(co_committing)
 def a_lost_reply_of_co_commit_is_looked_up(case: Case) -> None:
     run = case.run(cut=Cut("co_commit", lose_reply=True))
     run.epoch(0, LEFT, RIGHT)
@@ -117,7 +109,7 @@ def a_lost_reply_of_co_commit_is_looked_up(case: Case) -> None:
     case.finished(LEFT, RIGHT, rows(20, 1), when="after a co-commit whose reply was lost")
 
 
-@rule(two_step)
+@only(two_step)
 def a_recovery_that_dies_is_recovered(case: Case) -> None:
     parts = LEFT, RIGHT, rows(20, 3)
     for handles in (0, 1, 2, 3):
@@ -126,7 +118,6 @@ def a_recovery_that_dies_is_recovered(case: Case) -> None:
     case.finished(*parts, when="after four runs that each died one handle further")
 
 
-@rule()
 def a_replay_with_another_row_count_is_refused(case: Case) -> None:
     case.run().epoch(0, LEFT, RIGHT)
     again = case.run()
@@ -134,7 +125,6 @@ def a_replay_with_another_row_count_is_refused(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a replay with fewer rows")
 
 
-@rule()
 def a_replay_of_another_input_is_refused(case: Case) -> None:
     case.run().epoch(0, LEFT, RIGHT, fingerprint="one")
     again = case.run()
@@ -142,7 +132,6 @@ def a_replay_of_another_input_is_refused(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a replay of another input")
 
 
-@rule()
 def other_rows_of_the_same_number_are_told_by_their_digest(case: Case) -> None:
     case.run(digests=True).epoch(0, LEFT, RIGHT)
     again = case.run(digests=True)
@@ -156,7 +145,6 @@ def other_rows_of_the_same_number_are_told_by_their_digest(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after replays told by their rows")
 
 
-@rule()
 def an_epoch_left_out_is_refused(case: Case) -> None:
     run = case.run()
     run.epoch(0, LEFT)

@@ -17,6 +17,7 @@ from abs_core.source import (
     Reader,
     Split,
 )
+from abs_core.testing.case import rules_in
 from abs_core.testing.ranges import SourceCase, as_engine, equal
 from abs_core.testing.source_harness import Record
 
@@ -313,26 +314,5 @@ def _positions(case: SourceCase, split: Split) -> Iterable[tuple[int, Split]]:
     reader.close()
 
 
-SOURCE_CHECKS: tuple[SourceCheck, ...] = (
-    a_range_holds_every_row_once,
-    the_same_range_reads_the_same,
-    a_range_without_rows_has_none,
-    ranges_that_follow_each_other_lose_and_double_nothing,
-    latest_keeps_to_its_limit_and_still_gets_to_the_end,
-    latest_never_goes_back,
-    latest_asked_again_sees_no_less,
-    offsets_are_json_with_sorted_keys,
-    offsets_survive_an_engines_log,
-    splits_have_their_names_and_ends,
-    batches_have_the_schema,
-    a_position_reopened_yields_exactly_the_rest,
-    a_finished_reader_yields_no_more,
-    a_split_without_an_end_goes_on,
-    a_source_can_be_pickled_at_any_time,
-    what_is_committed_need_not_be_planned_again,
-    closed_to_what_comes_it_comes_to_an_end,
-    a_changed_past_is_an_error,
-    a_past_that_changes_under_a_reader_is_an_error,
-    a_reader_keeps_to_the_portions_that_it_is_asked_for,
-)
+SOURCE_CHECKS = rules_in(__name__, "SourceCase")
 """Every rule, in order."""

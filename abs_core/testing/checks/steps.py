@@ -11,12 +11,9 @@ from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.testing.case import JOB, Case, rows
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import batch_of
-from abs_core.testing.rules import Rules, hiding, upserting
-
-rule = Rules()
+from abs_core.testing.rules import hiding, only, upserting
 
 
-@rule()
 def epochs_of_one_task_are_there_once(case: Case) -> None:
     run = case.run()
     run.epoch(0, rows(0, 3))
@@ -25,7 +22,6 @@ def epochs_of_one_task_are_there_once(case: Case) -> None:
     assert run.state().frontier == 1, "the register must hold both epochs as finished"
 
 
-@rule()
 def epochs_of_many_tasks_are_there_once(case: Case) -> None:
     run = case.run()
     run.epoch(0, rows(0, 3), rows(10, 2), rows(20, 4))
@@ -34,7 +30,6 @@ def epochs_of_many_tasks_are_there_once(case: Case) -> None:
     case.finished(*expected, when="after two epochs of three tasks")
 
 
-@rule()
 def epochs_may_start_at_any_number(case: Case) -> None:
     run = case.run()
     run.epoch(7, rows(0, 2))
@@ -42,7 +37,6 @@ def epochs_may_start_at_any_number(case: Case) -> None:
     case.finished(rows(0, 2), rows(10, 2), when="after epochs 7 and 8")
 
 
-@rule()
 def each_step_may_be_done_by_another_process(case: Case) -> None:
     planned = case.run(run="one")
     planned.begin(0)
@@ -51,7 +45,6 @@ def each_step_may_be_done_by_another_process(case: Case) -> None:
     case.finished(rows(0, 3), when="after an epoch whose steps were in three processes")
 
 
-@rule()
 def a_preflight_changes_nothing(case: Case) -> None:
     run = case.run(run="one")
     run.epoch(0, rows(0, 3))
@@ -68,7 +61,6 @@ def a_preflight_changes_nothing(case: Case) -> None:
     case.is_clean("another", when="after a preflight of a job that never ran")
 
 
-@rule()
 def a_closed_sink_leaves_its_handles_and_other_sinks_alone(case: Case) -> None:
     first, second = case.run(run="one"), case.run(run="one")
     share = first.task(0, 0, rows(0, 3))
@@ -79,7 +71,6 @@ def a_closed_sink_leaves_its_handles_and_other_sinks_alone(case: Case) -> None:
     case.finished(rows(0, 3), rows(10, 2), rows(20, 1), when="after one of two sinks was closed")
 
 
-@rule()
 def handles_of_an_undecided_epoch_may_join_the_next_decision(case: Case) -> None:
     """As in the embedded runtime, where a failed checkpoint rewinds nothing."""
     run = case.run()
@@ -91,7 +82,6 @@ def handles_of_an_undecided_epoch_may_join_the_next_decision(case: Case) -> None
     case.finished(*expected, when="after a decision on two epochs' handles, and a new run's sweep")
 
 
-@rule()
 def an_epoch_without_tasks_is_finished(case: Case) -> None:
     run = case.run()
     run.epoch(0, rows(0, 2))
@@ -100,7 +90,6 @@ def an_epoch_without_tasks_is_finished(case: Case) -> None:
     case.finished(rows(0, 2), rows(10, 2), when="after an epoch of no tasks between two others")
 
 
-@rule()
 def an_epoch_without_rows_is_finished(case: Case) -> None:
     run = case.run()
     run.epoch(0, [], [])
@@ -109,7 +98,6 @@ def an_epoch_without_rows_is_finished(case: Case) -> None:
     case.finished(rows(0, 2), when="after an epoch of empty tasks and one with an empty task")
 
 
-@rule()
 def a_writer_without_rows_has_no_handle(case: Case) -> None:
     run = case.run()
     share = run.attempt(0).pre_commit()
@@ -121,7 +109,6 @@ def a_writer_without_rows_has_no_handle(case: Case) -> None:
     case.finished(when="after two writers without rows")
 
 
-@rule()
 def a_writer_takes_many_batches(case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0)
@@ -132,7 +119,6 @@ def a_writer_takes_many_batches(case: Case) -> None:
     case.finished(rows(0, 503), when="after one writer with four batches")
 
 
-@rule()
 def a_committable_names_its_writer(case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0, 3)
@@ -143,14 +129,13 @@ def a_committable_names_its_writer(case: Case) -> None:
     assert all((algorithm, digest)), f"the digest {found.digest!r} is not of the form algorithm:hex"
 
 
-@rule()
 def a_committable_survives_its_text(case: Case) -> None:
     found = _committable(case.run().attempt(0).write(*rows(0, 2)).pre_commit())
     again = committable_from_json(committable_to_json(found))
     assert again == found, f"{found} is read back from its text as {again}"
 
 
-@rule(hiding)
+@only(hiding)
 def rows_are_invisible_until_commit(case: Case) -> None:
     run = case.run()
     open_writer = run.attempt(0, 0).write(*rows(0, 2))
@@ -161,7 +146,6 @@ def rows_are_invisible_until_commit(case: Case) -> None:
     case.finished(rows(0, 2), rows(10, 2), when="after commit")
 
 
-@rule()
 def an_aborted_writer_leaves_nothing(case: Case) -> None:
     run = case.run()
     unused = run.attempt(0, 0)
@@ -171,7 +155,7 @@ def an_aborted_writer_leaves_nothing(case: Case) -> None:
     case.finished(when="after abort of writers that never pre-committed")
 
 
-@rule(hiding)
+@only(hiding)
 def abort_of_a_writer_never_undoes_its_handle(case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0).write(*rows(0, 2))
@@ -181,7 +165,7 @@ def abort_of_a_writer_never_undoes_its_handle(case: Case) -> None:
     case.finished(rows(0, 2), when="after the abort of a writer that had pre-committed")
 
 
-@rule(upserting)
+@only(upserting)
 def a_later_epoch_overwrites_the_key(case: Case) -> None:
     run = case.run()
     run.epoch(0, rows(0, 3, "old"))
@@ -189,14 +173,12 @@ def a_later_epoch_overwrites_the_key(case: Case) -> None:
     case.finished(rows(0, 1, "old"), rows(1, 3, "new"), when="after an upsert of two old keys")
 
 
-@rule()
 def a_sink_knows_its_target_after_a_restart(case: Case) -> None:
     first, second = case.sink(), case.sink()
     assert first.target == second.target, "the identity of one target must not change"
     assert first.guarantee() == second.guarantee(), "the guarantee must not change on its own"
 
 
-@rule()
 def a_preflight_refuses_no_target_of_the_checks(case: Case) -> None:
     sink = case.sink()
     sink.preflight(JOB)

@@ -7,13 +7,11 @@ from abs_core.model import HandleName
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Attempt
-from abs_core.testing.rules import Rules, hiding, hiding_two_step, two_step, upserting
+from abs_core.testing.rules import hiding, hiding_two_step, only, two_step, upserting
 
-rule = Rules()
 LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
-@rule()
 def the_loser_of_a_retried_task_changes_nothing(case: Case) -> None:
     run = case.run()
     loser = run.attempt(0, 0).write(*LEFT)
@@ -23,7 +21,6 @@ def the_loser_of_a_retried_task_changes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a task of two attempts that both pre-committed")
 
 
-@rule()
 def a_loser_that_pre_commits_after_the_end_changes_nothing(case: Case) -> None:
     run = case.run()
     loser = run.attempt(0, 0).write(*LEFT)
@@ -34,7 +31,6 @@ def a_loser_that_pre_commits_after_the_end_changes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the epoch that follows a late loser")
 
 
-@rule()
 def a_superseded_run_cannot_begin(case: Case) -> None:
     old = case.run()
     old.epoch(0, LEFT)
@@ -44,7 +40,6 @@ def a_superseded_run_cannot_begin(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a late task of a superseded run began")
 
 
-@rule()
 def a_superseded_coordinator_cannot_decide(case: Case) -> None:
     old = case.run()
     shares = old.tasks(0, LEFT, RIGHT)
@@ -57,7 +52,6 @@ def a_superseded_coordinator_cannot_decide(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after two runs of one epoch")
 
 
-@rule()
 def a_superseded_coordinator_cannot_abort(case: Case) -> None:
     old = case.run()
     old.tasks(0, LEFT)
@@ -69,7 +63,6 @@ def a_superseded_coordinator_cannot_abort(case: Case) -> None:
     case.finished(LEFT, when="after a zombie's abort")
 
 
-@rule()
 def a_zombie_task_changes_nothing(case: Case) -> None:
     zombie = case.run().attempt(0, 0).write(*LEFT)
     new = case.run()
@@ -80,7 +73,6 @@ def a_zombie_task_changes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the sweep that follows a zombie")
 
 
-@rule()
 def a_zombie_task_that_writes_after_the_sweep_changes_nothing(case: Case) -> None:
     zombie = case.run().attempt(0, 0)
     case.run().begin(0)
@@ -90,7 +82,7 @@ def a_zombie_task_that_writes_after_the_sweep_changes_nothing(case: Case) -> Non
     case.finished(LEFT, RIGHT, when="after a zombie wrote behind the sweep, and one more run")
 
 
-@rule(hiding)
+@only(hiding)
 def a_start_sweeps_what_earlier_runs_left(case: Case) -> None:
     case.run().tasks(0, LEFT, RIGHT)
     case.run().tasks(0, LEFT, RIGHT)
@@ -102,7 +94,7 @@ def a_start_sweeps_what_earlier_runs_left(case: Case) -> None:
     case.finished(when="after the start of a third run")
 
 
-@rule(hiding)
+@only(hiding)
 def a_sweep_that_acts_late_harms_nothing(case: Case) -> None:
     old = case.run()
     old.tasks(0, LEFT)
@@ -120,7 +112,7 @@ def a_sweep_that_acts_late_harms_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a sweep that acted on an old read")
 
 
-@rule(two_step)
+@only(two_step)
 def two_coordinators_may_roll_forward_at_once(case: Case) -> None:
     old = case.run(cut=Cut("commit"))
     raises(Halted, lambda: old.epoch(0, LEFT, RIGHT))
@@ -132,7 +124,7 @@ def two_coordinators_may_roll_forward_at_once(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a commit by a zombie and by its successor")
 
 
-@rule(two_step)
+@only(two_step)
 def a_zombie_that_decided_may_finish(case: Case) -> None:
     old = case.run()
     shares = old.tasks(0, LEFT, RIGHT)
@@ -144,7 +136,7 @@ def a_zombie_that_decided_may_finish(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after a zombie went on with what it had decided")
 
 
-@rule(two_step)
+@only(two_step)
 def an_abort_after_the_decision_undoes_nothing(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
@@ -155,7 +147,6 @@ def an_abort_after_the_decision_undoes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after an abort that came after the decision")
 
 
-@rule()
 def an_abort_after_the_end_undoes_nothing(case: Case) -> None:
     run = case.run()
     run.epoch(0, LEFT, RIGHT)
@@ -164,7 +155,6 @@ def an_abort_after_the_end_undoes_nothing(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after an abort of a finished epoch")
 
 
-@rule()
 def an_abandoned_epoch_is_written_by_the_next_run_only(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
@@ -177,7 +167,6 @@ def an_abandoned_epoch_is_written_by_the_next_run_only(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after the next run wrote an abandoned epoch")
 
 
-@rule()
 def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
     run = case.run()
     slow = run.attempt(0, 0).write(*LEFT)
@@ -189,7 +178,7 @@ def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
     case.finished(LEFT, when="after the next run")
 
 
-@rule(hiding_two_step)
+@only(hiding_two_step)
 def a_decision_in_flight_dies_with_the_abandoned_epoch(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
@@ -203,7 +192,7 @@ def a_decision_in_flight_dies_with_the_abandoned_epoch(case: Case) -> None:
     case.finished(when="after an abandon that overtook a decision")
 
 
-@rule(upserting)
+@only(upserting)
 def a_late_loser_never_overwrites_a_newer_epoch(case: Case) -> None:
     run = case.run()
     loser = run.attempt(0, 0).write(*rows(0, 3, "old"))
@@ -215,7 +204,7 @@ def a_late_loser_never_overwrites_a_newer_epoch(case: Case) -> None:
     case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
 
 
-@rule(upserting)
+@only(upserting)
 def a_zombie_never_overwrites_its_successor(case: Case) -> None:
     zombie = case.run().attempt(0, 0).write(*rows(0, 3, "old"))
     new = case.run()
@@ -227,7 +216,6 @@ def a_zombie_never_overwrites_its_successor(case: Case) -> None:
     case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
 
 
-@rule()
 def writers_alive_at_once_never_share_a_handle(case: Case) -> None:
     old, new = case.run(), case.run()
     attempts = [old.attempt(0, 0), old.attempt(0, 0), old.attempt(0, 1)]

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping
 import pyarrow as pa
 
 from abs_core.contracts import Committer, Task
-from abs_core.routing import ByProtocol, by_protocol
-from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentCommitter
+from abs_core.routing import ByProtocol, NothingToCommit, by_protocol
+from abs_sinks.postgres.idempotent import IdempotentCoCommitter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseCommitter
@@ -45,7 +45,7 @@ def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
     committers: dict[str, Committer] = {
         "2pc": TwoPhaseCommitter(options),
         "wal": WalCommitter(tables),
-        "idempotent": IdempotentCommitter(),
+        "idempotent": NothingToCommit(),
     }
     if options.protocol == "wal":
         committers["wal"] = WalCoCommitter(tables) if co_commit else WalComposer(tables)

@@ -8,7 +8,7 @@ the statement finds no row to lock, and while it is locked the register cannot c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -25,8 +25,9 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
+from abs_core.routing import NothingToCommit
 from abs_sinks.postgres.apply import (
     columns_of,
     duplicate_key,
@@ -169,27 +170,7 @@ class IdempotentWriter(OneCopyWriter):
             raise planned.error
 
 
-class IdempotentCommitter:
-    """A ``Committer`` with nothing to do: rows are in the table before a committable exists."""
-
-    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``. A reported committable counts as prepared."""
-        return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
-
-    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        return {c.handle: Outcome.COMMITTED for c in committables}
-
-    def abort(self, handles: Sequence[HandleName]) -> None:
-        """Nothing: a row cannot be taken back; the epoch's retry overwrites it."""
-
-    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        return []
-
-    def forget(self, state: JobState) -> None:
-        """Nothing: there is no marker."""
-
-
-class IdempotentCoCommitter(IdempotentCommitter):
+class IdempotentCoCommitter(NothingToCommit):
     """A ``CoCommitter`` that changes the register only."""
 
     def __init__(self, tables: Tables) -> None:

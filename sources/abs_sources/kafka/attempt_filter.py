@@ -63,7 +63,7 @@ class AttemptFilter:
             return self._read_on()
 
     def _read_on(self) -> Winners:
-        ask, place = lookup(self._options.client, self._options.patience), (self._side, 0)
+        ask, place = lookup(self._options), (self._side, 0)
         # A broker that does not know it is not believed at once.
         found = ask.topics([self._side], {self._side: None}).get(self._side)
         if found is None:
@@ -112,10 +112,7 @@ def decided_until(options: KafkaSourceOptions, part: Range) -> int:
 
     Raises as a reader's ``read``.
     """
-    reader = reader_of(options, part, waits=True)
-    try:
+    with closing(reader_of(options, part, waits=True)) as reader:
         for _ in rest_until_undecided(reader):
             pass
         return Range.of(reader.position).start
-    finally:
-        reader.close()

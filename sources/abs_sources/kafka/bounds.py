@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from abs_core.errors import OptionError
-from abs_core.strictjson import decimal, parse
+from abs_core.strictjson import decimal, fields, parse, whole
 from abs_sources.kafka.offsets import Partition
 
 EARLIEST, LATEST = -2, -1
@@ -69,7 +69,7 @@ def assigned(text: str) -> tuple[Partition, ...]:
     shape = 'JSON like {"topic": [0, 1]}'
     found = _json(text, shape)
     try:
-        partitions = [(topic, _whole(n, 0)) for topic, numbers in found.items() for n in numbers]
+        partitions = [(topic, whole(n, 0)) for topic, numbers in found.items() for n in numbers]
     except (TypeError, ValueError) as error:
         raise ValueError(shape) from error
     if not partitions or len(set(partitions)) != len(partitions):
@@ -90,7 +90,7 @@ def _by_partition(text: str, least: int, words: str = "") -> dict[Partition, int
     found = _json(text, f"{words}{shape}")
     try:
         values = {
-            (topic, decimal(number)): _whole(value, least)
+            (topic, decimal(number)): whole(value, least)
             for topic, of in found.items()
             for number, value in of.items()
         }
@@ -101,20 +101,11 @@ def _by_partition(text: str, least: int, words: str = "") -> dict[Partition, int
     return values
 
 
-def _whole(value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(value)
-    return value
-
-
 def _json(text: str, wanted: str) -> dict[str, Any]:
     try:
-        found = parse(text)
+        return fields(parse(text))
     except ValueError as error:
         raise ValueError(wanted) from error
-    if not isinstance(found, dict):
-        raise ValueError(wanted)  # noqa: TRY004 - read_options wants ValueError
-    return found
 
 
 def resolve(

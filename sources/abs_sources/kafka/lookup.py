@@ -16,9 +16,9 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it 
 
 from abs_clients.kafka.admin import Admin, fits
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.settings import Settings
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_sources.kafka.offsets import Partition
+from abs_sources.kafka.options import KafkaSourceOptions
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ class Lookup:
         return self._patience.retry(lambda: ask(next(doubling)))
 
 
-def lookup(settings: Settings, patience: Patience = DEFAULT_PATIENCE) -> Lookup:
+def lookup(options: KafkaSourceOptions) -> Lookup:
     """The process's only one with these settings, so that a missing topic is awaited once."""
-    known = cluster(settings)
+    known, patience = cluster(options.client), options.patience
     return known.kept(("source's lookup", patience), lambda: Lookup(known.admin, patience))

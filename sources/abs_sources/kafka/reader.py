@@ -158,9 +158,7 @@ class KafkaReader:
         if self._moved is None:
             return
         topic = self._part.topic
-        if not lookup(self._options.client, self._options.patience).is_still(
-            topic, self._part.topic_id, self._moved
-        ):
+        if not lookup(self._options).is_still(topic, self._part.topic_id, self._moved):
             raise ReplayMismatchError(
                 f"Kafka: the topic {topic} was deleted while it was read. Records read since the "
                 "last snapshot may belong to a new topic of that name, and are discarded.",
@@ -272,9 +270,7 @@ class KafkaReader:
             self._at = self._at if end is None else end
             self._short_since = None
             return
-        now = time.monotonic()
-        self._short_since = self._short_since or now
-        if now - self._short_since < _SHORT_SECONDS:
+        if self._may_grow():
             # Reported once; a repeated request is reported again.
             self._assign(self._at)
             return
@@ -283,7 +279,7 @@ class KafkaReader:
 
     def _out_of_range(self) -> None:
         partition = (self._part.topic, self._part.partition)
-        first = lookup(self._options.client, self._options.patience).first([partition])[partition]
+        first = lookup(self._options).first([partition])[partition]
         if first <= self._at:
             self._beyond_the_end(partition)
             return
@@ -295,26 +291,26 @@ class KafkaReader:
 
     def _beyond_the_end(self, partition: Partition) -> None:
         """The log ends earlier: on a leader that lags behind, or for good."""
-        now = time.monotonic()
-        self._short_since = self._short_since or now
-        if now - self._short_since < _SHORT_SECONDS:
+        if self._may_grow():
             time.sleep(_AGAIN_SECONDS)
         else:
-            end = lookup(self._options.client, self._options.patience).end([partition])[partition]
+            end = lookup(self._options).end([partition])[partition]
             self._lost(f"{self._name} ends at {end}, and is to be read from {self._at} on")
             self._at = min(self._at, end) if self._part.end is None else self._part.end
             self._short_since = None
         if not self._at_end:
             self._assign(self._at)
 
+    def _may_grow(self) -> bool:
+        """Whether a log that ends too early does so for a short time yet: its leader may lag behind."""
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        return now - self._short_since < _SHORT_SECONDS
+
     def _check_topic(self) -> None:
         """Check that the topic exists and is the planned one."""
         topic, planned = self._part.topic, self._part.topic_id
-        found = (
-            lookup(self._options.client, self._options.patience)
-            .topics([topic], {topic: planned})
-            .get(topic)
-        )
+        found = lookup(self._options).topics([topic], {topic: planned}).get(topic)
         if found is not None and found.id == planned:
             return
         self._lost(

@@ -17,7 +17,7 @@ from abs_sources.kafka.attempt_filter import decided_until, reader_of
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
-from abs_sources.kafka.lookup import Lookup, lookup
+from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
@@ -66,7 +66,7 @@ class KafkaSource:
             self.options.start,
             facts.first,
             facts.end,
-            self._cluster.at,
+            lookup(self.options).at,
             without=self.options.without_time,
             option="startingOffsets or startingTimestamp",
         )
@@ -156,10 +156,6 @@ class KafkaSource:
         """As ``abs_core.source.Bounded``."""
         return replace(self, closed=self._facts().ends.text)
 
-    @property
-    def _cluster(self) -> Lookup:
-        return lookup(self.options.client, self.options.patience)
-
     def _reads(self, partition: Partition) -> bool:
         """Whether the options name it."""
         options, (topic, _) = self.options, partition
@@ -171,7 +167,7 @@ class KafkaSource:
 
     def _facts(self, known: Place | None = None) -> Facts:
         """The topics to read now; those in ``known`` may be missing."""
-        options, ask = self.options, self._cluster
+        options, ask = self.options, lookup(self.options)
         ids_known = {} if known is None else known.ids
         if options.pattern is not None:
             topics = ask.matching(options.pattern, ids_known)
@@ -192,7 +188,7 @@ class KafkaSource:
         if self.options.winners is not None:
             return
         try:
-            sides = self._cluster.topics(map(side_topic, topics))
+            sides = lookup(self.options).topics(map(side_topic, topics))
         except RefusedError as error:
             raise RefusedError(
                 f"{error.what} So it is unknown whether protocol=idempotent has written "
@@ -238,7 +234,7 @@ class KafkaSource:
             self.options.end,
             facts.first,
             facts.end,
-            self._cluster.at,
+            lookup(self.options).at,
             without=LATEST,
             option=option,
         )

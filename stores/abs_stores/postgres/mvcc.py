@@ -12,15 +12,14 @@ state with MVCC.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
-from abs_core.state.contracts import NewBackend, Place, StateHandle
-from abs_core.state.external import Changes, ExternalBackend
+from abs_core.state.contracts import Place, StateHandle
+from abs_core.state.external import Changes
 from abs_stores.postgres.tables import UNNESTED, StateTables
 
 _INSERT = (
@@ -47,11 +46,6 @@ delete from {schema}.keyed_mvcc m using {schema}.keyed_mvcc n
    and (m.state, m.key, m.sub) = (n.state, n.key, n.sub)
    and (m.version < n.version or m.version = n.version and m.value is null)
 """
-
-
-def mvcc_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends in this database; the tables' schema is created if missing."""
-    return lambda store, place: ExternalBackend(store, place, partial(MvccState, server, schema))
 
 
 class MvccState(StateTables):
@@ -134,3 +128,6 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
             translate_errors("deleting a failed checkpoint's state"),
         ):
             connection.execute(query, self._values(version=checkpoint))
+
+
+mvcc_backends = MvccState.backends

@@ -11,13 +11,12 @@ Source: Apache Storm, "Trident state", opaque transactional spouts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
-from abs_core.state.contracts import NewBackend, Place, StateHandle
-from abs_core.state.external import Changes, ExternalBackend
+from abs_core.state.contracts import Place, StateHandle
+from abs_core.state.external import Changes
 from abs_stores.postgres.tables import UNNESTED, StateTables
 
 _PUT = (
@@ -43,11 +42,6 @@ insert into {schema}.keyed_opaque_progress as p values (%(scope)s, %(committed)s
 on conflict (scope) do update set committed = greatest(p.committed, excluded.committed)
 returning committed
 """
-
-
-def opaque_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends in this database; the tables' schema is created if missing."""
-    return lambda store, place: ExternalBackend(store, place, partial(OpaqueState, server, schema))
 
 
 class OpaqueState(StateTables):
@@ -110,3 +104,6 @@ select key, sub, case when checkpoint <= %(committed)s then value else before en
 
     def _values(self, **others: object) -> dict[str, object]:
         return super()._values(committed=self._committed, **others)
+
+
+opaque_backends = OpaqueState.backends

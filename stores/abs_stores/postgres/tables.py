@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, LiteralString
 
 from psycopg import Connection, sql
@@ -19,8 +20,8 @@ from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import ContentionError, FencedError, IdentityError
-from abs_core.state.contracts import Place
-from abs_core.state.external import Changes, Entry
+from abs_core.state.contracts import NewBackend, Place
+from abs_core.state.external import Changes, Entry, ExternalBackend, ExternalState
 from abs_core.state.keygroups import GroupRange, groups_of
 
 _FENCE = """
@@ -38,7 +39,7 @@ _ONE_KEY = "and state = %(state)s and key = %(key)s"
 _GROUPS = "and state = %(state)s and key_group >= %(start)s and key_group < %(stop)s"
 
 
-class StateTables:
+class StateTables(ExternalState):
     """The rows of one scope; subclasses distinguish committed from pending ones.
 
     Args:
@@ -57,9 +58,14 @@ class StateTables:
         self.scope = hashlib.sha256(f"{place.job}\0{place.operator}".encode()).hexdigest()[:24]
         self._schema = MetadataSchema(server, schema)
 
+    @classmethod
+    def backends(cls, server: Server, schema: str = "abs") -> NewBackend:
+        """Builds backends in this database; the tables' schema is created if missing."""
+        return lambda store, place: ExternalBackend(store, place, partial(cls, server, schema))
+
     def visible(self) -> Mapping[str, Any]:
-        """The parameters of ``source``."""
-        raise NotImplementedError
+        """Further parameters of ``source``."""
+        return {}
 
     # Reads
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, LiteralString
 
@@ -21,8 +21,8 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
-from abs_core.state.contracts import NewBackend, Place, StateHandle
-from abs_core.state.external import Changes, ExternalBackend
+from abs_core.state.contracts import Place, StateHandle
+from abs_core.state.external import Changes
 from abs_stores.postgres.tables import UNNESTED, StateTables
 
 _GID = re.compile(
@@ -51,13 +51,6 @@ select gid from pg_prepared_xacts where database = current_database() and gid li
 """
 
 
-def two_phase_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends in this database; the tables' schema is created if missing."""
-    return lambda store, place: ExternalBackend(
-        store, place, partial(TwoPhaseState, server, schema)
-    )
-
-
 class TwoPhaseState(StateTables):
     """See ``abs_core.state.external.ExternalState``."""
 
@@ -74,9 +67,6 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def __init__(self, server: Server, schema: str, place: Place) -> None:
         super().__init__(server, schema, place)
         self._gid: str | None = None
-
-    def visible(self) -> Mapping[str, Any]:
-        return {}
 
     def restore(self, handles: Sequence[StateHandle]) -> None:
         named = {gid for handle in handles for name, gid in handle.extra if name == "gid"}
@@ -143,6 +133,9 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def _empty(self, connection: Connection[Any]) -> None:
         for statement in (_EMPTY, _UNMARK):
             connection.execute(self.sql(statement), self._values(checkpoint=1 << 62))
+
+
+two_phase_backends = TwoPhaseState.backends
 
 
 def _end(connection: Connection[Any], statement: LiteralString, gid: str) -> None:

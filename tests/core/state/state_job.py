@@ -10,8 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from abs_core.state.contracts import NewBackend, Place, StateBackend
-from abs_core.state.handles import handle_from_json, handle_to_json
+from abs_core.state.contracts import NewBackend, Place, StateBackend, StateHandle
 from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange, encode_key
 from abs_core.state.local_store import LocalSnapshotStore
@@ -29,7 +28,7 @@ def opened(kind: str, store: LocalSnapshotStore, work: Path) -> StateBackend:
         new = RocksBackends(work, Tuning(memtable=1 << 16, cache=1 << 20))
     backend = new(store, PLACE)
     if completed := store.completed():
-        backend.restore([handle_from_json(json.loads(store.record(completed[-1])))])
+        backend.restore([StateHandle.from_json(json.loads(store.record(completed[-1])))])
     return backend
 
 
@@ -50,10 +49,10 @@ def main(kind: str, folder: str, work: str) -> None:
         snapshot.close()
         table.put_many(KEYS[::2], [b"%d" % number] * len(KEYS[::2]))
         table.put_many(KEYS[1::2], [b"%d" % (number - number % 2)] * len(KEYS[1::2]))
-        store.complete(number, json.dumps(handle_to_json(handle)).encode(), handle.blobs)
+        store.complete(number, json.dumps(handle.to_json()).encode(), handle.blobs)
         print(number, flush=True)
         backend.notify_complete(number)
-        sweep(store, lambda r: [b.key for b in handle_from_json(json.loads(r)).blobs], keep=1)
+        sweep(store, lambda r: [b.key for b in StateHandle.from_json(json.loads(r)).blobs], keep=1)
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ def shapes_are_not_compared(patch: pytest.MonkeyPatch) -> None:
     def declare(self: Any, name: str, shape: str) -> None:
         self._shapes[name] = shape
 
-    patch.setattr("abs_core.state.shapes.Shapes.declare", declare)
+    patch.setattr("abs_core.state.shapes.Shaped.declare", declare)
 
 
 def empty_is_absent(patch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,8 @@ class Attempts:
         for answer in made.values():
             answer.result()
         both, give_up = [self.topic, side_topic(self.topic)], time.monotonic() + 30
-        while (
-            len(lookup(Settings.of(settings)).topics(both)) < 2
-        ):  # the controller answers before the broker
+        known = lookup(KafkaSourceOptions(Settings.of(settings)))
+        while len(known.topics(both)) < 2:  # the controller answers before the broker
             assert time.monotonic() < give_up
         self._producer = Producer(settings)
         self._options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": self.topic}
