@@ -78,7 +78,7 @@ class WalWriter(RecordWriter):
     def abort(self) -> None:
         self._segment.abort()
 
-    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
         kept = batch.select(self._kept)
         if kept.schema.types == self._schema.types:
             # The schemas may differ in nullability.
