@@ -72,11 +72,7 @@ class WalCommitter:
         abort_each(handles, lambda handle: self._segments.delete([handle]))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        url = self._segments.url
-        return [
-            InDoubt(e.handle, e.age_seconds, f"segment of {e.size} bytes in {url}", e.size)
-            for e in self._segments.list(job)
-        ]
+        return [entry.in_doubt(self._segments.url) for entry in self._segments.list(job)]
 
     def forget(self, state: JobState) -> None:
         """Nothing: segments of finished epochs are in doubt until they are swept."""
