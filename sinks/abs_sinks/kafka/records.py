@@ -17,8 +17,9 @@ input is left out: the sink sets its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,13 @@ def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> R
     )
 
 
-def sliced(records: Records, start: int, count: int) -> Records:
+def slices(records: Records, rows: int) -> Iterator[Records]:
+    """Slices of so many rows."""
+    for start in range(0, records.rows, rows):
+        yield records if records.rows <= rows else _sliced(records, start, rows)
+
+
+def _sliced(records: Records, start: int, count: int) -> Records:
     """A slice of the records, without a copy."""
     return _each_column([records], lambda columns: columns[0].slice(start, count))
 
@@ -220,14 +227,9 @@ def single(key: bytes, value: bytes | None, *, partition: int) -> Records:
 def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
     """The headers of each record as confluent-kafka takes them."""
     items = headers.flatten()
-    pairs = list(zip(items.field(0).to_pylist(), items.field(1).to_pylist(), strict=True))
-    ends = pc.list_value_length(headers).fill_null(0).to_pylist()
-    found: list[list[Header] | None] = []
-    at = 0
-    for size in ends:
-        found.append(pairs[at : at + size] if size else None)
-        at += size
-    return found
+    pairs = zip(items.field(0).to_pylist(), items.field(1).to_pylist(), strict=True)
+    sizes = pc.list_value_length(headers).fill_null(0).to_pylist()
+    return [list(islice(pairs, size)) or None for size in sizes]
 
 
 def sizes_of(records: Records) -> pa.Int64Array:
@@ -239,11 +241,8 @@ def sizes_of(records: Records) -> pa.Int64Array:
         items = records.headers.flatten()
         each = pc.add(_length(items.field(0).cast(pa.binary())), _length(items.field(1)))
         rows = pc.list_parent_indices(records.headers)
-        sums = pa.table({"row": rows, "size": each}).group_by("row").aggregate([("size", "sum")])
-        extra = [0] * records.rows
-        for row, total in zip(*(column.to_pylist() for column in sums.columns), strict=True):
-            extra[row] = total
-        size = pc.add(size, pa.array(extra, pa.int64()))
+        extra = np.bincount(rows, weights=each, minlength=records.rows)
+        size = pc.add(size, pa.array(extra.astype(np.int64)))
     return size
 
 
