@@ -30,7 +30,7 @@ import xxhash
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_clients.kafka.format.headers import Header
-from abs_clients.layouts import is_binary_view, is_string_view
+from abs_clients.layouts import is_bytes, is_text
 from abs_core.errors import RowError, SchemaError
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
@@ -119,19 +119,8 @@ def _check_type(name: str, arrow: pa.DataType) -> None:
         )
 
 
-def _is_text(arrow: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or is_string_view(arrow)
-    )
-
-
-def _is_bytes(arrow: pa.DataType) -> bool:
-    return bool(
-        _is_text(arrow)
-        or pa.types.is_binary(arrow)
-        or pa.types.is_large_binary(arrow)
-        or is_binary_view(arrow)
-    )
+def _is_either(arrow: pa.DataType) -> bool:
+    return is_text(arrow) or is_bytes(arrow)
 
 
 def _is_headers(arrow: pa.DataType) -> bool:
@@ -140,19 +129,19 @@ def _is_headers(arrow: pa.DataType) -> bool:
     item = arrow.value_type
     if not pa.types.is_struct(item) or item.num_fields != 2:
         return False
-    return _is_text(item.field(0).type) and _is_bytes(item.field(1).type)
+    return is_text(item.field(0).type) and _is_either(item.field(1).type)
 
 
 _JSON = "cast it: CAST({0} AS STRING) or CAST({0} AS BINARY); for JSON use to_json."
 _TYPES = {
-    "key": (_is_bytes, "a string or a binary", _JSON),
-    "value": (_is_bytes, "a string or a binary", _JSON),
+    "key": (_is_either, "a string or a binary", _JSON),
+    "value": (_is_either, "a string or a binary", _JSON),
     "headers": (
         _is_headers,
         "an array of struct(key string, value binary)",
         "cast it: CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>).",
     ),
-    "topic": (_is_text, "a string", "cast it: CAST(topic AS STRING)."),
+    "topic": (is_text, "a string", "cast it: CAST(topic AS STRING)."),
     "partition": (pa.types.is_int32, "an int (32 bits)", "cast it: CAST(partition AS INT)."),
     "timestamp": (
         pa.types.is_timestamp,
