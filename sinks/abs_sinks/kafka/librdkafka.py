@@ -124,7 +124,7 @@ class LibrdkafkaProducer:
         timeout_ms: int | None = None,
     ) -> None:
         self._settings = settings
-        self._begun = False
+        self.may_end_late = False  # there is no transaction before the first
         self._failures = Failures(settings)
         given = producer_settings(settings, name, self._report, patience)
         # Metrics cost two requests per client, which lives for an epoch.
@@ -140,12 +140,8 @@ class LibrdkafkaProducer:
             if topic is not None:
                 self._acquaint(topic)
 
-    @property
-    def may_end_late(self) -> bool:
-        return self._begun
-
     def begin(self) -> None:
-        self._begun = True
+        self.may_end_late = True
         self._failures = Failures(self._settings)
         with self._named("beginning a transaction"):
             self._producer.begin_transaction()
