@@ -80,27 +80,36 @@ def state_to_text(state: JobState) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def state_from_text(content: str, where: str) -> JobState:
+def state_from_text(content: str, where: str, job: str | None = None) -> JobState:
     """Inverse of ``state_to_text``.
 
     Args:
         where: names the cell in errors.
+        job: whose cell it is, where that is known.
 
     Raises:
-        CorruptionError: it is not a state, or its version is unknown.
+        CorruptionError: it is not a state, its version is unknown, or it is another job's.
     """
     try:
-        return _state_from_json(parse(content))
+        value = parse(content)
     except ValueError as error:
         raise unreadable(where, error) from error
+    return state_from_json(value, where, job)
 
 
-def state_from_json(value: object, where: str) -> JobState:
+def state_from_json(value: object, where: str, job: str | None = None) -> JobState:
     """``state_from_text`` for JSON that ``strictjson.parse`` has parsed."""
     try:
-        return _state_from_json(value)
+        state = _state_from_json(value)
     except ValueError as error:
         raise unreadable(where, error) from error
+    if job not in (None, state.job):
+        raise CorruptionError(
+            f"The register at {where} belongs to job {state.job!r}.",
+            job=job,
+            remedy="it was copied or renamed: put it back under its own name.",
+        )
+    return state
 
 
 def unreadable(where: str, why: Exception) -> CorruptionError:

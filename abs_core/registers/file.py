@@ -112,13 +112,7 @@ class FileRegister:
                 job=job,
                 remedy=f"restore it from a backup; it says what is committed. Or {NEWER}.",
             ) from error
-        state = state_from_text(state_text, str(path))
-        if state.job != job:
-            raise CorruptionError(
-                f"The register file {path} belongs to job {state.job!r}.",
-                job=job,
-                remedy="it was copied or renamed: put it back under its own name.",
-            )
+        state = state_from_text(state_text, str(path), job)
         return Stored(state, _version(state, number))
 
     def _path(self, job: str) -> Path:

@@ -16,6 +16,7 @@ import shutil
 from pathlib import Path
 
 from abs_core.durable import disk_errors
+from abs_core.owners import of_a_dead_process
 
 _OWNER = "owner"
 _NEW = ".new-"
@@ -53,16 +54,10 @@ def _remove_orphans(parent: Path) -> None:
     for owner in parent.glob(f"*/{_OWNER}"):
         if owner.parent.name.startswith(_NEW):
             continue
-        with contextlib.suppress(OSError):  # another user's
-            opened = os.open(owner, os.O_RDWR)
-            try:
-                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.suppress(OSError), of_a_dead_process(owner) as file:
+            if file is not None:
                 _log.info("removing %s: the process that made it has died", owner.parent)
                 _remove(owner.parent)
-            except BlockingIOError:
-                pass  # its process lives
-            finally:
-                os.close(opened)
 
 
 def _remove(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from abs_core.model import HandleName
+from abs_core.model import HandleName, InDoubt
 
 SUFFIX = ".arrows"
 """Suffix of a segment's name after its handle: Arrow's suffix for the streaming format."""
@@ -29,6 +29,11 @@ class Entry:
     size: int
     age_seconds: float | None
     sealed: bool
+
+    def in_doubt(self, url: str) -> InDoubt:
+        """As a ``Committer`` lists it, in the store at ``url``."""
+        detail = f"segment of {self.size} bytes in {url}{'' if self.sealed else ', not sealed'}"
+        return InDoubt(self.handle, self.age_seconds, detail, self.size)
 
 
 class SegmentFile(Protocol):

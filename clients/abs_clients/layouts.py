@@ -27,6 +27,17 @@ is_binary_view = _test("is_binary_view")
 is_list_view = _test("is_list_view")
 is_large_list_view = _test("is_large_list_view")
 
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it holds text, in any layout."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether it holds bytes of any length, in any layout."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_binary_view(kind))
+
+
 PLAIN_VIEWS: dict[pa.DataType, pa.DataType] = {
     getattr(pa, view)(): plain
     for view, plain in (("string_view", pa.string()), ("binary_view", pa.binary()))

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_clients.layouts import is_binary_view, is_string_view
+from abs_clients.layouts import is_bytes, is_text
 from abs_core.rowdigest import RowDigest
 from abs_sinks.arrow import is_list
 
@@ -93,23 +93,10 @@ def _hash_any(array: pa.Array) -> Hashes:
         return _hash_words(_fixed(array, 2))
     if types.is_temporal(kind) and not types.is_interval(kind):
         return _hash_times(array)
-    if _is_bytes(kind):
+    if is_text(kind) or is_bytes(kind) or pa.types.is_fixed_size_binary(kind):
         return _hash_bytes(array.cast(pa.large_binary()))
     # No sink takes such a type; what may come is told apart by its text all the same.
     return _hash_bytes(pa.array([str(v).encode() for v in array.to_pylist()], pa.large_binary()))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or is_string_view(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or is_binary_view(kind)
-        or types.is_fixed_size_binary(kind)
-    )
 
 
 def _hash_decimals(array: pa.Array) -> Hashes:

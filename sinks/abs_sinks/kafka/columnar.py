@@ -74,6 +74,7 @@ class ColumnarSender:
         self._transport = Transport(settings, who, topic)
         self._pause = Pause()
         self._missing = 0
+        self._heard = 0.0  # when a batch was acknowledged last, or the wait began
 
     def send(self, records: Records) -> None:
         """See ``RecordSender``. Above ``WAITING_BYTES`` unsent it waits for answers."""
@@ -97,17 +98,17 @@ class ColumnarSender:
 
     def _serve(self, done: Callable[[], bool]) -> None:
         """Send and take answers until ``done``."""
-        last = time.monotonic()
+        self._heard = time.monotonic()
         while True:
             while (answer := self._transport.answer(0)) is not None:
-                last = self._take(answer, last)
+                self._take(answer)
             paused = self._pause.left()
             if not paused:
                 self._send_what_may_be()
                 paused = self._pause.left()
             if done():
                 return
-            left = last + self.patience - time.monotonic()
+            left = self._heard + self.patience - time.monotonic()
             if left <= 0:
                 raise self._pause.reason or UnavailableError(
                     f"{self._outbox.unfinished} batches of records to topic {self._topic} are not "
@@ -118,14 +119,10 @@ class ColumnarSender:
             wait = min(left, paused) if paused or not self._outbox.flying else left
             answer = self._transport.answer(wait)
             if answer is not None:
-                last = self._take(answer, last)
+                self._take(answer)
 
-    def _take(self, answer: Answer, last: float) -> float:
-        """Process an answer; returns the time of the last acknowledgement.
-
-        Raises:
-            AbsError: the batch is refused.
-        """
+    def _take(self, answer: Answer) -> None:
+        """Process an answer; raises ``AbsError`` if the batch is refused."""
         if answer.error is not None:
             raise answer.error
         batch = answer.batch
@@ -135,7 +132,8 @@ class ColumnarSender:
         if verdict is Verdict.ACKNOWLEDGED:
             self._pause.over()
             self._missing = 0
-            return time.monotonic()
+            self._heard = time.monotonic()
+            return
         error = to_abs_error(
             kafka.errors.for_code(answer.code)(answer.text),
             f"delivering {batch.count} records to {self._topic}-{batch.partition}",
@@ -145,7 +143,6 @@ class ColumnarSender:
             raise error
         self._leaders.pop(batch.partition, None)
         self._later(error)
-        return last
 
     def _later(self, error: AbsError) -> None:
         """Pause after a transient failure; ``SchemaError`` if the topic is gone."""
@@ -243,11 +240,7 @@ class ColumnarProducer:
         self._timeout_ms = timeout_ms
         self._committed = False
         self._senders: dict[str, ColumnarSender] = {}
-
-    @property
-    def may_end_late(self) -> bool:
-        """False: each transaction has an epoch of its own."""
-        return False
+        self.may_end_late = False  # each transaction has an epoch of its own
 
     def begin(self) -> None:
         """See the contract.

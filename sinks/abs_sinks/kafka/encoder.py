@@ -21,7 +21,7 @@ from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
 from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.choice import compression_of
-from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, joined, sliced
+from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, joined, slices
 
 GATHERED_BYTES = 2 << 20
 """Bytes of keys and values that are encoded at once: enough for large batches."""
@@ -188,9 +188,4 @@ def _bytes_of(records: Records) -> int:
 
 def pieces(records: Records) -> Iterator[Records]:
     """Slice the records to a few megabytes: an Arrow batch may be of any size."""
-    rows = max(1, records.rows * PIECE_BYTES // max(1, _bytes_of(records)))
-    if rows >= records.rows:
-        yield records
-        return
-    for start in range(0, records.rows, rows):
-        yield sliced(records, start, rows)
+    return slices(records, max(1, records.rows * PIECE_BYTES // max(1, _bytes_of(records))))

@@ -42,7 +42,7 @@ class IdempotentWriter(RecordWriter):
             self._sender.abort()
             self._sender = None
 
-    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
         """See ``RecordWriter``.
 
         Raises:

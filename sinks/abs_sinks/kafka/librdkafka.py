@@ -19,7 +19,7 @@ from abs_clients.kafka.failures import Failures
 from abs_clients.kafka.format.headers import Header
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
-from abs_sinks.kafka.records import Records, header_lists, sliced
+from abs_sinks.kafka.records import Records, header_lists, slices
 
 CHUNK = 16_384
 """Records queued at a time; earlier failures are checked after each chunk."""
@@ -53,8 +53,7 @@ class LibrdkafkaSender:
         self._patience = patience
 
     def send(self, records: Records) -> None:
-        for start in range(0, records.rows, CHUNK):
-            part = records if records.rows <= CHUNK else sliced(records, start, CHUNK)
+        for part in slices(records, CHUNK):
             self._produce(part)
             self._failures.raise_any(self._producer)
         self.rows += records.rows
@@ -125,7 +124,7 @@ class LibrdkafkaProducer:
         timeout_ms: int | None = None,
     ) -> None:
         self._settings = settings
-        self._begun = False
+        self.may_end_late = False  # there is no transaction before the first
         self._failures = Failures(settings)
         given = producer_settings(settings, name, self._report, patience)
         # Metrics cost two requests per client, which lives for an epoch.
@@ -141,12 +140,8 @@ class LibrdkafkaProducer:
             if topic is not None:
                 self._acquaint(topic)
 
-    @property
-    def may_end_late(self) -> bool:
-        return self._begun
-
     def begin(self) -> None:
-        self._begun = True
+        self.may_end_late = True
         self._failures = Failures(self._settings)
         with self._named("beginning a transaction"):
             self._producer.begin_transaction()

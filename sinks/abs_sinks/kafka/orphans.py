@@ -20,7 +20,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -29,6 +29,7 @@ from abs_clients.kafka.producer_ids import init_producer_id
 from abs_core.contracts import Task
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
+from abs_core.owners import of_a_dead_process
 from abs_core.strictjson import fields, parse, whole
 from abs_sinks.kafka.open_transaction import id_name, with_open
 from abs_sinks.kafka.options import KafkaOptions
@@ -117,8 +118,8 @@ class Claim:
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another process deletes them, too
                 if time.time() - path.stat().st_mtime > KEPT_SECONDS:
-                    with _taken(path) as content:
-                        if content is not None:
+                    with of_a_dead_process(path) as file:
+                        if file is not None:
                             path.unlink(missing_ok=True)
 
     def release(self) -> None:
@@ -136,11 +137,12 @@ class Claim:
             task: of this generation.
         """
         for path in self._others():
-            with _taken(path) as content:
-                if content is None:
+            with of_a_dead_process(path) as file:
+                if file is None:
                     continue
                 generation, incarnation = _parsed(path)
-                if generation == self.generation and (claimed := _claimed(content)) is not None:
+                claimed = _claimed(file.read(4096))
+                if generation == self.generation and claimed is not None:
                     epoch, made = claimed
                     if task.frontier is None or epoch > task.frontier:
                         continue
@@ -188,26 +190,6 @@ def _claimed(content: bytes) -> tuple[int, int] | None:
         found = fields(parse(content))
         return whole(found["epoch"]), min(whole(found["made"]), MOST_IDS)
     return None
-
-
-@contextmanager
-def _taken(path: Path) -> Iterator[bytes | None]:
-    """The locked content of a dead process's file; None: the process lives, or the file is gone."""
-    try:
-        opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        yield None
-        return
-    try:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            content = os.pread(opened, 4096, 0)
-        except OSError:
-            yield None
-        else:
-            yield content
-    finally:
-        os.close(opened)
 
 
 def _is_ours(folder: Path) -> bool:

@@ -17,8 +17,9 @@ input is left out: the sink sets its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ import xxhash
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_clients.kafka.format.headers import Header
-from abs_clients.layouts import is_binary_view, is_string_view
+from abs_clients.layouts import is_bytes, is_text
 from abs_core.errors import RowError, SchemaError
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
@@ -118,19 +119,8 @@ def _check_type(name: str, arrow: pa.DataType) -> None:
         )
 
 
-def _is_text(arrow: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or is_string_view(arrow)
-    )
-
-
-def _is_bytes(arrow: pa.DataType) -> bool:
-    return bool(
-        _is_text(arrow)
-        or pa.types.is_binary(arrow)
-        or pa.types.is_large_binary(arrow)
-        or is_binary_view(arrow)
-    )
+def _is_either(arrow: pa.DataType) -> bool:
+    return is_text(arrow) or is_bytes(arrow)
 
 
 def _is_headers(arrow: pa.DataType) -> bool:
@@ -139,19 +129,19 @@ def _is_headers(arrow: pa.DataType) -> bool:
     item = arrow.value_type
     if not pa.types.is_struct(item) or item.num_fields != 2:
         return False
-    return _is_text(item.field(0).type) and _is_bytes(item.field(1).type)
+    return is_text(item.field(0).type) and _is_either(item.field(1).type)
 
 
 _JSON = "cast it: CAST({0} AS STRING) or CAST({0} AS BINARY); for JSON use to_json."
 _TYPES = {
-    "key": (_is_bytes, "a string or a binary", _JSON),
-    "value": (_is_bytes, "a string or a binary", _JSON),
+    "key": (_is_either, "a string or a binary", _JSON),
+    "value": (_is_either, "a string or a binary", _JSON),
     "headers": (
         _is_headers,
         "an array of struct(key string, value binary)",
         "cast it: CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>).",
     ),
-    "topic": (_is_text, "a string", "cast it: CAST(topic AS STRING)."),
+    "topic": (is_text, "a string", "cast it: CAST(topic AS STRING)."),
     "partition": (pa.types.is_int32, "an int (32 bits)", "cast it: CAST(partition AS INT)."),
     "timestamp": (
         pa.types.is_timestamp,
@@ -192,7 +182,13 @@ def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> R
     )
 
 
-def sliced(records: Records, start: int, count: int) -> Records:
+def slices(records: Records, rows: int) -> Iterator[Records]:
+    """Slices of so many rows."""
+    for start in range(0, records.rows, rows):
+        yield records if records.rows <= rows else _sliced(records, start, rows)
+
+
+def _sliced(records: Records, start: int, count: int) -> Records:
     """A slice of the records, without a copy."""
     return _each_column([records], lambda columns: columns[0].slice(start, count))
 
@@ -220,14 +216,9 @@ def single(key: bytes, value: bytes | None, *, partition: int) -> Records:
 def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
     """The headers of each record as confluent-kafka takes them."""
     items = headers.flatten()
-    pairs = list(zip(items.field(0).to_pylist(), items.field(1).to_pylist(), strict=True))
-    ends = pc.list_value_length(headers).fill_null(0).to_pylist()
-    found: list[list[Header] | None] = []
-    at = 0
-    for size in ends:
-        found.append(pairs[at : at + size] if size else None)
-        at += size
-    return found
+    pairs = zip(items.field(0).to_pylist(), items.field(1).to_pylist(), strict=True)
+    sizes = pc.list_value_length(headers).fill_null(0).to_pylist()
+    return [list(islice(pairs, size)) or None for size in sizes]
 
 
 def sizes_of(records: Records) -> pa.Int64Array:
@@ -239,11 +230,8 @@ def sizes_of(records: Records) -> pa.Int64Array:
         items = records.headers.flatten()
         each = pc.add(_length(items.field(0).cast(pa.binary())), _length(items.field(1)))
         rows = pc.list_parent_indices(records.headers)
-        sums = pa.table({"row": rows, "size": each}).group_by("row").aggregate([("size", "sum")])
-        extra = [0] * records.rows
-        for row, total in zip(*(column.to_pylist() for column in sums.columns), strict=True):
-            extra[row] = total
-        size = pc.add(size, pa.array(extra, pa.int64()))
+        extra = np.bincount(rows, weights=each, minlength=records.rows)
+        size = pc.add(size, pa.array(extra.astype(np.int64)))
     return size
 
 

@@ -73,7 +73,7 @@ class TwoPhaseWriter(RecordWriter):
             self._pool.give_up(self._slot)
             self._slot = None
 
-    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
         sender = self._sender or self._begin()
         self._digest.feed(records)
         with self._in_time():

@@ -78,7 +78,7 @@ class WalWriter(RecordWriter):
     def abort(self) -> None:
         self._segment.abort()
 
-    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
         kept = batch.select(self._kept)
         if kept.schema.types == self._schema.types:
             # The schemas may differ in nullability.
@@ -89,13 +89,11 @@ class WalWriter(RecordWriter):
         """Nothing: ``_prepared`` seals the segment."""
 
     def _prepared(self) -> Committable:
-        place = None
-        if self._ledger:
-            place = replace(place_for(self._options, self._task), log=self._log)
+        place = place_for(self._options, self._task) if self._ledger else None
         seal = self._segment.finish()
         assert seal is not None, "rows were written"
         made = seal.committable()
-        return made if place is None else place.noted(made)
+        return made if place is None else replace(place, log=self._log).noted(made)
 
 
 class WalCommitter:
@@ -136,15 +134,7 @@ class WalCommitter:
         abort_each(mine, lambda handle: self._store.delete([handle]))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        return [
-            InDoubt(
-                entry.handle,
-                entry.age_seconds,
-                f"segment of {entry.size} bytes in {self._store.url}"
-                f"{'' if entry.sealed else ', not sealed'}",
-            )
-            for entry in self._store.list(job)
-        ]
+        return [entry.in_doubt(self._store.url) for entry in self._store.list(job)]
 
     def forget(self, state: JobState) -> None:
         """Remove finished handles from the ledger, except those whose segment still exists."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,9 +13,8 @@ import pyarrow.compute as pc
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.contracts import Task
-from abs_core.crash import CrashPoint, reached
 from abs_core.errors import RowError, SchemaError
-from abs_core.model import Committable
+from abs_core.stepwise import StepwiseWriter
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
     RECORD_OVERHEAD,
@@ -28,7 +27,7 @@ from abs_sinks.kafka.records import (
 )
 
 
-class RecordWriter(ABC):
+class RecordWriter(StepwiseWriter):
     """A ``Writer`` that checks each batch before it keeps any of its records.
 
     Args:
@@ -38,45 +37,20 @@ class RecordWriter(ABC):
     def __init__(
         self, options: KafkaOptions, schema: pa.Schema, task: Task, *, more_bytes: int = 0
     ) -> None:
+        super().__init__()
         self._options = options
         self._task = task
         self._columns = plan_columns(schema, options.topic)
         self._checks = RecordChecks(options, more_bytes, job=task.job)
-        self._rows = 0
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
+    def _keep(self, batch: pa.RecordBatch) -> None:
         records = records_of(batch, self._columns, self._rows)
         self._checks.check(records, self._rows)
-        self._keep(batch, records)
-        first, self._rows = self._rows == 0, self._rows + batch.num_rows
-        if first:
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-
-    def pre_commit(self) -> Committable | None:
-        if not self._rows:
-            return None
-        self._complete()
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        found = self._prepared()
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return found
+        self._keep_checked(batch, records)
 
     @abstractmethod
-    def abort(self) -> None: ...
-
-    @abstractmethod
-    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
         """Keep a checked batch; ``records`` are its rows."""
-
-    @abstractmethod
-    def _complete(self) -> None:
-        """Wait until all kept records are stored."""
-
-    @abstractmethod
-    def _prepared(self) -> Committable:
-        """Pre-commit the kept records."""
 
 
 class RecordChecks:

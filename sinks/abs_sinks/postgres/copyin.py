@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,8 +17,8 @@ from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
-from abs_core.crash import CrashPoint, reached
 from abs_core.model import PROTOCOL, Committable
+from abs_core.stepwise import StepwiseWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.target import missing_column
@@ -85,41 +85,37 @@ class CopyIn:
         self._copy.write(data)
 
 
-class OneCopyWriter(ABC):
+class OneCopyWriter(StepwiseWriter):
     """The base of writers with one COPY, begun by the first row."""
 
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
+        super().__init__()
         self._options = options
         self._schema = schema
         self._task = task
         self._tag = Tag(task.register, task.generation)
         self._copy: CopyIn | None = None
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        if self._copy is None:
-            self._copy = self._begin()
-            self._copy.write(batch)
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-        else:
-            self._copy.write(batch)
-
-    def pre_commit(self) -> Committable | None:
-        if self._copy is None:
-            return None
-        copy, self._copy = self._copy, None
-        copy.finish()
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        self._end(copy)
-        pool(self._options.server).give_back(copy.connection)
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        extra = ((PROTOCOL, self._options.protocol),)
-        return Committable(self._task.handle, copy.rows, copy.digest, extra)
-
     def abort(self) -> None:
         if self._copy is not None:
             self._copy.connection.close()
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if self._copy is None:
+            self._copy = self._begin()
+        self._copy.write(batch)
+
+    def _complete(self) -> None:
+        assert self._copy is not None
+        self._copy.finish()
+
+    def _prepared(self) -> Committable:
+        assert self._copy is not None
+        copy, self._copy = self._copy, None
+        self._end(copy)
+        pool(self._options.server).give_back(copy.connection)
+        extra = ((PROTOCOL, self._options.protocol),)
+        return Committable(self._task.handle, copy.rows, copy.digest, extra)
 
     @abstractmethod
     def _begin(self) -> CopyIn: ...

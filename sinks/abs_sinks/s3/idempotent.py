@@ -20,7 +20,6 @@ from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell, S3Register, Seen
-from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.twophase import digest_of, inspected
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import uploads_of, uploads_to_text
@@ -30,13 +29,14 @@ from abs_sinks.s3.writer import StreamingWriter
 class IdempotentWriter(StreamingWriter):
     """Puts a marker for the sweep, then the objects."""
 
-    def _seal(self, files: TaskFiles) -> Committable:
+    def _complete(self) -> None:
+        super()._complete()
+        self._patience.retry(partial(Markers(self._options).put, self._handle, self._uploads))
+
+    def _sealed(self) -> Committable:
         """See ``StreamingWriter``; ``FencedError`` if a newer run has swept the uploads."""
-        uploads = files.finish()
-        self._patience.retry(partial(Markers(self._options).put, self._handle, uploads))
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
         pending = PendingUploads(self._options)
-        for upload in uploads:
+        for upload in self._uploads:
             outcome = self._patience.retry(partial(pending.complete, self._handle, upload))
             if outcome is not Outcome.COMMITTED:
                 raise FencedError(
@@ -45,9 +45,9 @@ class IdempotentWriter(StreamingWriter):
                     remedy="none, if the job was restarted.",
                 )
         # The objects exist: their parts are not needed any more.
-        lean = tuple(replace(upload, etags=(), crcs=()) for upload in uploads)
+        lean = tuple(replace(upload, etags=(), crcs=()) for upload in self._uploads)
         extra = (("protocol", "idempotent"), ("uploads", uploads_to_text(lean)))
-        return Committable(self._handle, files.rows, digest_of(uploads), extra)
+        return Committable(self._handle, self._rows, digest_of(self._uploads), extra)
 
 
 class IdempotentCommitter:

@@ -17,7 +17,7 @@ from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.births import rules as births
 from abs_core.codec import state_from_json, state_to_text, unreadable
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.errors import ContentionError, CorruptionError, ProtocolError
+from abs_core.errors import ContentionError, ProtocolError
 from abs_core.inventory import check_finished
 from abs_core.model import JobState
 from abs_core.strictjson import fields, of, parse, text, version
@@ -53,11 +53,11 @@ class Cell:
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str) -> Cell:
+    def from_bytes(cls, data: bytes, where: str, job: str | None = None) -> Cell:
         """The inverse of ``to_bytes``.
 
         Raises:
-            CorruptionError: it cannot be read, or a newer release wrote it.
+            CorruptionError: it cannot be read, a newer release wrote it, or it is another job's.
         """
         try:
             found = fields(parse(data))
@@ -66,7 +66,7 @@ class Cell:
             state, nonce = found["state"], text(found["nonce"])
         except ValueError as error:
             raise unreadable(where, error) from error
-        return cls(state_from_json(state, where), manifests, nonce)
+        return cls(state_from_json(state, where, job), manifests, nonce)
 
 
 Seen = dict[str, JobState]
@@ -111,13 +111,7 @@ class S3Register:
         body = self._objects.get(self.key(job), CELL_MAX)
         if body is None:
             return None
-        cell = Cell.from_bytes(body.data, self._where(job))
-        if cell.state.job != job:
-            raise CorruptionError(
-                f"The register at {self._where(job)} belongs to job {cell.state.job!r}.",
-                job=job,
-                remedy="it was copied or renamed: put it back under its own name.",
-            )
+        cell = Cell.from_bytes(body.data, self._where(job), job)
         self._manifests = {body.etag: cell.manifests}
         return cell, body.etag
 

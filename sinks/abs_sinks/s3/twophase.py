@@ -14,7 +14,6 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import segment_handle
-from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_of, uploads_to_text
 from abs_sinks.s3.writer import StreamingWriter
@@ -34,10 +33,8 @@ class TwoPhaseWriter(StreamingWriter):
     the bucket removes them (preflight reads those).
     """
 
-    def _seal(self, files: TaskFiles) -> Committable:
-        uploads = files.finish()
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        return committable(self._handle, files.rows, uploads)
+    def _sealed(self) -> Committable:
+        return committable(self._handle, self._rows, self._uploads)
 
 
 class TwoPhaseCommitter:

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from abs_core.aborting import abort_each
 from abs_core.contracts import Task
-from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
+from abs_core.stepwise import StepwiseWriter
 from abs_core.wal import SegmentWriter, read_segment
 from abs_sinks.s3.ahead import Batches, reading_ahead
 from abs_sinks.s3.options import S3Options
@@ -22,29 +22,26 @@ from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.twophase import committable, inspected
 
 
-class WalWriter:
+class WalWriter(StepwiseWriter):
     """Streams rows to a segment, which readers never see."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
+        super().__init__()
         self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="zstd")
-        self._began = False
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._segment.write(batch)
-        if not self._began and batch.num_rows:
-            self._began = True
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-
-    def pre_commit(self) -> Committable | None:
-        if not self._began:
-            return None
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        seal = self._segment.finish()
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return None if seal is None else seal.committable()
 
     def abort(self) -> None:
         self._segment.abort()
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        self._segment.write(batch)
+
+    def _complete(self) -> None:
+        """Nothing: ``_prepared`` seals the segment."""
+
+    def _prepared(self) -> Committable:
+        seal = self._segment.finish()
+        assert seal is not None, "rows were written"
+        return seal.committable()
 
 
 class WalCommitter:
@@ -75,11 +72,7 @@ class WalCommitter:
         abort_each(handles, lambda handle: self._segments.delete([handle]))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        url = self._segments.url
-        return [
-            InDoubt(e.handle, e.age_seconds, f"segment of {e.size} bytes in {url}", e.size)
-            for e in self._segments.list(job)
-        ]
+        return [entry.in_doubt(self._segments.url) for entry in self._segments.list(job)]
 
     def forget(self, state: JobState) -> None:
         """Nothing: segments of finished epochs are in doubt until they are swept."""
