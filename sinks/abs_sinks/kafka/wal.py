@@ -140,7 +140,7 @@ class WalCommitter:
             InDoubt(
                 entry.handle,
                 entry.age_seconds,
-                f"segment of {entry.size} bytes in {self._store.url}"
+                f"segment{f' of {entry.size} bytes' if entry.size else ''} in {self._store.url}"
                 f"{'' if entry.sealed else ', not sealed'}",
             )
             for entry in self._store.list(job)
