@@ -15,6 +15,9 @@ from abs_core.testing.harness import SCHEMA, batch_of
 from abs_core.wal import Entry, SegmentStore, SegmentWriter, read_segment, verify
 
 NewStore = Callable[[], SegmentStore]
+LARGE = 2_000_000
+"""Numbers in a segment of 16 MB: more than one part of an upload."""
+
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10", "a-b", "..", ".")
 
 
@@ -43,13 +46,9 @@ def a_segment_comes_back_as_it_was(new_store: NewStore) -> None:
 
 
 def a_large_segment_comes_back_as_it_was(new_store: NewStore) -> None:
-    column = pa.array(range(2_000_000), pa.int64())  # 16 MB: more than one part of an upload
-    batch = pa.record_batch([column], names=["n"])
+    column = pa.array(range(LARGE), pa.int64())
     handle = _handle()
-    writer = SegmentWriter(new_store(), handle, batch.schema)
-    for start in range(0, batch.num_rows, 250_000):
-        writer.write(batch.slice(start, 250_000))
-    seal = writer.finish()
+    seal = _large(new_store(), handle, column).finish()
     assert seal is not None, "a writer with rows gave no segment"
     found = pa.Table.from_batches(read_segment(new_store(), seal.committable()))
     assert found.column("n").combine_chunks().equals(column), "16 MB came back otherwise"
@@ -107,6 +106,18 @@ def what_a_dead_writer_left_can_be_deleted(new_store: NewStore) -> None:
     writer.abort()
 
 
+def what_a_dead_writer_of_a_large_segment_left_is_listed_and_can_be_deleted(
+    new_store: NewStore,
+) -> None:
+    handle = _handle()
+    writer = _large(new_store(), handle, pa.array(range(LARGE), pa.int64()))
+    left = [(entry.handle, entry.sealed) for entry in new_store().list(handle.job)]
+    assert left == [(handle, False)], f"of what is not sealed {left} is listed"
+    new_store().delete([handle])
+    assert not new_store().list(handle.job), "what was not sealed stays after its deletion"
+    writer.abort()
+
+
 def a_list_is_exactly_the_jobs_own(new_store: NewStore) -> None:
     salt = secrets.token_hex(4)
     handles = [_handle(f"{name}{salt}" if name.strip(".") else name) for name in LOOK_ALIKES]
@@ -133,6 +144,15 @@ def _is_whole(entry: Entry, committable: Committable) -> None:
 def _handle(job: str | None = None) -> HandleName:
     job = job or f"job{secrets.token_hex(8)}"
     return HandleName(secrets.token_hex(8), job, 1, 0, 0, secrets.token_hex(6))
+
+
+def _large(store: SegmentStore, handle: HandleName, column: pa.Array) -> SegmentWriter:
+    """A writer that has written the column, and is not finished."""
+    batch = pa.record_batch([column], names=["n"])
+    writer = SegmentWriter(store, handle, batch.schema)
+    for start in range(0, batch.num_rows, 250_000):
+        writer.write(batch.slice(start, 250_000))
+    return writer
 
 
 def _write(

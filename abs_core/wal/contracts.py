@@ -32,7 +32,8 @@ class Entry:
 
     def in_doubt(self, url: str) -> InDoubt:
         """As a ``Committer`` lists it, in the store at ``url``."""
-        detail = f"segment of {self.size} bytes in {url}{'' if self.sealed else ', not sealed'}"
+        size = f" of {self.size} bytes" if self.size else ""  # an upload that is open has none yet
+        detail = f"segment{size} in {url}{'' if self.sealed else ', not sealed'}"
         return InDoubt(self.handle, self.age_seconds, detail, self.size)
 
 

@@ -35,7 +35,8 @@ def segment_store(url: str) -> SegmentStore:
         from abs_sinks.s3.segments import S3Segments
 
         place = f"s3://{parts.netloc}{parts.path}"
-        return S3Segments(S3Options.parse({**dict(parse_qsl(parts.query)), "path": place}))
+        options = S3Options.parse({**dict(parse_qsl(parts.query)), "path": place})
+        return S3Segments(options, unsealed=True)
     raise OptionError(
         f"The write-ahead log cannot be kept under the scheme {parts.scheme!r}.",
         remedy=_WHERE,

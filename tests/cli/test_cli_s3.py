@@ -19,6 +19,7 @@ from abs_core.errors import OptionError, ProtocolError
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import S3Service
+from abs_sinks.s3 import S3Register
 from abs_sinks.s3.testing import FolderHarness, open_folder
 
 pytestmark = pytest.mark.services
@@ -74,6 +75,20 @@ def test_what_is_decided_is_committed_and_never_aborted(harness: FolderHarness) 
     case.holds(ROWS, when="after `abs in-doubt commit`")
     case.run().epoch(0, ROWS)  # the replay sweeps
     case.finished(ROWS, when="after `abs in-doubt commit` and a replay")
+    case.close()
+
+
+def test_what_a_lost_register_left_is_aborted_as_an_orphan_only(harness: FolderHarness) -> None:
+    case = Case(harness)
+    case.run().tasks(0, ROWS)
+    S3Register(harness.options).retire(JOB)
+    (listed,) = in_doubt(harness)
+    assert "not here" in listed["fate"]
+    assert run(harness, "in-doubt", "abort", JOB).exit_code != 0
+    assert len(in_doubt(harness)) == 1, "nobody has named it"
+    done(harness, "in-doubt", "abort", JOB, "--orphan", listed["handle"])
+    assert in_doubt(harness) == []
+    assert harness.keys() == harness.uploads() == []
     case.close()
 
 

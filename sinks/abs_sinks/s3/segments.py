@@ -8,6 +8,7 @@ segment appears whole: by one put, or by a completed upload if it is larger than
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -20,25 +21,35 @@ import pyarrow as pa
 
 from abs_clients.s3.objects import Objects
 from abs_core.durable import disk_errors
-from abs_core.errors import UnavailableError
+from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName, Outcome
 from abs_core.wal import Entry
 from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import Lanes, PartFile
 from abs_sinks.s3.upload_commit import PendingUploads
-from abs_sinks.s3.uploads import HANDLE
+from abs_sinks.s3.uploads import HANDLE, Pending, Uploads
+
+log = logging.getLogger(__name__)
 
 FOLDER = "wal"
 ENDING = ".segment"
 
 
 class S3Segments:
-    """Segments in the state location of one sink."""
+    """Segments in the state location of one sink.
 
-    def __init__(self, options: S3Options) -> None:
+    Args:
+        unsealed: whether ``list`` and ``delete`` include uploads of segments that are not sealed; the
+            S3 sink ends those with its other uploads (``TwoPhaseCommitter``).
+    """
+
+    def __init__(self, options: S3Options, *, unsealed: bool = False) -> None:
         self._options = options
+        self._unsealed = unsealed
         self._objects = Objects(options.bucket)
+        self._uploads = Uploads(options)
+        self._told = False
 
     @property
     def url(self) -> str:
@@ -62,18 +73,58 @@ class S3Segments:
         return self._objects.head(segment_key(self._options, handle)) is not None
 
     def delete(self, handles: Sequence[HandleName]) -> None:
+        wanted = set(handles)
+        # Uploads first: a late Complete finds none then.
+        for job in sorted({handle.job for handle in wanted}):
+            for handle, pending in self._open(job):
+                if handle in wanted:
+                    self._uploads.abort(pending.key, pending.upload_id)
         self._objects.delete([segment_key(self._options, handle) for handle in handles])
 
     def list(self, job: str | None) -> Sequence[Entry]:
-        names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
+        """See ``SegmentStore``. The size of what is not sealed is not asked for: 0."""
         now = datetime.now(UTC)
-        found = []
-        for listed in self._objects.list(self._options.state.key(*names)):
-            handle = segment_handle(listed.key)
-            if handle is not None and job in (None, handle.job):
+        found: dict[HandleName, Entry] = {}
+        # Uploads first: one that is completed meanwhile is listed as an object.
+        for handle, pending in self._open(job):
+            found[handle] = Entry(handle, 0, pending.age_seconds, False)
+        for listed in self._objects.list(self._folder(job)):
+            handle_ = segment_handle(listed.key)
+            if handle_ is not None and job in (None, handle_.job):
                 age = max(0.0, (now - listed.modified).total_seconds())
-                found.append(Entry(handle, listed.size, age, True))
-        return found
+                found[handle_] = Entry(handle_, listed.size, age, True)
+        return sorted(found.values(), key=lambda entry: entry.handle)
+
+    def _open(self, job: str | None) -> Sequence[tuple[HandleName, Pending]]:
+        """The uploads of segments that are not sealed."""
+        if not self._unsealed:
+            return []
+        try:
+            pending = [*self._uploads.list(self._folder(job))]
+        except TargetError as error:
+            if error.retryable:
+                raise
+            self._tell(error)
+            return []
+        named = ((segment_handle(each.key), each) for each in pending)
+        return [(h, each) for h, each in named if h is not None and job in (None, h.job)]
+
+    def _tell(self, refused: TargetError) -> None:
+        """Warn once that uploads cannot be listed: only costs arise, so a job may go on."""
+        if not self._told:
+            log.warning(
+                "Uploads that a killed task left in the write-ahead log %s cannot be found, and cost "
+                "money until they are aborted: %s What to do: allow s3:ListBucketMultipartUploads and "
+                "s3:AbortMultipartUpload, or give the bucket a lifecycle rule that aborts incomplete "
+                "multipart uploads below this prefix after some days.",
+                self.url,
+                refused.what,
+            )
+        self._told = True
+
+    def _folder(self, job: str | None) -> str:
+        names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
+        return self._options.state.key(*names)
 
     @contextmanager
     def _copied(self, key: str, pieces: Iterator[bytes]) -> Iterator[pa.NativeFile]:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from urllib.parse import parse_qsl
 
 import pytest
 
 from abs_clients.s3.client import close_idle
 from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError, OptionError
+from abs_core.model import HandleName
 from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.check_segments import CHECKS, NewStore
+from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService, S3Service
-from abs_sinks.s3.segments import S3Segments, segment_key
+from abs_sinks.s3 import S3Options
+from abs_sinks.s3.segments import S3Segments, segment_handle, segment_key
+from abs_sinks.s3.uploads import Uploads
 from abs_sinks.wal import segment_store
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import RegisterHarness
+from tests.sinks.s3.proxy import running
 
 pytestmark = pytest.mark.services
+
+PART = 5 << 20
+LARGE = [(key, "x" * (PART // 16)) for key in range(100, 140)]
+"""Rows of more than two parts."""
 
 
 @pytest.fixture
@@ -54,6 +64,58 @@ def test_epochs_pass_through_s3_exactly_once(kafka: KafkaService, wal: str) -> N
     case.finished(rows(0, 3), rows(10, 3), rows(20, 3), when="after two epochs by way of S3")
     case.close()
     harness.close()
+
+
+def test_an_upload_that_a_killed_task_left_is_listed_and_swept_and_a_live_one_is_not(
+    kafka: KafkaService, wal: str
+) -> None:
+    kafka.start()
+    harness = RegisterHarness(kafka.bootstrap, Variant("wal"), {"wal": f"{wal}&partsize={PART}"})
+    case = Case(harness)
+    killed = case.run().attempt(0)
+    killed.write(*LARGE)  # and no more is heard of it
+    run = case.run()
+    raises(Halted, lambda: case.run(run=run.who.run, cut=Cut("abort")).coordinator.begin(0))
+    doubts = {doubt.handle: doubt.detail for doubt in run.committer.in_doubt(None)}
+    assert doubts[killed.task.handle].endswith("not sealed")
+    live = run.attempt(0, 1).write(*LARGE)
+    run.epoch(0, rows(0, 3))
+    live_next = run.attempt(1, 1).write(*LARGE)
+    run.sweep()
+    assert open_uploads(wal) == [live_next.task.handle], "of the present generation only"
+    share = live_next.pre_commit()
+    live.writer.abort()
+    run.commit(1, [share])
+    case.finished(rows(0, 3), LARGE, when="after a task that was killed amid its upload")
+    assert open_uploads(wal) == []
+    case.close()
+    harness.close()
+
+
+def test_uploads_that_may_not_be_listed_are_a_warning_with_its_remedy(
+    kafka: KafkaService, s3: S3Service, wal: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kafka.start()
+    with running(s3.endpoint) as proxy:
+        proxy.denied = lambda request: request.call == "ListMultipartUploads"
+        through = wal.replace(s3.endpoint, proxy.endpoint)
+        harness = RegisterHarness(kafka.bootstrap, Variant("wal"), {"wal": through})
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 3))
+        case.run().epoch(1, rows(10, 3))
+        case.finished(rows(0, 3), rows(10, 3), when="after epochs without that right")
+        case.close()
+        harness.close()
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert any("s3:ListBucketMultipartUploads" in text and "lifecycle" in text for text in told)
+
+
+def open_uploads(wal: str) -> list[HandleName]:
+    """Whose uploads are open in the log, as the server lists them."""
+    path, _, query = wal.partition("?")
+    options = S3Options.parse({**dict(parse_qsl(query)), "path": path})
+    found = [segment_handle(each.key) for each in Uploads(options).list(options.path.folder)]
+    return [handle for handle in found if handle is not None]
 
 
 def test_another_scheme_is_refused() -> None:
