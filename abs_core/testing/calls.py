@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import Sink
@@ -65,6 +65,41 @@ class Calls(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Again(Generic[T]):
+    """Keeps one call, and brings it again before a later one.
+
+    Args:
+        name: of the call to keep.
+        number: of it among the calls of its name, from 1.
+        before: the name of the call before which it comes again.
+        nth: of that one among the calls of its name after the kept one, from 1.
+    """
+
+    name: str
+    number: int
+    before: str
+    nth: int
+    kept: T | None = None
+    done: bool = False
+
+    def meets(self, seen: Sequence[str], call: T) -> T | None:
+        """What comes again before this call.
+
+        Args:
+            seen: the names of all calls up to this one.
+        """
+        if self.kept is None:
+            if seen[-1] == self.name and seen.count(self.name) == self.number:
+                self.kept = call
+            return None
+        self.nth -= seen[-1] == self.before
+        if self.nth or self.done:
+            return None
+        self.done = True
+        return self.kept
+
+
 PositionOpener = Callable[[], AbstractContextManager[tuple[Harness, Calls]]]
 """Opens a harness on an empty target, whose sinks go through the calls; it looks at the target past
 them. Both end with the context."""
@@ -101,13 +136,10 @@ class ContractCalls(Wire):
 
     def __init__(self) -> None:
         super().__init__()
-        self.repeated = False
-        """See ``check_repeats.Repeating``."""
         self._plan: tuple[int, Loss | None, str] = (0, None, "")
         self._fired = False
-        self._again: tuple[int, int] | None = None
-        self._kept: tuple[int, Callable[[], object]] | None = None
-        """The call to repeat, and its number."""
+        self._again: Again[Callable[[], object]] | None = None
+        self._call: Callable[[], object] = lambda: None
 
     def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
         self.seen.clear()
@@ -129,10 +161,15 @@ class ContractCalls(Wire):
         while self.delayed:
             self.deliver(0)
 
-    def repeat(self, first: int, before: int) -> None:
+    def repeat(self, name: str, number: int, before: str, nth: int) -> None:
         """See ``check_repeats.Repeating``."""
         self.arm(1, None)
-        self._again = first, before
+        self._again = Again(name, number, before, nth)
+
+    @property
+    def repeated(self) -> bool:
+        """See ``check_repeats.Repeating``."""
+        return self._again is not None and self._again.done
 
     def ends(self, name: str) -> bool:
         """See ``check_repeats.Repeating``."""
@@ -151,10 +188,7 @@ class ContractCalls(Wire):
         return CertificatesBehind(store, self)
 
     def write(self, name: str, call: Callable[[], T]) -> T:
-        number = len(self.seen) + 1
-        wanted = self._again is not None and self._again[0] <= number
-        if wanted and self._kept is None and self.ends(name):
-            self._kept = number, call
+        self._call = call
         return super().write(name, call)
 
     def _next(self, name: str) -> Fault:
@@ -164,12 +198,10 @@ class ContractCalls(Wire):
         if loss is not None and not self._fired and made == number:
             self._fired = True
             fault = _FAULTS[loss]
-        if self._again is not None and self._kept is not None:
-            number, call = self._kept
-            if len(self.seen) - number == self._again[1] - self._again[0]:
-                self.repeated = True
-                with suppress(AbsError):  # its answer is dropped
-                    call()
+        late = None if self._again is None else self._again.meets(self.seen, self._call)
+        if late:
+            with suppress(AbsError):  # its answer is dropped
+                late()
         return fault
 
 

@@ -25,13 +25,10 @@ from abs_core.testing.calls import Calls, Loss, PositionOpener
 from abs_core.testing.case import Case
 from abs_core.testing.engine import QUICK
 from abs_core.testing.job import EPOCHS, LIVES, Job, without_a_fault
-from abs_core.testing.trials import Choose, enough_met, try_each
+from abs_core.testing.trials import TRIES, Choose, enough_met, try_each
 
 NO_PATIENCE = Patience(seconds=0.0)
 """The patience of a run that does not retry."""
-
-TRIES = 3
-"""How often a job is run for a position: until the call is made, as some calls depend on time."""
 
 _WHAT = {
     Loss.REQUEST: "dropped",

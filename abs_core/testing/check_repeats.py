@@ -19,17 +19,16 @@ from abs_core.testing.calls import Calls
 from abs_core.testing.case import Case
 from abs_core.testing.harness import Harness
 from abs_core.testing.job import EPOCHS, LIVES, Job, without_a_fault
-from abs_core.testing.trials import Choose, enough_met, try_each
+from abs_core.testing.trials import TRIES, Choose, enough_met, try_each
 
 
 class Repeating(Calls, Protocol):
     """``Calls`` that can deliver a call a second time."""
 
-    def repeat(self, first: int, before: int) -> None:
-        """Restart the count, and repeat the call at ``first`` just before the call at ``before``.
+    def repeat(self, name: str, number: int, before: str, nth: int) -> None:
+        """Restart the count, and repeat a call just before a later one; see ``calls.Again``.
 
-        The answer to the second copy is dropped. The order of calls of several threads varies: if the
-        call at ``first`` ends nothing, the next call that does is repeated, at the same distance.
+        The answer to the second copy is dropped.
         """
         ...
 
@@ -48,15 +47,15 @@ RepeatOpener = Callable[[], AbstractContextManager[tuple[Harness, Repeating]]]
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The call to repeat, and the call before which it is repeated; both numbers from 1."""
+    """The call to repeat, and the call before which it is repeated; see ``calls.Again``."""
 
-    first: int
     name: str
-    before: int
+    number: int
     next: str
+    nth: int
 
     def __str__(self) -> str:
-        return f"{self.name} (call {self.first}) again before {self.next} (call {self.before})"
+        return f"{self.name} #{self.number} again before {self.next} #{self.nth} after it"
 
 
 def check_repeats(
@@ -96,20 +95,25 @@ def repeats(opener: RepeatOpener, calls: Sequence[str], following: int = 2) -> l
         ends = [number for number, name in enumerate(calls, 1) if carrier.ends(name)]
     found = []
     for place, first in enumerate(ends):
+        name = calls[first - 1]
         # Of ends, the second of the same kind that follows is the next epoch's, or comes after it.
-        same = [n for n in ends[place + 1 :] if calls[n - 1] == calls[first - 1]]
+        same = [n for n in ends[place + 1 :] if calls[n - 1] == name]
         last = (same[following - 1 : following] or [len(calls)])[0]
         found += [
-            Repeat(first, calls[first - 1], before, calls[before - 1])
-            for before in range(first + 1, last + 1)
+            Repeat(name, calls[:first].count(name), later, calls[first:before].count(later))
+            for before, later in enumerate(calls[first:last], first + 1)
         ]
     return found
 
 
 def _try(opener: RepeatOpener, copies: bool, repeat: Repeat) -> bool:
-    """Whether a call was repeated."""
+    """Whether the call was repeated in one of a few runs."""
+    return any(_repeat(opener, copies, repeat) for _ in range(TRIES))
+
+
+def _repeat(opener: RepeatOpener, copies: bool, repeat: Repeat) -> bool:
     with opener() as (harness, calls), closing(Case(harness)) as case:
-        calls.repeat(repeat.first, repeat.before)
+        calls.repeat(repeat.name, repeat.number, repeat.next, repeat.nth)
         job = Job(case, copies=copies)
         lives = LIVES
         while not job.done:

@@ -11,6 +11,9 @@ E = TypeVar("E")
 Choose = Callable[[Sequence[T]], Iterable[T]]
 """Selects those to try."""
 
+TRIES = 3
+"""How often a job is run for a fault: until the call is made, as some calls depend on time."""
+
 OF_MISSED = 20
 """One in this many faults may be missed, as a job's calls vary a little between runs."""
 

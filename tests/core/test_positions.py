@@ -108,6 +108,17 @@ def asking(*asks: int) -> PositionOpener:
     return opened
 
 
+def test_a_call_is_found_by_its_number_among_those_of_its_name() -> None:
+    calls = ContractCalls()
+    calls.arm(2, Loss.REQUEST, "ask")
+    for name in ("load", "ask", "load"):
+        calls.read(name, lambda: None)
+    assert not calls.fired
+    with pytest.raises(UnavailableError):
+        calls.read("ask", lambda: None)
+    assert calls.fired
+
+
 def test_each_call_is_met_by_its_name_however_often_another_one_is_made_before() -> None:
     def dropped(found: Sequence[Position]) -> list[Position]:
         return [p for p in found if p.call != "ask" and p.loss is Loss.REQUEST]

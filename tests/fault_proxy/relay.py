@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from abs_core.testing.calls import Loss
+from abs_core.testing.calls import Again, Loss
 
 _CHUNK = 1 << 16
 
@@ -103,10 +103,7 @@ class Relay:
         """Of the relay, on 127.0.0.1."""
         self._lock = threading.Lock()
         self._plan: _Plan | None = None
-        self._again: tuple[int, int] | None = None
-        self._kept = b""
-        self._kept_at = 0
-        self._repeated = False
+        self._again: Again[bytes] | None = None
         self._only_late = only_late
         self._deaf = threading.Event()
         self._closing = threading.Event()
@@ -150,18 +147,17 @@ class Relay:
             self._plan = None if loss is None else _Plan(matches, number, loss)
             self._seen = []
 
-    def repeat(self, first: int, before: int) -> None:
+    def repeat(self, name: str, number: int, before: str, nth: int) -> None:
         """See ``check_repeats.Repeating``: the copy comes over a connection of its own."""
         self.arm(1, None)
         with self._lock:
-            self._again = first, before
-            self._kept, self._repeated = b"", False
+            self._again = Again(name, number, before, nth)
 
     @property
     def repeated(self) -> bool:
         """See there."""
         with self._lock:
-            return self._repeated
+            return self._again is not None and self._again.done
 
     def ends(self, name: str) -> bool:
         """See there."""
@@ -267,7 +263,7 @@ class Relay:
         with self._lock:
             name = self._name_of(message)
             late = b"" if name is None else self._count(name, message)
-            if self._only_late and message is self._kept:
+            if self._only_late and self._again is not None and message is self._again.kept:
                 return Loss.REQUEST, late
             plan = self._plan
             if plan is None or plan.fired or not plan.matches(message):
@@ -278,12 +274,8 @@ class Relay:
 
     def _count(self, name: str, message: bytes) -> bytes:
         self._seen.append(name)
-        first, before = self._again or (0, 0)
-        late = self._kept if len(self._seen) - self._kept_at == before - first else b""
-        self._repeated = self._repeated or bool(late)
-        if first and len(self._seen) >= first and not self._kept and self.ends(name):
-            self._kept, self._kept_at = message, len(self._seen)
-        return late
+        late = None if self._again is None else self._again.meets(self._seen, message)
+        return late or b""
 
     def _deliver(self, message: bytes) -> None:
         with socket.create_connection(self._server) as connection:

@@ -15,7 +15,7 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from abs_core.testing.calls import Loss
+from abs_core.testing.calls import Again, Loss
 
 ACCESS_DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
@@ -104,10 +104,7 @@ class Proxy:
     plan: Plan | None = None
     order: list[str] = field(default_factory=list)
     delayed: list[Request] = field(default_factory=list)
-    again: tuple[int, int] | None = None
-    kept: Request | None = None
-    kept_at: int = 0
-    repeated: bool = False
+    again: Again[Request] | None = None
     denied: Callable[[Request], bool] = lambda request: False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -116,12 +113,7 @@ class Proxy:
         with self.lock:
             plan = self.plan
             self.order.append(request.call)
-            first, before = self.again or (0, 0)
-            due = len(self.order) - self.kept_at == before - first
-            late = self.kept if due else None
-            self.repeated = self.repeated or late is not None
-            if first and len(self.order) >= first and self.kept is None and ends(request.call):
-                self.kept, self.kept_at = request, len(self.order)
+            late = None if self.again is None else self.again.meets(self.order, request)
         if late is not None:
             self.forward(late)
         with self.lock:
@@ -171,20 +163,19 @@ class ProxyCalls:
         with self._proxy.lock:
             self._proxy.order.clear()
             self._proxy.delayed.clear()
-            self._proxy.again = self._proxy.kept = None
+            self._proxy.again = None
             fault = None if loss is None else _FAULTS[loss]
             self._proxy.plan = None if fault is None else Plan(name, fault, skip=number - 1)
 
-    def repeat(self, first: int, before: int) -> None:
+    def repeat(self, name: str, number: int, before: str, nth: int) -> None:
         """See ``check_repeats.Repeating``."""
         self.arm(1, None)
-        self._proxy.again = first, before
-        self._proxy.repeated = False
+        self._proxy.again = Again(name, number, before, nth)
 
     @property
     def repeated(self) -> bool:
         """See there."""
-        return self._proxy.repeated
+        return self._proxy.again is not None and self._proxy.again.done
 
     def ends(self, name: str) -> bool:
         """See there."""
