@@ -245,8 +245,8 @@ class TwoPhaseCommitter:
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
         open_now = listed(self._options.kafka, _OPEN, pattern=pattern_of(job))
-        names = {text: name for text in open_now if (name := parse_id(text)) is not None}
-        mine = {text: name for text, name in names.items() if job in (None, name.job)}
+        names = ((text, parse_id(text)) for text in open_now)
+        mine = {text: name for text, name in names if name and job in (None, name.job)}
         held: dict[HandleName, HandleName | None] = {}
         for producers in self._own():
             held |= producers.held()
@@ -310,11 +310,10 @@ def _inspection(
 
 
 def _detail(text: str, seen: Description) -> str:
-    where = ", ".join(f"{topic}-{partition}" for topic, partition in seen.partitions[:8])
-    more = f" and {len(seen.partitions) - 8} more" if len(seen.partitions) > 8 else ""
+    where = offsets_of(seen.partitions) or "no partition"
     return (
         f"transaction {text} ({seen.state}, producer {seen.producer_id} epoch {seen.epoch}, "
-        f"timeout {seen.timeout_ms / 1000:g} s) on {where or 'no partition'}{more}"
+        f"timeout {seen.timeout_ms / 1000:g} s) on {where}"
     )
 
 
