@@ -19,17 +19,15 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from zlib import crc32
 
-from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts, topic_facts
+from abs_clients.kafka.topics import LEAST, UNCLEAN, TopicFacts, topic_facts
 from abs_core import strictjson
 from abs_core.contracts import Version
 from abs_core.errors import CorruptionError, PreflightError, RefusedError, UnavailableError
@@ -38,11 +36,10 @@ log = logging.getLogger(__name__)
 
 PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
-_LEAST = "min.insync.replicas"
 
 _CONFIG = {
     "cleanup.policy": "compact",
-    "unclean.leader.election.enable": "false",
+    UNCLEAN: "false",
     "segment.bytes": str(SEGMENT_BYTES),
     "min.cleanable.dirty.ratio": "0.1",
     "message.timestamp.type": "CreateTime",
@@ -100,12 +97,11 @@ def made(
         RefusedError: it may not be created.
         UnavailableError: it does not appear in time.
     """
-    cluster(settings).admin.create(name, partitions, config)
-    deadline = time.monotonic() + timeouts.APPEARS_SECONDS
-    while (found := look()) is None:
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
-        time.sleep(0.02)
+    admin = cluster(settings).admin
+    admin.create(name, partitions, config)
+    found = admin.until_heard(look, lambda each: each is None)
+    if found is None:
+        raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
     need_two(settings, found)
     return found
 
@@ -118,10 +114,10 @@ def need_two(settings: Settings, topic: TopicFacts) -> None:
     Raises:
         TargetError: the brokers do not answer.
     """
-    if topic.replicas < 2 or dict(topic.configs).get(_LEAST) != "1":
+    if topic.replicas < 2 or dict(topic.configs).get(LEAST) != "1":
         return
     try:
-        cluster(settings).admin.set_config(topic.name, _LEAST, "2")
+        cluster(settings).admin.set_config(topic.name, LEAST, "2")
     except RefusedError as error:
         log.warning("%s", error)
 

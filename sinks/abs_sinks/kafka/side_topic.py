@@ -20,7 +20,13 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import Decided, side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts, configs_in_time, topic_facts, topics_in_time
+from abs_clients.kafka.topics import (
+    UNCLEAN,
+    TopicFacts,
+    configs_in_time,
+    topic_facts,
+    topics_in_time,
+)
 from abs_core import strictjson
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import (
@@ -141,7 +147,7 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     """The settings with which the side topic of a data topic is created."""
     return {
         "cleanup.policy": "delete",
-        "unclean.leader.election.enable": "false",
+        UNCLEAN: "false",
         "retention.bytes": "-1",
         "retention.ms": str(_needed_ms(configs_in_time(settings, topic))),
     }
