@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, transactions_of
 from abs_sinks.postgres.budget import judge_together
-from abs_sinks.postgres.guarantee import guarantee
+from abs_sinks.postgres.sink import guarantee
 from abs_spark.target import Format
 
 
