@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -98,7 +97,7 @@ class TwoPhaseWriter(RecordWriter):
         self._slot = slot
         assert slot.producer is not None
         slot.producer.begin()
-        self._sender = slot.producer.to(self._options.topic, self._options.patience.seconds)
+        self._sender = slot.producer.to(self._options.topic, self._patience.seconds)
         self._begun = time.monotonic()
         return self._sender
 
@@ -122,9 +121,7 @@ class TwoPhaseWriter(RecordWriter):
     def _look(self, slot: PooledProducer, rows: int) -> OpenTransaction:
         """The transaction as its coordinator describes it; librdkafka does not expose producer ids."""
         settings, name = self._options.kafka, str(slot.name)
-        looked = replace(self._options.patience, job=self._task.job).retry(
-            lambda: describe_open(settings, name, self._pool.written)
-        )
+        looked = self._patience.retry(lambda: describe_open(settings, name, self._pool.written))
         now = looked.now
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
@@ -161,7 +158,7 @@ class TwoPhaseWriter(RecordWriter):
             return found
         if _records(now, found) != rows:
             # A former leader may lag: ask the present leaders.
-            found = self._options.patience.retry(
+            found = self._patience.retry(
                 lambda: describe_producers(self._options.kafka, now.partitions, now.producer_id)
             )
         if (there := _records(now, found)) != rows:
