@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -27,7 +27,7 @@ from zlib import crc32
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import LEAST, UNCLEAN, TopicFacts, topic_facts
+from abs_clients.kafka.topics import LEAST, UNCLEAN, TopicFacts, topic_facts, topics_in_time
 from abs_core import strictjson
 from abs_core.contracts import Version
 from abs_core.errors import CorruptionError, PreflightError, RefusedError, UnavailableError
@@ -59,47 +59,42 @@ def find_topic(settings: Settings, name: str) -> TopicFacts | None:
         RefusedError: its settings may not be read.
     """
     found = topic_facts(settings, [name], again=True).get(name)
-    if found is None:
-        return None
-    policy = found.cleanup_policy
-    if policy is None:
-        policy = cluster(settings).admin.configs(name)["cleanup.policy"]  # which raises the error
-    wrong = []
-    if policy.replace(" ", "") != "compact":
-        wrong.append(f"its cleanup.policy is {policy}: registers would be deleted")
-    if found.partitions < PARTITIONS:
-        wrong.append(f"it has {found.partitions} partitions of {PARTITIONS}")
-    if wrong:
-        raise PreflightError(
-            f"The topic {name} cannot hold registers: {'; '.join(wrong)}.",
-            remedy="name another one with the option registertopic (a missing one is created); "
-            f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
-        )
-    return found
+    return None if found is None else _checked(settings, found)
 
 
 def make_topic(settings: Settings, name: str) -> TopicFacts:
     """The topic, created if missing; raises as ``find_topic`` and ``made``."""
     found = find_topic(settings, name)
-    return found or made(settings, name, PARTITIONS, _CONFIG, lambda: find_topic(settings, name))
+    return found or _checked(settings, made(settings, name, PARTITIONS, _CONFIG))
 
 
-def made(
-    settings: Settings,
-    name: str,
-    partitions: int,
-    config: Mapping[str, str],
-    look: Callable[[], TopicFacts | None],
-) -> TopicFacts:
-    """Create a topic that must not be lost; returns what ``look`` finds.
+def _checked(settings: Settings, topic: TopicFacts) -> TopicFacts:
+    policy = topic.cleanup_policy
+    if policy is None:  # asking for it alone raises the error
+        policy = cluster(settings).admin.configs(topic.name)["cleanup.policy"]
+    wrong = []
+    if policy.replace(" ", "") != "compact":
+        wrong.append(f"its cleanup.policy is {policy}: registers would be deleted")
+    if topic.partitions < PARTITIONS:
+        wrong.append(f"it has {topic.partitions} partitions of {PARTITIONS}")
+    if wrong:
+        raise PreflightError(
+            f"The topic {topic.name} cannot hold registers: {'; '.join(wrong)}.",
+            remedy="name another one with the option registertopic (a missing one is created); "
+            f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
+        )
+    return topic
+
+
+def made(settings: Settings, name: str, partitions: int, config: Mapping[str, str]) -> TopicFacts:
+    """Create a topic that must not be lost.
 
     Raises:
         RefusedError: it may not be created.
         UnavailableError: it does not appear in time.
     """
-    admin = cluster(settings).admin
-    admin.create(name, partitions, config)
-    found = admin.until_heard(look, lambda each: each is None)
+    cluster(settings).admin.create(name, partitions, config)
+    found = topics_in_time(settings, [name], again=True).get(name)
     if found is None:
         raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
     need_two(settings, found)
