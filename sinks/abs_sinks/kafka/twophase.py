@@ -10,6 +10,7 @@ from functools import partial
 import pyarrow as pa
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.format.recordbatch import SEQUENCES
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.transactions import (
     Description,
@@ -44,8 +45,6 @@ from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
-
-_SEQUENCES = 1 << 31
 
 _OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
 
@@ -154,7 +153,7 @@ class TwoPhaseWriter(RecordWriter):
             TargetError: their number differs from the records sent.
         """
         found = looked.found
-        if found is None or rows >= _SEQUENCES:
+        if found is None or rows >= SEQUENCES:
             return found
         if _records(now, found) != rows:
             # A former leader may lag: ask the present leaders.
