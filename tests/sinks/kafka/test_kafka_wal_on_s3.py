@@ -12,7 +12,7 @@ from abs_core.errors import CorruptionError, OptionError
 from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.check_segments import CHECKS, NewStore
 from abs_services import KafkaService, S3Service
-from abs_sinks.s3.segments import S3Segments, segment_key
+from abs_sinks.s3.segments import SEGMENTS, S3Segments
 from abs_sinks.wal import segment_store
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import RegisterHarness
@@ -48,7 +48,7 @@ def test_epochs_pass_through_s3_exactly_once(kafka: KafkaService, wal: str) -> N
     store = segment_store(wal)
     assert isinstance(store, S3Segments)
     name = store.list(None)[0].handle
-    Objects(store._options.bucket).put(segment_key(store._options, name), b"no segment")
+    Objects(store._options.bucket).put(SEGMENTS.key(store._options, name), b"no segment")
     assert raises(CorruptionError, lambda: run.commit(1, shares)).handle == str(name)
     case.run().epoch(1, rows(20, 3))
     case.finished(rows(0, 3), rows(10, 3), rows(20, 3), when="after two epochs by way of S3")
