@@ -39,8 +39,11 @@ class Loss(StrEnum):
 class Calls(Protocol):
     """Carries a job's calls to the target's system, counts them, and loses one."""
 
-    def arm(self, position: int, loss: Loss | None) -> None:
-        """Restart the count; the call at ``position`` (from 1) meets ``loss`` once (None: no fault)."""
+    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
+        """Restart the count; one call meets ``loss`` once (None: no fault).
+
+        It is call ``number`` (from 1) among those of this name; among all calls where none is given.
+        """
         ...
 
     @property
@@ -50,7 +53,7 @@ class Calls(Protocol):
 
     @property
     def fired(self) -> bool:
-        """Whether the call at the position was made."""
+        """Whether the fault was injected."""
         ...
 
     def losses(self, name: str) -> Sequence[Loss]:
@@ -100,21 +103,20 @@ class ContractCalls(Wire):
         super().__init__()
         self.repeated = False
         """See ``check_repeats.Repeating``."""
-        self._fired_at: int | None = None
+        self._plan: tuple[int, Loss | None, str] = (0, None, "")
+        self._fired = False
         self._again: tuple[int, int] | None = None
         self._kept: tuple[int, Callable[[], object]] | None = None
         """The call to repeat, and its number."""
 
-    def arm(self, position: int, loss: Loss | None) -> None:
+    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
         self.seen.clear()
-        self.planned.clear()
-        self._fired_at = position
-        if loss is not None:
-            self.planned.extend([*[Fault.NONE] * (position - 1), _FAULTS[loss]])
+        self._plan = number, loss, name
+        self._fired = False
 
     @property
     def fired(self) -> bool:
-        return self._fired_at is not None and len(self.seen) >= self._fired_at
+        return self._fired
 
     def losses(self, name: str) -> Sequence[Loss]:
         if name in _READS:
@@ -157,6 +159,11 @@ class ContractCalls(Wire):
 
     def _next(self, name: str) -> Fault:
         fault = super()._next(name)
+        number, loss, wanted = self._plan
+        made = self.seen.count(wanted) if wanted else len(self.seen)
+        if loss is not None and not self._fired and made == number:
+            self._fired = True
+            fault = _FAULTS[loss]
         if self._again is not None and self._kept is not None:
             number, call = self._kept
             if len(self.seen) - number == self._again[1] - self._again[0]:

@@ -69,5 +69,14 @@ class Holding(Protocol):
         ...
 
 
+@runtime_checkable
+class Restoring(Protocol):
+    """A harness that can lose a job's register, as a restored backup or a deleted object does."""
+
+    def saved(self, job: str) -> Callable[[], None]:
+        """Save the job's register, or that there is none; the result puts it back to that."""
+        ...
+
+
 Opener = Callable[[], AbstractContextManager[Harness]]
 """Opens a harness on a target that no other check has used."""

@@ -231,12 +231,13 @@ def _s3_at(url: str) -> Place:
 
 
 def _s3(options: S3Options) -> Place:
-    from abs_sinks.s3.register import S3Register
+    from abs_sinks.s3.register import S3Register, Seen
     from abs_sinks.s3.sink import looking_after_any
 
     # It ends what any protocol left: which one a job used does not matter here.
-    committer = looking_after_any(options, sized=True)
-    return Place(S3Register(options), committer, "s3", lambda: str(options.path))
+    seen: Seen = {}
+    committer = looking_after_any(options, seen, sized=True)
+    return Place(S3Register(options, seen), committer, "s3", lambda: str(options.path))
 
 
 def _other(url: str, scheme: str) -> Place:

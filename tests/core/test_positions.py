@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import pytest
 
 from abs_core.contracts import Conflict, Version
 from abs_core.coordinator import Coordinator
-from abs_core.errors import FencedError
+from abs_core.errors import FencedError, UnavailableError
 from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_core.fakes.register import FakeRegister
 from abs_core.fakes.writers import UpsertWriter, drop
 from abs_core.model import Committable, JobState
-from abs_core.testing import Calls, Harness, Opener, Position, by_calls, check_positions
+from abs_core.testing import (
+    Calls,
+    Harness,
+    Opener,
+    Position,
+    PositionOpener,
+    by_calls,
+    check_positions,
+)
 from abs_core.testing.calls import ContractCalls, Loss
 from tests import daily
 from tests.kit.fake_harness import open_fake
@@ -51,8 +59,8 @@ class Deaf:
     def seen(self) -> Sequence[str]:
         return self._calls.seen
 
-    def arm(self, position: int, loss: Loss | None) -> None:
-        self._calls.arm(position, None)
+    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
+        self._calls.arm(number, None, name)
 
 
 @pytest.mark.parametrize("tried", [1, 4, 60])
@@ -62,8 +70,89 @@ def test_faults_that_never_fire_are_found(tried: int) -> None:
         with by_calls(FAKES["2pc-append"])() as (harness, calls):
             yield harness, Deaf(calls)
 
-    with pytest.raises(AssertionError, match=f"{tried} of {tried} positions were not met"):
+    with pytest.raises(AssertionError, match=f"(?s){tried} of {tried} positions.*met no fault"):
         check_positions(opened, choose=lambda found: found[:tried])
+
+
+class Asking:
+    """Makes calls named ``ask`` before those of the job: so many as it is told."""
+
+    def __init__(self, calls: ContractCalls, asks: int) -> None:
+        self._calls, self._asks = calls, asks
+        self.losses, self.release = calls.losses, calls.release
+
+    @property
+    def seen(self) -> Sequence[str]:
+        return self._calls.seen
+
+    @property
+    def fired(self) -> bool:
+        return self._calls.fired
+
+    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
+        self._calls.arm(number, loss, name)
+        for _ in range(self._asks):
+            with suppress(UnavailableError):
+                self._calls.read("ask", lambda: None)
+
+
+def asking(*asks: int) -> PositionOpener:
+    """A job that asks so often in one run after another; from the last number on, always so often."""
+    left = list(asks)
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Calls]]:
+        with by_calls(FAKES["2pc-append"])() as (harness, calls):
+            yield harness, Asking(calls, left.pop(0) if len(left) > 1 else left[0])
+
+    return opened
+
+
+def test_each_call_is_met_by_its_name_however_often_another_one_is_made_before() -> None:
+    def dropped(found: Sequence[Position]) -> list[Position]:
+        return [p for p in found if p.call != "ask" and p.loss is Loss.REQUEST]
+
+    tried = check_positions(asking(9, 9, 0, 5, 1, 7, 2), choose=dropped)
+    assert {position.number for position in tried.tried if position.call == "commit"} > {1, 2, 3}
+    assert not tried.missed
+    assert tried.varied == {}, "each run met its position: none was a run without a fault"
+
+
+def asks(found: Sequence[Position]) -> list[Position]:
+    return [p for p in found if p.call == "ask" and p.loss is Loss.REQUEST]
+
+
+def test_positions_of_a_name_that_varies_are_told_apart() -> None:
+    tried = check_positions(asking(2, 2, 1), choose=asks, varies=["ask"])
+    assert [position.name for position in tried.missed] == ["ask #2"]
+    assert tried.varied == {"ask": (1, 2)}
+    assert "1 of calls that not each run makes (ask 1 to 2), 1 of them not met" in str(tried)
+
+
+def test_a_call_that_not_each_run_makes_is_waited_for() -> None:
+    def second(found: Sequence[Position]) -> list[Position]:
+        return asks(found)[1:]
+
+    tried = check_positions(asking(2, 2, 1, 1, 2), choose=second, varies=["ask"])
+    assert not tried.missed
+    assert tried.varied == {"ask": (1, 2)}
+
+
+def test_a_name_has_as_many_positions_as_calls_in_the_middle_rehearsal() -> None:
+    tried = check_positions(asking(1, 9, 3, 3), choose=asks, rehearsals=3, varies=["ask"])
+    assert [position.number for position in tried.tried] == [1, 2, 3]
+    assert not tried.missed
+    assert tried.varied == {"ask": (1, 9)}
+
+
+def test_a_call_that_does_not_depend_on_time_may_not_be_missing() -> None:
+    with pytest.raises(AssertionError, match=r"do not depend on time .*: \['ask #2 dropped'\]"):
+        check_positions(asking(2, 2, 1), choose=asks, varies=[])
+
+
+def test_too_many_calls_that_not_each_run_makes_are_no_proof() -> None:
+    with pytest.raises(AssertionError, match="3 of 4 positions were not met"):
+        check_positions(asking(4, 4, 1), choose=asks, varies=["ask"])
 
 
 def undoes_what_a_doubled_request_did(patch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,13 @@ def test_a_delayed_request_arrives_when_it_is_released(relay: Relay, server: Ser
     assert within(60.0, lambda: server.heard == [b"two.", b"one."])
 
 
+def test_a_request_is_found_by_its_number_among_those_of_its_name(relay: Relay) -> None:
+    relay.arm(2, Loss.REQUEST, "one.")
+    said = say(relay, b"two.", b"one.", b"two.", b"two.", b"one.")
+    assert said == [b"1wo.", b"2ne.", b"3wo.", b"4wo.", b""]
+    assert relay.fired
+
+
 def test_nothing_is_lost_where_nothing_is_to_be(relay: Relay) -> None:
     relay.arm(1, None)
     assert say(relay, b"one.", b"two.") == [b"1ne.", b"2wo."]

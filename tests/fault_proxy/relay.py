@@ -137,14 +137,17 @@ class Relay:
         with self._lock:
             self._plan = _Plan(matches, nth, loss)
 
-    def arm(self, position: int, loss: Loss | None) -> None:
+    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
         """See ``Calls``."""
-        if loss is None:
-            with self._lock:
-                self._plan = None
-        else:
-            self.lose_if(loss, lambda message: self._name_of(message) is not None, position)
+
+        def matches(message: bytes) -> bool:
+            found = self._name_of(message)
+            return found == name if name else found is not None
+
+        self._released.clear()
+        self._delivered.clear()
         with self._lock:
+            self._plan = None if loss is None else _Plan(matches, number, loss)
             self._seen = []
 
     def repeat(self, first: int, before: int) -> None:

@@ -56,6 +56,17 @@ class FakeHarness:
             with self._target.transaction() as db:
                 db.execute("DELETE FROM held WHERE handle = ?", [str(handle)])
 
+    def saved(self, job: str) -> Callable[[], None]:
+        with self._target.transaction() as db:
+            rows = db.execute("SELECT * FROM register WHERE job = ?", [job]).fetchall()
+
+        def restore() -> None:
+            with self._target.transaction() as db:
+                db.execute("DELETE FROM register WHERE job = ?", [job])
+                db.executemany("INSERT INTO register VALUES (?, ?, ?)", rows)
+
+        return restore
+
     def close(self) -> None:
         self._target.close()
 

@@ -1,7 +1,8 @@
-"""Lost registers: the checkpoint has a certificate, and the sink's register does not match it."""
+"""Lost registers: a start sees it by the checkpoint's certificate; a sweep keeps what is committed."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from abs_core.births.certificate import Certificate, MemoryCertificates
@@ -10,8 +11,10 @@ from abs_core.contracts import Emptiable, Inventory
 from abs_core.errors import IdentityError, RefusedError, RegisterLostError
 from abs_core.model import job_key
 from abs_core.testing.case import JOB, Case, consent_in, raises, rows
+from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK, Run
-from abs_core.testing.rules import listed, only
+from abs_core.testing.harness import Restoring
+from abs_core.testing.rules import listed, only, restoring
 
 ROWS, MORE = rows(0, 3), rows(10, 3)
 PLACE = "file://here/checkpoint"
@@ -187,3 +190,23 @@ def another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_
     when = "after a checkpoint was deleted, and another one made at its place"
     case.is_clean("old", "early", "new", "apart", when=when)
     case.holds(ROWS, MORE, when=when)
+
+
+@only(restoring)
+def a_sweep_whose_register_is_lost_keeps_what_it_committed(case: Case) -> None:
+    harness = case.harness
+    assert isinstance(harness, Restoring)
+    nothing = harness.saved(JOB)
+    case.run(run="one").begin(0)
+    older = harness.saved(JOB)
+    raises(Halted, lambda: case.run(run="one", cut=Cut("forget")).epoch(0, ROWS, MORE))
+    newest = harness.saved(JOB)
+    for lose in (nothing, older):
+        run = case.run(run="one")
+        state = run.state()
+        lose()
+        with suppress(RegisterLostError):
+            run.coordinator.sweep(state)
+        newest()
+    case.run().epoch(0, ROWS, MORE)
+    case.finished(ROWS, MORE, when="after sweeps without the register, and its restoration")

@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, status_of, translate_errors
+from abs_clients.s3.listing import OBJECTS, pages
 from abs_clients.s3.server import Bucket
 from abs_core.errors import CorruptionError, UnavailableError
 
@@ -181,8 +182,8 @@ class Objects:
     def list(self, prefix: str) -> Iterator[Listed]:
         """Every object whose key begins with ``prefix``, by key."""
         with translate_errors(f"listing {self._name(prefix)}"):
-            pages = client(self._server).get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+            call, what = client(self._server).list_objects_v2, f"objects below {self._name(prefix)}"
+            for page in pages(call, OBJECTS, what, Bucket=self._bucket, Prefix=prefix):
                 for found in page.get("Contents", []):
                     yield Listed(
                         found["Key"], int(found["Size"]), found["ETag"], found["LastModified"]

@@ -147,6 +147,22 @@ class TableHarness:
             *(f"lock of {who}" for who in self.locks()),
         ]
 
+    def saved(self, job: str) -> Callable[[], None]:
+        """See ``abs_core.testing.Restoring``."""
+        register = sql.Identifier(self.schema, "register")
+        rows: list[Any] = []
+        if self._exists("register"):
+            query = sql.SQL("select r::text from {} r where job = {}").format(register, job)
+            rows = self.db.execute(query).fetchall()
+
+        def restore() -> None:
+            self.db.execute(sql.SQL("delete from {} where job = {}").format(register, job))
+            put = sql.SQL("insert into {} select (%s::{}).*").format(register, register)
+            for row in rows:
+                self.db.execute(put, row)
+
+        return restore
+
     def close(self) -> None:
         """Remove all of it from the server."""
         close_idle()

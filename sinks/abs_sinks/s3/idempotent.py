@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from abs_core.aborting import abort_each
+from abs_core.births import rules as births
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError
@@ -18,7 +19,7 @@ from abs_core.routing import none_to_commit
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.register import Cell, S3Register, Seen
 from abs_sinks.s3.twophase import digest_of, inspected
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import uploads_of, uploads_to_text
@@ -53,14 +54,25 @@ class IdempotentCommitter:
     """A ``CoCommitter``: objects exist since pre-commit, and the register's list commits them.
 
     Args:
+        seen: what the sink's registers have seen: ``abort`` does not go by an older one.
         sized: as for ``TwoPhaseCommitter``.
+        orphans: whether ``abort`` takes handles of a job that has no register, and had none when the
+            process looked; for commands, where a person has named them.
     """
 
-    def __init__(self, options: S3Options, *, sized: bool = False) -> None:
+    def __init__(
+        self,
+        options: S3Options,
+        seen: Seen | None = None,
+        *,
+        sized: bool = False,
+        orphans: bool = False,
+    ) -> None:
         self._options = options
         self._sized = sized
+        self._orphans = orphans
         self._pending = PendingUploads(options)
-        self._register = S3Register(options)
+        self._register = S3Register(options, seen)
         self._markers = Markers(options)
 
     def co_commit(
@@ -103,9 +115,15 @@ class IdempotentCommitter:
         )
 
     def abort(self, handles: Sequence[HandleName]) -> None:
+        """See ``Committer``.
+
+        Raises:
+            RegisterLostError: the register, which tells what is committed, was lost; nothing is
+                deleted.
+        """
         marked = {doubt.handle for doubt in self._markers.list(None)}
         mine = [handle for handle in handles if handle in marked]
-        abort_each(mine, lambda handle: self._markers.undo(handle, self._committed(handle)))
+        abort_each(mine, lambda handle: self._markers.undo(handle, self._kept(handle)))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         marked = self._markers.list(job)
@@ -140,16 +158,25 @@ class IdempotentCommitter:
 
     def _measured(self, marked: InDoubt) -> InDoubt:
         """The marker with the size of its objects; 0 if they are committed."""
-        if self._markers.is_committed(marked.handle, self._committed(marked.handle)):
+        found = self._register.cell(marked.handle.job)
+        committed = self._committed(None if found is None else found[0], marked.handle)
+        if self._markers.is_committed(marked.handle, committed):
             return replace(marked, size=0, detail=f"a marker only; committed: {marked.detail}")
         return replace(marked, size=self._markers.size(marked.handle))
 
-    def _committed(self, handle: HandleName) -> set[str]:
-        """The committed keys of the handle's epoch."""
-        found = self._register.cell(handle.job)
-        if found is None:
+    def _kept(self, handle: HandleName) -> set[str]:
+        """The committed keys of the handle's epoch, by a register that is proven to be the newest."""
+        cell = self._register.present(handle.job)
+        if cell is None and not self._orphans:
+            why, place = "is missing", self._register.place(handle.job)
+            raise births.gone(handle.job, why, place)
+        return self._committed(cell, handle)
+
+    def _committed(self, cell: Cell | None, handle: HandleName) -> set[str]:
+        """The keys of the handle's epoch that the register lists."""
+        if cell is None:
             return set()
-        return Manifests(self._options, handle.job).names_of(found[0].manifests, handle.epoch)
+        return Manifests(self._options, handle.job).names_of(cell.manifests, handle.epoch)
 
     def _require_all(self, committables: Sequence[Committable]) -> None:
         seen = self.inspect(committables)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from abs_clients.s3.objects import CELL_MAX, Objects
+from abs_core.births import rules as births
 from abs_core.codec import state_from_json, state_to_text, unreadable
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, ProtocolError
@@ -68,20 +69,32 @@ class Cell:
         return cls(state_from_json(state, where, job), manifests, nonce)
 
 
+Seen = dict[str, JobState]
+"""By job, the state that a process has loaded or stored last; a sink's sweeps go by it."""
+
+
 class S3Register:
-    """A ``RegisterStore`` in the folder ``register`` of the state location."""
+    """A ``RegisterStore`` in the folder ``register`` of the state location.
+
+    Args:
+        seen: updated by each load and each change.
+    """
 
     option = "statepath"
 
-    def __init__(self, options: S3Options) -> None:
+    def __init__(self, options: S3Options, seen: Seen | None = None) -> None:
         self._options = options
         self._objects = Objects(options.bucket)
+        self._seen: Seen = {} if seen is None else seen
         # A change of the state must keep the cell's manifests.
         self._manifests: dict[Version, tuple[str, ...]] = {}
 
     def load(self, job: str) -> Stored | None:
         found = self.cell(job)
-        return None if found is None else Stored(found[0].state, found[1])
+        if found is None:
+            return None
+        self._seen[job] = found[0].state
+        return Stored(found[0].state, found[1])
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
@@ -102,6 +115,23 @@ class S3Register:
         self._manifests = {body.etag: cell.manifests}
         return cell, body.etag
 
+    def present(self, job: str) -> Cell | None:
+        """The job's cell, at least as new as what was seen; None if none was seen, and none is there.
+
+        Raises:
+            RegisterLostError: it is gone, another one, or older than what was seen.
+        """
+        seen = self._seen.get(
+            job
+        )  # before the read: another thread may store a newer one meanwhile
+        found = self.cell(job)
+        cell = None if found is None else found[0]
+        if seen is not None:
+            why = births.went_back(None if cell is None else cell.state, seen)
+            if why is not None:
+                raise births.gone(job, why, self._where(job))
+        return cell
+
     def swap(
         self, job: str, expected: Version | None, state: JobState, manifests: Sequence[str]
     ) -> Version | Conflict:
@@ -111,6 +141,7 @@ class S3Register:
         if etag is None:
             return Conflict()
         self._manifests = {etag: cell.manifests}
+        self._seen[job] = state
         return etag
 
     def jobs(self) -> Sequence[Stored]:

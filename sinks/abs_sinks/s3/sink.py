@@ -19,7 +19,7 @@ from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
-from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.register import S3Register, Seen
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.wal import WalCommitter, WalWriter
 
@@ -83,6 +83,7 @@ class S3Sink:
         check_schema(Partitioning(schema, options.partitionby).file_schema, options)
         self._options = options
         self._schema = schema
+        self._seen: Seen = {}
 
     @property
     def target(self) -> str:
@@ -105,11 +106,11 @@ class S3Sink:
             "wal": WalCommitter(self._options, self._schema),
         }
         if self._options.protocol == "idempotent":
-            committers["idempotent"] = IdempotentCommitter(self._options)
+            committers["idempotent"] = IdempotentCommitter(self._options, self._seen)
         return by_protocol(self._options.protocol, committers)
 
     def register(self) -> S3Register:
-        return S3Register(self._options)
+        return S3Register(self._options, self._seen)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
         return preflight(self._options, job)
@@ -124,7 +125,7 @@ class S3Sink:
         """
         if self._options.protocol == "idempotent" or state.generation < 2:
             return
-        published = IdempotentCommitter(self._options)
+        published = IdempotentCommitter(self._options, self._seen)
         try:
             left = [doubt.handle for doubt in published.in_doubt(state.job)]
             if left:
@@ -150,16 +151,19 @@ class S3Sink:
         """Nothing: the process's client is kept for the next sink."""
 
 
-def looking_after_any(options: S3Options, *, sized: bool = False) -> ByProtocol:
+def looking_after_any(
+    options: S3Options, seen: Seen | None = None, *, sized: bool = False
+) -> ByProtocol:
     """A committer for all jobs and protocols, for commands.
 
     Args:
+        seen: what the commands' register has seen.
         sized: as for ``TwoPhaseCommitter``.
     """
     return ByProtocol(
         {
             "2pc": TwoPhaseCommitter(options, sized=sized),
             "wal": WalCommitter(options, pa.schema([])),
-            "idempotent": IdempotentCommitter(options, sized=sized),
+            "idempotent": IdempotentCommitter(options, seen, sized=sized, orphans=True),
         }
     )

@@ -98,6 +98,18 @@ class FolderHarness:
             for name in cell[0].manifests if cell else ():
                 yield self.options.state.key(MANIFESTS, f"job={job_text(job)}", name)
 
+    def saved(self, job: str) -> Callable[[], None]:
+        """See ``abs_core.testing.Restoring``."""
+        key = S3Register(self.options).key(job)
+        body = self._objects.get(key)
+        if body is None:
+            return partial(self._objects.delete, [key])
+
+        def restore(content: bytes = body.data) -> None:
+            self._objects.put(key, content)
+
+        return restore
+
     def close(self) -> None:
         """Remove all of it from the server."""
         for found in list(self._uploads.list(self.options.path.folder)):

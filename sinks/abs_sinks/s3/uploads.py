@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, message_of, status_of, translate_errors
+from abs_clients.s3.listing import PARTS, UPLOADS, pages
 from abs_clients.s3.objects import checksum_header, checksum_text
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable
@@ -22,6 +23,9 @@ from abs_sinks.s3.options import S3Options
 
 HANDLE = "abs-handle"
 """Metadata key of the object's handle."""
+
+LISTED_MAX = 1000
+"""Uploads in one answer of ListMultipartUploads (Amazon S3 API reference)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +173,10 @@ class Uploads:
             return found
         sizes: dict[tuple[int, str], int] = {}
         with translate_errors(f"looking at the upload of {self._name(key)}"):
-            pages = client(self._options.server).get_paginator("list_parts")
+            call, what = client(self._options.server).list_parts, f"parts of {self._name(key)}"
+            given = {"Bucket": self._bucket, "Key": key, "UploadId": upload_id}
             try:
-                for page in pages.paginate(Bucket=self._bucket, Key=key, UploadId=upload_id):
+                for page in pages(call, PARTS, what, **given):
                     for part in page.get("Parts", []):
                         number, etag = int(part["PartNumber"]), str(part["ETag"]).strip('"')
                         sizes[number, etag] = int(part["Size"])
@@ -240,25 +245,22 @@ class Uploads:
     def list(self, prefix: str) -> Iterator[Pending]:
         """The open uploads whose key begins with ``prefix``.
 
-        SeaweedFS silently cuts the list after 10,000, and lists the rest once these are gone.
+        Raises:
+            CorruptionError: the server cut the list, and did not say where the rest begins.
         """
-        marker: dict[str, str] = {}
-        while True:
-            with translate_errors(f"listing the uploads below {self._name(prefix)}"):
-                answer = client(self._options.server).list_multipart_uploads(
-                    Bucket=self._bucket, Prefix=prefix, **marker
-                )
-            now = _date_of(answer)
-            for found in answer.get("Uploads", []):
-                began = found.get("Initiated")
-                age = (now - began).total_seconds() if now and began else None
-                yield Pending(found["Key"], found["UploadId"], age)
-            if not answer.get("IsTruncated") or not answer.get("NextKeyMarker"):
-                return
-            marker = {
-                "KeyMarker": answer["NextKeyMarker"],
-                "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
-            }
+        where = self._name(prefix)
+        with translate_errors(f"listing the uploads below {where}"):
+            call, what = (
+                client(self._options.server).list_multipart_uploads,
+                f"uploads below {where}",
+            )
+            given = {"Bucket": self._bucket, "Prefix": prefix, "MaxUploads": LISTED_MAX}
+            for page in pages(call, UPLOADS, what, **given):
+                now = _date_of(page)
+                for found in page.get("Uploads", []):
+                    began = found.get("Initiated")
+                    age = (now - began).total_seconds() if now and began else None
+                    yield Pending(found["Key"], found["UploadId"], age)
 
     def _name(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"

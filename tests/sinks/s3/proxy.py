@@ -167,12 +167,13 @@ class ProxyCalls:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
 
-    def arm(self, position: int, loss: Loss | None) -> None:
+    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
         with self._proxy.lock:
             self._proxy.order.clear()
             self._proxy.delayed.clear()
             self._proxy.again = self._proxy.kept = None
-            self._proxy.plan = None if loss is None else Plan("", _FAULTS[loss], skip=position - 1)
+            fault = None if loss is None else _FAULTS[loss]
+            self._proxy.plan = None if fault is None else Plan(name, fault, skip=number - 1)
 
     def repeat(self, first: int, before: int) -> None:
         """See ``check_repeats.Repeating``."""

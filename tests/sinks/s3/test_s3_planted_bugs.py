@@ -14,6 +14,7 @@ from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
 from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Register
+from abs_sinks.s3.idempotent import IdempotentCommitter
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.testing import open_folder
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
@@ -74,6 +75,16 @@ def leaves_no_marker(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Markers, "put", lambda self, handle, uploads: None)
 
 
+def takes_a_lost_register_for_one_that_lists_nothing(patch: pytest.MonkeyPatch) -> None:
+    """What the register lists counts as committed, and a missing register lists nothing."""
+
+    def kept(self: IdempotentCommitter, handle: HandleName) -> set[str]:
+        found = self._register.cell(handle.job)
+        return self._committed(None if found is None else found[0], handle)
+
+    patch.setattr(IdempotentCommitter, "_kept", kept)
+
+
 BUGS: Mapping[str, tuple[Plant, Sequence[str], str]] = {
     "completes too early": (completes_too_early, ["2pc"], "rows_are_invisible_until_commit"),
     "takes what is gone for committed": (
@@ -95,6 +106,11 @@ BUGS: Mapping[str, tuple[Plant, Sequence[str], str]] = {
         leaves_no_marker,
         ["idempotent"],
         "the_loser_of_a_retried_task_changes_nothing",
+    ),
+    "takes a lost register for one that lists nothing": (
+        takes_a_lost_register_for_one_that_lists_nothing,
+        ["idempotent"],
+        "a_sweep_whose_register_is_lost_keeps_what_it_committed",
     ),
 }
 """Each bug, the protocols that it is in, and the rule that finds it."""
