@@ -44,7 +44,7 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         columns, rows = plan_columns(self.schema, self.options.topic), 0
-        checks = RecordChecks(self.options)
+        checks = RecordChecks(self.options, self.options.patience)
         sender = _sender(self.options)
         for batch in iterator:
             records = records_of(conform(batch, self.schema), columns, rows)

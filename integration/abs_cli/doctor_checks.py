@@ -34,8 +34,8 @@ def postgres(
     composes: bool = False,
 ) -> tuple[list[Finding], Guarantee]:
     from abs_sinks.postgres import PostgresOptions
-    from abs_sinks.postgres.guarantee import guarantee
     from abs_sinks.postgres.preflight import preflight
+    from abs_sinks.postgres.sink import guarantee
 
     options = PostgresOptions.parse(given)
     findings = preflight(options, schema, _job(options.common), tasks, composes=composes)
@@ -50,9 +50,9 @@ def kafka(
     own_register: bool = True,
 ) -> tuple[list[Finding], Guarantee]:
     from abs_sinks.kafka import KafkaOptions
-    from abs_sinks.kafka.guarantee import guarantee
     from abs_sinks.kafka.preflight import preflight
     from abs_sinks.kafka.preflight_state import preflight_state
+    from abs_sinks.kafka.sink import guarantee
     from abs_spark.wal_default import with_wal
 
     options = KafkaOptions.parse(with_wal(given, started=False))
@@ -68,8 +68,8 @@ def _s3(
     given: dict[str, str], schema: pa.Schema | None, tasks: int | None
 ) -> tuple[list[Finding], Guarantee]:
     from abs_sinks.s3 import S3Options, S3Sink
-    from abs_sinks.s3.guarantee import guarantee
     from abs_sinks.s3.preflight import preflight
+    from abs_sinks.s3.sink import guarantee
 
     options = S3Options.parse(given)
     findings = preflight(options, _job(options.common))

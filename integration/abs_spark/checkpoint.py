@@ -79,12 +79,8 @@ def query_id(checkpoint: str | None) -> str | None:
 
 def is_stateless(checkpoint: str) -> bool:
     """Whether the query has no stateful operator; False if unknown."""
-    try:
-        filesystem, path = locate(checkpoint)
-        found = filesystem.get_file_info(f"{path.rstrip('/')}/state")
-    except FAILURES:
-        return False
-    return found.type is fs.FileType.NotFound and query_id(checkpoint) is not None
+    is_without_state = _kind_of(checkpoint, "state") is fs.FileType.NotFound
+    return is_without_state and query_id(checkpoint) is not None
 
 
 _readable: set[str] = set()
@@ -124,15 +120,19 @@ def check_never_readable(checkpoint: str, error: Exception) -> None:
 
 def _is_there(checkpoint: str) -> bool:
     """Whether Spark's own file is there now; success is remembered."""
-    try:
-        filesystem, path = locate(checkpoint)
-        found = filesystem.get_file_info(f"{path.rstrip('/')}/metadata")
-    except FAILURES:
-        return False
-    if found.type is not fs.FileType.File:
+    if _kind_of(checkpoint, "metadata") is not fs.FileType.File:
         return False
     note_readable(checkpoint)
     return True
+
+
+def _kind_of(checkpoint: str, name: str) -> fs.FileType | None:
+    """What has this name in the checkpoint; None if that cannot be found out."""
+    try:
+        filesystem, path = locate(checkpoint)
+        return filesystem.get_file_info(f"{path.rstrip('/')}/{name}").type
+    except FAILURES:
+        return None
 
 
 def with_checkpoint(patience: Patience) -> Patience:

@@ -54,13 +54,44 @@ class SplitPartition(InputPartition):
         super().__init__(split)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A source as Spark's micro-batches see it. An epoch's range is fixed before its tasks start.
+class _SplitReader:
+    """What every reader does in its tasks.
 
     Args:
         source: what is read; pickled to the tasks.
-        limit: what one epoch may take, where the trigger says nothing else.
         schema: of the batches, as Spark was told; see ``abs_spark.schema.arrow_schema``.
+    """
+
+    def __init__(self, source: Source, schema: pa.Schema) -> None:
+        self._source = source
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the rows of one split; of no split where there is nothing to read at all.
+
+        Raises:
+            AbsError: the task fails, and is tried again by Spark.
+        """
+        if partition.value is None:  # what Spark makes of an empty list of partitions
+            return
+        split: Split = partition.value
+        with on_executor():
+            show_logs()
+            reader = self._source.open(split)
+            try:
+                patience = _patience(self._source, split)
+                for batch in rest_of(reader, patience, lambda: reader.finished):
+                    yield present(batch, self._schema)
+            finally:
+                reader.close()
+
+
+class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A source as Spark's micro-batches see it. An epoch's range is fixed before its tasks start.
+
+    Args:
+        source, schema: as in ``_SplitReader``.
+        limit: what one epoch may take, where the trigger says nothing else.
 
     Raises:
         ConfigError: a limit, in a Spark that has none.
@@ -72,9 +103,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "This Spark cannot limit what an epoch takes from a Python source.",
                 remedy="use Spark 4.2 or newer, or leave the limit out.",
             )
-        self._source = source
+        super().__init__(source, schema)
         self._limit = limit
-        self._schema = schema
         self._reached: Offsets | None = None
         self._is_last = False
         self._last: Offsets | None = None
@@ -133,15 +163,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         return list(map(SplitPartition, self._source.splits(_text(start), self._reached)))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the rows of one split.
-
-        Raises:
-            AbsError: the task fails, and is tried again by Spark.
-        """
-        with on_executor():
-            yield from _batches(self._source, partition, self._schema)
-
     def commit(self, end: dict[str, Any]) -> None:
         """All data up to ``end`` is committed; called when the next epoch is planned."""
         if isinstance(self._source, Forgetful):
@@ -166,17 +187,8 @@ class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     partitions = read = commit = __reduce__ = _refuse
 
 
-class BatchReader(DataSourceReader):
-    """All that a source holds when the query is planned.
-
-    Args:
-        source: what is read; pickled to the tasks.
-        schema: as in ``StreamReader``.
-    """
-
-    def __init__(self, source: Source, schema: pa.Schema) -> None:
-        self._source = source
-        self._schema = schema
+class BatchReader(_SplitReader, DataSourceReader):
+    """All that a source holds when the query is planned."""
 
     def partitions(self) -> list[InputPartition]:
         """One partition for each split of what lies between the source's beginning and its end.
@@ -188,30 +200,6 @@ class BatchReader(DataSourceReader):
         start = self._source.initial()
         end = self._source.latest(start, Limit())
         return [] if start == end else [*map(SplitPartition, self._source.splits(start, end))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the rows of one split; of no split where there is nothing to read at all.
-
-        Raises:
-            AbsError: the task fails, and is tried again by Spark.
-        """
-        with on_executor():
-            yield from _batches(self._source, partition, self._schema)
-
-
-def _batches(
-    source: Source, partition: InputPartition, schema: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    if partition.value is None:  # what Spark makes of an empty list of partitions
-        return
-    show_logs()
-    split: Split = partition.value
-    reader = source.open(split)
-    try:
-        for batch in rest_of(reader, _patience(source, split), lambda: reader.finished):
-            yield present(batch, schema)
-    finally:
-        reader.close()
 
 
 def _patience(source: Source, split: Split) -> Patience:

@@ -17,7 +17,7 @@ from abs_cli.main import app
 from abs_cli.output import people
 from abs_core.errors import ConfigError, OptionError
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.guarantee import guarantee as kafka_guarantee
+from abs_sinks.kafka.sink import guarantee as kafka_guarantee
 
 pytestmark = pytest.mark.services
 

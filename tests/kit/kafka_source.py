@@ -12,10 +12,10 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.settings import Settings
 from abs_core.source import Limit, Source
 from abs_core.testing.source_harness import Record
-from abs_sources.kafka.client import client_log
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.source import KafkaSource
@@ -39,11 +39,11 @@ class KafkaSourceHarness:
         self._options = {"kafka.bootstrap.servers": bootstrap, "subscribe": self.topic}
         self._options |= {"startingOffsets": "earliest", "batchsize": "5", **(options or {})}
         self._admin = AdminClient(
-            {"bootstrap.servers": bootstrap, "log_level": 2}, logger=client_log
+            {"bootstrap.servers": bootstrap, "log_level": 2}, logger=librdkafka_log
         )
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": self.topic, "linger.ms": 0},
-            logger=client_log,
+            logger=librdkafka_log,
         )
         self._producer.init_transactions(_PATIENCE_SECONDS)
         self._numbers = itertools.count()

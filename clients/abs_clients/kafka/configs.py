@@ -28,6 +28,8 @@ librdkafka_log = logging.getLogger("abs_clients.kafka.librdkafka")
 # What matters becomes an error; without a handler the rest would go to standard error.
 librdkafka_log.addHandler(logging.NullHandler())
 
+_QUIET: dict[str, Any] = {"log_level": "2"}
+"""Lost connections are tried again, and not logged; what fails for good is an error."""
 
 _CONSUMER_ONLY = (
     "isolation.level",
@@ -68,7 +70,7 @@ def producer_settings(
         "queue.buffering.max.messages": "1000000",
         "allow.auto.create.topics": "false",
         "log.connection.close": "false",
-        "log_level": "2",  # lost connections are tried again; what fails for good is an error
+        **_QUIET,
     }
     if not {"message.timeout.ms", "delivery.timeout.ms"} & {n for n, _ in settings.pairs}:
         defaults["message.timeout.ms"] = str(
@@ -86,13 +88,33 @@ def producer_settings(
     return {**defaults, **dict(settings.pairs), **ours}
 
 
+def consumer_settings(
+    settings: Settings, defaults: Mapping[str, Any], ours: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Configuration of a consumer to which partitions are assigned, and which commits no offsets.
+
+    Args:
+        defaults: what the settings may change.
+        ours: what they may not.
+    """
+    always: dict[str, Any] = {
+        "enable.auto.commit": False,
+        "allow.auto.create.topics": False,
+        # Markers of transactions and aborted records take up offsets: where a partition ends is told
+        # by this event, a count of records would never get there.
+        "enable.partition.eof": True,
+        "logger": librdkafka_log,
+    }
+    return {**_QUIET, **defaults, **dict(settings.pairs), **always, **ours}
+
+
 def admin_settings(settings: Settings) -> dict[str, Any]:
     """Configuration of librdkafka's client for topics and offsets, without consumer settings.
 
     It does not log failing connections: they are retried ten times a second, and a final failure is
     an error.
     """
-    own = {"allow.auto.create.topics": "false", "log_level": "2", "logger": librdkafka_log}
+    own = {"allow.auto.create.topics": "false", **_QUIET, "logger": librdkafka_log}
     return {k: v for k, v in settings.pairs if not k.startswith(_CONSUMER_ONLY)} | own
 
 

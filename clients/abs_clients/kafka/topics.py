@@ -11,13 +11,10 @@ from abs_clients.kafka.cluster import Cluster, cluster
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, SchemaError, UnavailableError
 
-_CONFIGS = (
-    "max.message.bytes",
-    "cleanup.policy",
-    "min.insync.replicas",
-    "message.timestamp.type",
-    "unclean.leader.election.enable",
-)
+UNCLEAN, LEAST = "unclean.leader.election.enable", "min.insync.replicas"
+"""Settings that decide whether an acknowledged record can be lost."""
+
+_CONFIGS = ("max.message.bytes", "cleanup.policy", LEAST, "message.timestamp.type", UNCLEAN)
 
 _TOPIC = "topic"
 """Under which a cluster keeps what was learnt of topics."""

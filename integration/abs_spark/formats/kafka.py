@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.guarantee import guarantee
+from abs_sinks.kafka.sink import guarantee
 from abs_spark.target import Format
 from abs_spark.wal_default import with_wal
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, transactions_of
 from abs_sinks.postgres.budget import judge_together
-from abs_sinks.postgres.guarantee import guarantee
+from abs_sinks.postgres.sink import guarantee
 from abs_spark.target import Format
 
 
@@ -23,11 +23,6 @@ def where(options: PostgresOptions) -> str:
     return f"{options.address.place}, table {options.dbtable}"
 
 
-def replacing(options: PostgresOptions) -> PostgresOptions | None:
-    """See ``PostgresOptions.replacing``."""
-    return options.replacing()
-
-
 FORMAT = Format(
     "abs-postgres",
     parse_options,
@@ -36,6 +31,6 @@ FORMAT = Format(
     where,
     transactions_of,
     PostgresGroup,
-    replacing,
+    PostgresOptions.replacing,
     judge_together,
 )

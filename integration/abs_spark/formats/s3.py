@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from abs_sinks.s3 import S3Options, S3Sink
-from abs_sinks.s3.guarantee import guarantee
+from abs_sinks.s3.sink import guarantee
 from abs_spark.target import Format
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from abs_clients.buffers import offsets_of
 from abs_clients.kafka.format.headers import Header, Headers, encoded_headers, header_bytes
 from abs_clients.kafka.format.murmur2 import partitions_of
-from abs_clients.kafka.format.recordbatch import HEADER_BYTES, Identity, record_batch
+from abs_clients.kafka.format.recordbatch import HEADER_BYTES, SEQUENCES, Identity, record_batch
 from abs_clients.kafka.producer.outbox import Batch
 from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
 from abs_clients.kafka.topics import topics_in_time
@@ -27,8 +27,6 @@ GATHERED_BYTES = 2 << 20
 """Bytes of keys and values that are encoded at once: enough for large batches."""
 
 PIECE_BYTES = 4 * GATHERED_BYTES
-
-_SEQUENCES = 1 << 31
 
 RUN = 2_000
 """Records without a key that go to one partition before the next one's turn."""
@@ -85,7 +83,7 @@ class Encoder:
                 f"Topic {self._topic} is gone.",
                 remedy="create it again; nothing of the epoch is committed.",
             )
-        limit = min(batch_bytes(self._settings), facts.max_message_bytes or LIBRDKAFKA_BYTES)
+        limit = min(self._settings.batch_bytes, facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
         now_ms = time.time_ns() // 1_000_000
@@ -105,7 +103,7 @@ class Encoder:
         )
         number = self._made[at]
         self._made[at] += 1
-        self._next[at] = (self._next[at] + count) % _SEQUENCES
+        self._next[at] = (self._next[at] + count) % SEQUENCES
         return Batch(at, number, count, payload)
 
 
@@ -174,11 +172,6 @@ def cuts(
             own = tails if isinstance(tails, bytes) else tails[piece]
             yield Cut(partition, some, values[piece], own, times[piece])
             start = stop
-
-
-def batch_bytes(settings: Settings) -> int:
-    """The largest batch that the settings allow, before compression."""
-    return min(settings.batch_size_bytes, settings.message_max_bytes)
 
 
 def _bytes_of(records: Records) -> int:

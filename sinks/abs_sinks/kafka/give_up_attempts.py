@@ -166,11 +166,8 @@ def _send_alone(options: KafkaOptions, topic: str, none: Decided) -> None:
 
 def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
     """The orphan of the highest generation, for each register."""
-    found: dict[str, HandleName] = {}
-    for orphan in orphans:
-        known = found.get(orphan.register, orphan)
-        found[orphan.register] = max(known, orphan, key=lambda handle: handle.generation)
-    return list(found.values())
+    ascending = sorted(orphans, key=lambda handle: handle.generation)
+    return list({orphan.register: orphan for orphan in ascending}.values())
 
 
 def trail(what: str = "given up") -> str:

@@ -8,7 +8,6 @@ other epoch has any. A reader by winners (``abs_clients.kafka.attempts``) sees e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -49,8 +48,7 @@ class IdempotentWriter(RecordWriter):
             PreflightError: the topic is compacted, or its side topic would lose winners.
         """
         if self._sender is None:
-            patience = replace(self._options.patience, job=self._task.job)
-            self._sender = patience.retry(self._begin)
+            self._sender = self._patience.retry(self._begin)
         self._digest.feed(records)
         self._sender.send(records)
 

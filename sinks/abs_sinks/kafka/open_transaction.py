@@ -166,7 +166,7 @@ def is_ending(now: Description | None) -> bool:
 
 def offsets_of(
     partitions: Sequence[tuple[str, int]],
-    found: Mapping[tuple[str, int], ProducerState | None] | None,
+    found: Mapping[tuple[str, int], ProducerState | None] | None = None,
 ) -> str:
     """The places of a transaction's records, for display: ``topic-0 from 17 (5)``, ..."""
     shown = []

@@ -14,7 +14,7 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_facts
 from abs_clients.kafka.hanging import find_hanging
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
-from abs_clients.kafka.topics import TopicFacts, topics_in_time
+from abs_clients.kafka.topics import UNCLEAN, TopicFacts, topics_in_time
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions
@@ -87,10 +87,10 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
             "disks are lost, so is the outcome of transactions.",
             "raise its replication factor to 3.",
         )
-    unclean = dict(cluster.configs).get("unclean.leader.election.enable") == "true"
+    unclean = dict(cluster.configs).get(UNCLEAN) == "true"
     if unclean and options.topic is None:  # one that is named is looked at itself
         yield Finding.warning(
-            "unclean.leader.election.enable is true: a lagging replica may become leader, and "
+            f"{UNCLEAN} is true: a lagging replica may become leader, and "
             "committed records are then lost.",
             "set it to false, for the topics and for the brokers.",
         )

@@ -9,13 +9,14 @@ The functions change nothing, and raise ``TargetError`` if the brokers do not an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts, topic_facts
+from abs_clients.kafka.topics import LEAST, UNCLEAN, TopicFacts, topic_facts
 from abs_clients.kafka.transactions import EndTxn, end
 from abs_core.births.parent import parent_key, token_of
 from abs_core.errors import AbsError, ConfigError, CorruptionError, RefusedError
@@ -28,9 +29,6 @@ from abs_sinks.kafka.register_topic import PARTITIONS, find_topic
 from abs_sinks.kafka.side_topic import data_topic, side_loss
 from abs_sinks.kafka.side_topic import findings as side_findings
 from abs_sinks.kafka.wal import ledger_key, store_of
-
-UNCLEAN = "unclean.leader.election.enable"
-LEAST = "min.insync.replicas"
 
 _LOCAL = ("localhost", "127.", "[::1]")
 
@@ -116,8 +114,7 @@ def _log(options: KafkaOptions, job: str | None) -> Iterator[Finding]:
 
 
 def _is_local(settings: Settings) -> bool:
-    servers: Sequence[str] = settings.bootstrap.split(",")
-    return all(server.strip().startswith(_LOCAL) for server in servers)
+    return all(server.strip().startswith(_LOCAL) for server in settings.bootstrap.split(","))
 
 
 def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Finding]:
@@ -128,10 +125,8 @@ def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Fin
     names = [*kept, *([] if options.topic is None else [options.topic])]
     found: dict[str, TopicFacts] = {}
     for name in names:
-        try:
+        with suppress(RefusedError):  # which ``judge_access`` reports
             found |= topic_facts(options.kafka, [name], again=True)
-        except RefusedError:
-            continue  # ``judge_access`` reports it
     states = [found[name] for name in kept if name in found]
     data = [facts for name, facts in found.items() if name not in kept]
     return list(judge_replicas(states, data))

@@ -78,14 +78,11 @@ class ProducerPool:
         job: str,
         generation: int,
         *,
-        opener: Callable[[HandleName], TransactionalProducer] | None = None,
+        opener: Callable[[str], TransactionalProducer] | None = None,
     ) -> None:
         self._options = options
-        columnar = options.choice.columnar
-        self._opener = opener or (
-            lambda name: transactional_producer(
-                options, str(name), columnar=columnar, topic=options.topic
-            )
+        self._opener = opener or partial(
+            transactional_producer, options, columnar=options.choice.columnar, topic=options.topic
         )
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
@@ -301,7 +298,7 @@ class ProducerPool:
 
     def _open(self, slot: PooledProducer) -> TransactionalProducer:
         try:
-            return self._opener(slot.name)
+            return self._opener(str(slot.name))
         except AbsError:
             with self._changed:
                 self._rename(slot)

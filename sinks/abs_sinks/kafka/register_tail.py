@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
-from abs_clients.kafka.configs import librdkafka_log
+from abs_clients.kafka.configs import consumer_settings
 from abs_clients.kafka.errors import to_abs_error, translate_errors
 from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.settings import Settings
@@ -224,21 +224,14 @@ class Tail:
 
 def _consumer(settings: Settings) -> Consumer:
     """A consumer without a group."""
-    return Consumer(
-        {
-            "log_level": "2",  # lost connections are tried again; what fails for good is an error
-            **dict(settings.pairs),
-            "group.id": "abs-register",  # never joined, never committed to
-            "enable.auto.commit": False,
-            "allow.auto.create.topics": False,
-            "logger": librdkafka_log,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            # A fetch that is waiting is not answered when a commit frees records: ask often, but
-            # only while something is being read (``_read_to_end``).
-            "fetch.wait.max.ms": 2,
-        }
-    )
+    ours = {
+        "group.id": "abs-register",  # never joined, never committed to
+        "isolation.level": "read_committed",
+        # A fetch that is waiting is not answered when a commit frees records: ask often, but only
+        # while something is being read (``_read_to_end``).
+        "fetch.wait.max.ms": 2,
+    }
+    return Consumer(consumer_settings(settings, {}, ours))
 
 
 def _offset(message: Message) -> int:

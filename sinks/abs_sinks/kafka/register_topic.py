@@ -19,17 +19,15 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from zlib import crc32
 
-from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts, topic_facts
+from abs_clients.kafka.topics import LEAST, UNCLEAN, TopicFacts, topic_facts, topics_in_time
 from abs_core import strictjson
 from abs_core.contracts import Version
 from abs_core.errors import CorruptionError, PreflightError, RefusedError, UnavailableError
@@ -38,11 +36,10 @@ log = logging.getLogger(__name__)
 
 PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
-_LEAST = "min.insync.replicas"
 
 _CONFIG = {
     "cleanup.policy": "compact",
-    "unclean.leader.election.enable": "false",
+    UNCLEAN: "false",
     "segment.bytes": str(SEGMENT_BYTES),
     "min.cleanable.dirty.ratio": "0.1",
     "message.timestamp.type": "CreateTime",
@@ -62,50 +59,44 @@ def find_topic(settings: Settings, name: str) -> TopicFacts | None:
         RefusedError: its settings may not be read.
     """
     found = topic_facts(settings, [name], again=True).get(name)
-    if found is None:
-        return None
-    policy = found.cleanup_policy
-    if policy is None:
-        policy = cluster(settings).admin.configs(name)["cleanup.policy"]  # which raises the error
-    wrong = []
-    if policy.replace(" ", "") != "compact":
-        wrong.append(f"its cleanup.policy is {policy}: registers would be deleted")
-    if found.partitions < PARTITIONS:
-        wrong.append(f"it has {found.partitions} partitions of {PARTITIONS}")
-    if wrong:
-        raise PreflightError(
-            f"The topic {name} cannot hold registers: {'; '.join(wrong)}.",
-            remedy="name another one with the option registertopic (a missing one is created); "
-            f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
-        )
-    return found
+    return None if found is None else _checked(settings, found)
 
 
 def make_topic(settings: Settings, name: str) -> TopicFacts:
     """The topic, created if missing; raises as ``find_topic`` and ``made``."""
     found = find_topic(settings, name)
-    return found or made(settings, name, PARTITIONS, _CONFIG, lambda: find_topic(settings, name))
+    return found or _checked(settings, made(settings, name, PARTITIONS, _CONFIG))
 
 
-def made(
-    settings: Settings,
-    name: str,
-    partitions: int,
-    config: Mapping[str, str],
-    look: Callable[[], TopicFacts | None],
-) -> TopicFacts:
-    """Create a topic that must not be lost; returns what ``look`` finds.
+def _checked(settings: Settings, topic: TopicFacts) -> TopicFacts:
+    policy = topic.cleanup_policy
+    if policy is None:  # asking for it alone raises the error
+        policy = cluster(settings).admin.configs(topic.name)["cleanup.policy"]
+    wrong = []
+    if policy.replace(" ", "") != "compact":
+        wrong.append(f"its cleanup.policy is {policy}: registers would be deleted")
+    if topic.partitions < PARTITIONS:
+        wrong.append(f"it has {topic.partitions} partitions of {PARTITIONS}")
+    if wrong:
+        raise PreflightError(
+            f"The topic {topic.name} cannot hold registers: {'; '.join(wrong)}.",
+            remedy="name another one with the option registertopic (a missing one is created); "
+            f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
+        )
+    return topic
+
+
+def made(settings: Settings, name: str, partitions: int, config: Mapping[str, str]) -> TopicFacts:
+    """Create a topic that must not be lost.
 
     Raises:
         RefusedError: it may not be created.
         UnavailableError: it does not appear in time.
     """
     cluster(settings).admin.create(name, partitions, config)
-    deadline = time.monotonic() + timeouts.APPEARS_SECONDS
-    while (found := look()) is None:
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
-        time.sleep(0.02)
+    found = topics_in_time(settings, [name], again=True).get(name)
+    if found is None:
+        raise UnavailableError(f"The topic {name} was created, but is not visible yet.")
     need_two(settings, found)
     return found
 
@@ -118,10 +109,10 @@ def need_two(settings: Settings, topic: TopicFacts) -> None:
     Raises:
         TargetError: the brokers do not answer.
     """
-    if topic.replicas < 2 or dict(topic.configs).get(_LEAST) != "1":
+    if topic.replicas < 2 or dict(topic.configs).get(LEAST) != "1":
         return
     try:
-        cluster(settings).admin.set_config(topic.name, _LEAST, "2")
+        cluster(settings).admin.set_config(topic.name, LEAST, "2")
     except RefusedError as error:
         log.warning("%s", error)
 

@@ -14,13 +14,18 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import dataclass
-from functools import partial
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import Decided, side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts, configs_in_time, topic_facts, topics_in_time
+from abs_clients.kafka.topics import (
+    UNCLEAN,
+    TopicFacts,
+    configs_in_time,
+    topic_facts,
+    topics_in_time,
+)
 from abs_core import strictjson
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import (
@@ -141,7 +146,7 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     """The settings with which the side topic of a data topic is created."""
     return {
         "cleanup.policy": "delete",
-        "unclean.leader.election.enable": "false",
+        UNCLEAN: "false",
         "retention.bytes": "-1",
         "retention.ms": str(_needed_ms(configs_in_time(settings, topic))),
     }
@@ -178,14 +183,13 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
         CorruptionError: it is gone, or was recreated.
     """
     register, settings, name = KafkaRegister(options), options.kafka, side_topic(topic)
-    look = partial(topic_facts, settings, [name], again=True)
     for _ in range(TRIES):
         version, birth = _known(register, topic)
         found = topic_facts(settings, [topic, name], again=True)
         if (error := _loss(options, topic, job, birth, found)) is not None:
             raise error
         if name not in found:
-            made(settings, name, 1, side_config(settings, topic), lambda: look().get(name))
+            made(settings, name, 1, side_config(settings, topic))
         ids = _ids(topic, _seen(options, topic))
         if birth == ids or not isinstance(
             register.swap_text(_cell_of(topic), version, ids.to_text()), Conflict

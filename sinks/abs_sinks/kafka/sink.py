@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -14,7 +15,6 @@ from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.told_writer import ToldWriter
 from abs_core.routing import ByProtocol, by_protocol
 from abs_sinks.kafka.give_up_attempts import left_behind
-from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
 from abs_sinks.kafka.preflight import preflight
@@ -24,6 +24,59 @@ from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.side_topic import data_topic
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.wal import WalCoCommitter, WalCommitter, WalWriter, store_of
+
+_READ_COMMITTED = (
+    "set isolation.level=read_committed (librdkafka's default; the Java client's default is "
+    "read_uncommitted, which shows records of epochs that never commit)"
+)
+
+_GUARANTEES = {
+    "2pc": Guarantee(
+        protocol="2pc",
+        write="append",
+        visibility="per task: when the epoch is committed, its transactions become visible one after "
+        "another, within milliseconds",
+        reader=_READ_COMMITTED,
+        limits=(
+            (
+                "Between pre-commit and commit a transaction is open: readers with read_committed wait "
+                "at its first record. An open transaction of a killed process is ended by the next "
+                "epoch's task on its machine, the job's next start, or kafka.transaction.timeout.ms."
+            ),
+            (
+                "The broker aborts a transaction that is older than kafka.transaction.timeout.ms. If "
+                "the job is down for longer between decision and commit, the records of that epoch "
+                "are lost; the job then stops and names them."
+            ),
+            (
+                "Within a partition, records of one task keep their order; records of different tasks "
+                "do not."
+            ),
+        ),
+    ),
+    "wal": Guarantee(
+        protocol="wal",
+        write="append",
+        visibility="whole epoch: all its records, in all partitions and topics, are one transaction",
+        reader=_READ_COMMITTED,
+        limits=("The driver sends all records of an epoch, in one transaction.",),
+    ),
+    "idempotent": Guarantee(
+        protocol="idempotent",
+        write="append",
+        visibility="per task, before the epoch is decided: only readers that read the side topic "
+        "(the source abs-kafka with winners=true) see each record once",
+        reader="use the source abs-kafka with winners=true, which drops losing attempts",
+        limits=(
+            "Compacted topics are refused: a losing attempt could hold the newest value of a key.",
+        ),
+    ),
+}
+
+
+def guarantee(options: KafkaOptions) -> Guarantee:
+    """The guarantee that follows from the options."""
+    return replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
 
 
 class KafkaSink:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.format.recordbatch import SEQUENCES
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.transactions import (
     Description,
@@ -45,8 +45,6 @@ from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
-
-_SEQUENCES = 1 << 31
 
 _OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
 
@@ -98,7 +96,7 @@ class TwoPhaseWriter(RecordWriter):
         self._slot = slot
         assert slot.producer is not None
         slot.producer.begin()
-        self._sender = slot.producer.to(self._options.topic, self._options.patience.seconds)
+        self._sender = slot.producer.to(self._options.topic, self._patience.seconds)
         self._begun = time.monotonic()
         return self._sender
 
@@ -122,9 +120,7 @@ class TwoPhaseWriter(RecordWriter):
     def _look(self, slot: PooledProducer, rows: int) -> OpenTransaction:
         """The transaction as its coordinator describes it; librdkafka does not expose producer ids."""
         settings, name = self._options.kafka, str(slot.name)
-        looked = replace(self._options.patience, job=self._task.job).retry(
-            lambda: describe_open(settings, name, self._pool.written)
-        )
+        looked = self._patience.retry(lambda: describe_open(settings, name, self._pool.written))
         now = looked.now
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
@@ -157,11 +153,11 @@ class TwoPhaseWriter(RecordWriter):
             TargetError: their number differs from the records sent.
         """
         found = looked.found
-        if found is None or rows >= _SEQUENCES:
+        if found is None or rows >= SEQUENCES:
             return found
         if _records(now, found) != rows:
             # A former leader may lag: ask the present leaders.
-            found = self._options.patience.retry(
+            found = self._patience.retry(
                 lambda: describe_producers(self._options.kafka, now.partitions, now.producer_id)
             )
         if (there := _records(now, found)) != rows:
@@ -245,8 +241,8 @@ class TwoPhaseCommitter:
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
         open_now = listed(self._options.kafka, _OPEN, pattern=pattern_of(job))
-        names = {text: name for text in open_now if (name := parse_id(text)) is not None}
-        mine = {text: name for text, name in names.items() if job in (None, name.job)}
+        names = ((text, parse_id(text)) for text in open_now)
+        mine = {text: name for text, name in names if name and job in (None, name.job)}
         held: dict[HandleName, HandleName | None] = {}
         for producers in self._own():
             held |= producers.held()
@@ -310,11 +306,10 @@ def _inspection(
 
 
 def _detail(text: str, seen: Description) -> str:
-    where = ", ".join(f"{topic}-{partition}" for topic, partition in seen.partitions[:8])
-    more = f" and {len(seen.partitions) - 8} more" if len(seen.partitions) > 8 else ""
+    where = offsets_of(seen.partitions) or "no partition"
     return (
         f"transaction {text} ({seen.state}, producer {seen.producer_id} epoch {seen.epoch}, "
-        f"timeout {seen.timeout_ms / 1000:g} s) on {where or 'no partition'}{more}"
+        f"timeout {seen.timeout_ms / 1000:g} s) on {where}"
     )
 
 

@@ -14,6 +14,7 @@ from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
+from abs_core.patience import Patience
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
@@ -41,7 +42,8 @@ class RecordWriter(StepwiseWriter):
         self._options = options
         self._task = task
         self._columns = plan_columns(schema, options.topic)
-        self._checks = RecordChecks(options, more_bytes, job=task.job)
+        self._patience = replace(options.patience, job=task.job)
+        self._checks = RecordChecks(options, self._patience, more_bytes)
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         records = records_of(batch, self._columns, self._rows)
@@ -57,15 +59,13 @@ class RecordChecks:
     """Checks that a task's records fit their topics; an error names the row.
 
     Args:
+        patience: with the brokers.
         more_bytes: added to each record.
-        job: named in messages while brokers do not answer.
     """
 
-    def __init__(
-        self, options: KafkaOptions, more_bytes: int = 0, *, job: str | None = None
-    ) -> None:
+    def __init__(self, options: KafkaOptions, patience: Patience, more_bytes: int = 0) -> None:
         self._options = options
-        self._patience = replace(options.patience, job=job)
+        self._patience = patience
         self._overhead = RECORD_OVERHEAD + more_bytes
 
     def check(self, records: Records, first_row: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from psycopg import sql
@@ -17,7 +18,6 @@ from abs_core.patience.told_writer import ToldWriter
 from abs_core.routing import ByProtocol
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.group import committer_of
-from abs_sinks.postgres.guarantee import guarantee
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
@@ -28,6 +28,57 @@ from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
 
 log = logging.getLogger(__name__)
+
+_ANY_READER = "no setting needed: every reader sees committed rows only"
+
+_GUARANTEES = {
+    "2pc": Guarantee(
+        protocol="2pc",
+        write="append",
+        visibility="per task: when the epoch is committed, the rows of its tasks become visible one "
+        "task after another, within milliseconds",
+        reader=_ANY_READER,
+        limits=(
+            (
+                "Between pre-commit and commit the rows keep their locks: a task that needs one of "
+                "these locks, for instance for a unique key, waits for at most locktimeout, then fails."
+            ),
+            "Sequences and other objects outside of transactions advance with each attempt.",
+        ),
+    ),
+    "wal": Guarantee(
+        protocol="wal",
+        write="append",
+        visibility="whole epoch: all its rows become visible at once",
+        reader=_ANY_READER,
+        limits=("Triggers of the table fire when the epoch is applied, in one transaction.",),
+    ),
+    "idempotent": Guarantee(
+        protocol="idempotent",
+        write="upsert",
+        visibility="per task, before the epoch is decided: readers can see rows of an epoch that is "
+        "then written again, with the same rows",
+        reader="no setting needed. Readers that must not see undecided epochs need protocol=wal",
+        limits=(
+            "No row is deleted: a row stays even if its key does not occur again.",
+            (
+                "All rows of one key must be in one task of an epoch: partition the data frame by the "
+                "key."
+            ),
+            "Triggers of the table fire again when an epoch is written again.",
+        ),
+    ),
+}
+
+
+def guarantee(options: PostgresOptions) -> Guarantee:
+    """The guarantee that follows from the options."""
+    found = replace(_GUARANTEES[options.protocol], write=options.write)
+    if options.replaces:
+        return replace(
+            found, visibility="whole epoch: its rows replace all rows of the table at once"
+        )
+    return found
 
 
 class PostgresSink:

@@ -9,16 +9,14 @@ list the data.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.model import HandleName, InDoubt
-from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.perhandle import PerHandle
 from abs_sinks.s3.uploads import Upload, Uploads, uploads_from_text, uploads_to_text
 
-FOLDER = "prepared"
-ENDING = ".marker"
+MARKERS = PerHandle("prepared", ".marker")
 
 
 class Markers:
@@ -39,16 +37,11 @@ class Markers:
 
     def list(self, job: str | None) -> list[InDoubt]:
         """The marked handles of this job; None: of every job."""
-        names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
-        now = datetime.now(UTC)
-        found = []
-        for listed in self._objects.list(self._options.state.key(*names)):
-            handle = _handle_of(listed.key)
-            if handle is not None and job in (None, handle.job):
-                age = max(0.0, (now - listed.modified).total_seconds())
-                where = f"objects that s3://{self._options.state.bucket}/{listed.key} names"
-                found.append(InDoubt(handle, age, where))
-        return found
+        bucket = self._options.state.bucket
+        return [
+            InDoubt(handle, age, f"objects that s3://{bucket}/{listed.key} names")
+            for handle, listed, age in MARKERS.of_job(self._options, job)
+        ]
 
     def is_committed(self, handle: HandleName, committed: set[str]) -> bool:
         """Whether a manifest names the handle's objects."""
@@ -79,12 +72,4 @@ class Markers:
         return uploads_from_text(body.data, f"s3://{self._options.state.bucket}/{key}", "it")
 
     def _key(self, handle: HandleName) -> str:
-        name = str(handle).replace(":", "=").replace("%", "!")
-        return self._options.state.key(FOLDER, f"job={job_text(handle.job)}", f"{name}{ENDING}")
-
-
-def _handle_of(key: str) -> HandleName | None:
-    name = key.rpartition("/")[2]
-    if not name.endswith(ENDING):
-        return None
-    return HandleName.parse(name.removesuffix(ENDING).replace("=", ":").replace("!", "%"))
+        return MARKERS.key(self._options, handle)

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import IO
 
@@ -24,16 +23,15 @@ from abs_core.durable import disk_errors
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName, Outcome
 from abs_core.wal import Entry
-from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.perhandle import PerHandle
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import HANDLE, Pending, Uploads
 
 log = logging.getLogger(__name__)
 
-FOLDER = "wal"
-ENDING = ".segment"
+SEGMENTS = PerHandle("wal", ".segment")
 
 
 class S3Segments:
@@ -53,24 +51,24 @@ class S3Segments:
 
     @property
     def url(self) -> str:
-        return str(self._options.state.within(FOLDER))
+        return str(self._options.state.within(SEGMENTS.folder))
 
     def reach(self) -> None:
         """See ``Reachable``."""
-        self._objects.reach(self._options.state.key(FOLDER, ""))
+        self._objects.reach(self._options.state.key(SEGMENTS.folder, ""))
 
     def create(self, handle: HandleName) -> S3SegmentFile:
-        return S3SegmentFile(self._options, handle, segment_key(self._options, handle))
+        return S3SegmentFile(self._options, handle, SEGMENTS.key(self._options, handle))
 
     def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
         """See ``SegmentStore``. It copies to local disk, to bound memory."""
-        key = segment_key(self._options, handle)
+        key = SEGMENTS.key(self._options, handle)
         pieces = self._objects.chunks(key)
         return None if pieces is None else self._copied(key, pieces)
 
     def has(self, handle: HandleName) -> bool:
         """Whether the segment is there."""
-        return self._objects.head(segment_key(self._options, handle)) is not None
+        return self._objects.head(SEGMENTS.key(self._options, handle)) is not None
 
     def delete(self, handles: Sequence[HandleName]) -> None:
         wanted = set(handles)
@@ -79,20 +77,14 @@ class S3Segments:
             for handle, pending in self._open(job):
                 if handle in wanted:
                     self._uploads.abort(pending.key, pending.upload_id)
-        self._objects.delete([segment_key(self._options, handle) for handle in handles])
+        self._objects.delete([SEGMENTS.key(self._options, handle) for handle in handles])
 
     def list(self, job: str | None) -> Sequence[Entry]:
         """See ``SegmentStore``. The size of what is not sealed is not asked for: 0."""
-        now = datetime.now(UTC)
-        found: dict[HandleName, Entry] = {}
         # Uploads first: one that is completed meanwhile is listed as an object.
-        for handle, pending in self._open(job):
-            found[handle] = Entry(handle, 0, pending.age_seconds, False)
-        for listed in self._objects.list(self._folder(job)):
-            handle_ = segment_handle(listed.key)
-            if handle_ is not None and job in (None, handle_.job):
-                age = max(0.0, (now - listed.modified).total_seconds())
-                found[handle_] = Entry(handle_, listed.size, age, True)
+        found = {h: Entry(h, 0, pending.age_seconds, False) for h, pending in self._open(job)}
+        for handle, listed, age in SEGMENTS.of_job(self._options, job):
+            found[handle] = Entry(handle, listed.size, age, True)
         return sorted(found.values(), key=lambda entry: entry.handle)
 
     def _open(self, job: str | None) -> Sequence[tuple[HandleName, Pending]]:
@@ -100,13 +92,13 @@ class S3Segments:
         if not self._unsealed:
             return []
         try:
-            pending = [*self._uploads.list(self._folder(job))]
+            pending = [*self._uploads.list(SEGMENTS.folder_of(self._options, job))]
         except TargetError as error:
             if error.retryable:
                 raise
             self._tell(error)
             return []
-        named = ((segment_handle(each.key), each) for each in pending)
+        named = ((SEGMENTS.handle_of(each.key), each) for each in pending)
         return [(h, each) for h, each in named if h is not None and job in (None, h.job)]
 
     def _tell(self, refused: TargetError) -> None:
@@ -121,10 +113,6 @@ class S3Segments:
                 refused.what,
             )
         self._told = True
-
-    def _folder(self, job: str | None) -> str:
-        names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
-        return self._options.state.key(*names)
 
     @contextmanager
     def _copied(self, key: str, pieces: Iterator[bytes]) -> Iterator[pa.NativeFile]:
@@ -202,20 +190,3 @@ def _delete(file: IO[bytes]) -> None:
     """Close the temporary file, which deletes it; its write errors were raised before."""
     with suppress(OSError):
         file.close()
-
-
-def segment_key(options: S3Options, handle: HandleName) -> str:
-    """The key of the handle's segment; its name holds neither ``:`` nor ``%``."""
-    name = str(handle).replace(":", "=").replace("%", "!")
-    return options.state.key(FOLDER, f"job={job_text(handle.job)}", f"{name}{ENDING}")
-
-
-def segment_handle(key: str) -> HandleName | None:
-    """The handle of the segment with this key; None if it is no segment."""
-    folder, _, name = key.rpartition("/")
-    if not name.endswith(ENDING):
-        return None
-    handle = HandleName.parse(name.removesuffix(ENDING).replace("=", ":").replace("!", "%"))
-    if handle is None or not folder.endswith(f"{FOLDER}/job={job_text(handle.job)}"):
-        return None
-    return handle

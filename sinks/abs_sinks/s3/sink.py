@@ -15,7 +15,6 @@ from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol, by_protocol
 from abs_sinks.s3.formats import check_schema
-from abs_sinks.s3.guarantee import guarantee
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
@@ -25,6 +24,48 @@ from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.wal import WalCommitter, WalWriter
 
 log = logging.getLogger(__name__)
+
+_LISTED = (
+    "no setting needed: every object in the folder is committed (names that begin with _ belong to "
+    "the sink)"
+)
+
+_OPEN_UPLOADS = (
+    "A lifecycle rule that aborts unfinished uploads must wait for longer than the job may be down."
+)
+
+_GUARANTEES = {
+    "2pc": Guarantee(
+        protocol="2pc",
+        write="append",
+        visibility="per file: when the epoch is committed, its files become visible one after "
+        "another, each as a whole, within milliseconds",
+        reader=_LISTED,
+        limits=(_OPEN_UPLOADS,),
+    ),
+    "wal": Guarantee(
+        protocol="wal",
+        write="append",
+        visibility="per file: when the epoch is committed, its few composed files become visible one "
+        "after another, each as a whole, within milliseconds",
+        reader=_LISTED,
+        limits=(_OPEN_UPLOADS, "Every byte is written twice, and the driver reads it once."),
+    ),
+    "idempotent": Guarantee(
+        protocol="idempotent",
+        write="append",
+        visibility="whole epoch, for readers that use the manifests; the folder also contains files "
+        "of undecided epochs and of failed attempts",
+        reader="use spark.read.format('abs-s3') or abs_sinks.s3.committed_files(): a reader that "
+        "lists the folder also sees files that are not committed",
+        limits=("Do not delete or rewrite files: readers find them through the manifests.",),
+    ),
+}
+
+
+def guarantee(options: S3Options) -> Guarantee:
+    """The guarantee that follows from the options."""
+    return _GUARANTEES[options.protocol]
 
 
 class S3Sink:

@@ -13,7 +13,7 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.segments import segment_handle
+from abs_sinks.s3.segments import SEGMENTS
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_of, uploads_to_text
 from abs_sinks.s3.writer import StreamingWriter
@@ -148,7 +148,7 @@ def inspected(
 
 def _owner(key: str) -> HandleName | None:
     """The handle of an upload: of a data file, or of a segment larger than a part."""
-    return handle_of(key) or segment_handle(key)
+    return handle_of(key) or SEGMENTS.handle_of(key)
 
 
 def _together(outcomes: set[Outcome]) -> Outcome:

@@ -20,7 +20,7 @@ from abs_core.patience import Patience
 from abs_core.reading import rest_of
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
-from abs_sources.kafka.client import client_log, consumer_settings, log
+from abs_sources.kafka.client import consumer_settings, log
 from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
@@ -87,7 +87,7 @@ class KafkaReader:
         """When its place has changed since the topic was looked at."""
         self._check_topic()
         with translate_errors("setting up the consumer"):
-            self._consumer = Consumer(consumer_settings(options.client), logger=client_log)
+            self._consumer = Consumer(consumer_settings(options.client))
         self._assign(self._at)
 
     @property

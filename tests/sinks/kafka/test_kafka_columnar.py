@@ -19,7 +19,7 @@ from abs_clients.kafka.format.varints import lengths_of, varints, zigzag
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.choice import compression_of
-from abs_sinks.kafka.encoder import PIECE_BYTES, RUN, batch_bytes, cuts, pieces, placed
+from abs_sinks.kafka.encoder import PIECE_BYTES, RUN, cuts, pieces, placed
 from abs_sinks.kafka.records import Records
 
 WHO = Identity("id", 2**40 + 7, 12)
@@ -203,7 +203,7 @@ def test_compression_and_sizes_are_librdkafkas_settings() -> None:
         }
     )
     assert compression_of(options.kafka) == Compression("zstd", 3)
-    assert batch_bytes(options.kafka) == 50_000
+    assert options.kafka.batch_bytes == 50_000
     assert compression_of(_options().kafka) == Compression()
     as_they_are = {"kafka.compression.codec": "snappy", "kafka.compression.level": "3"}
     assert compression_of(_options(**as_they_are).kafka) == Compression("snappy")

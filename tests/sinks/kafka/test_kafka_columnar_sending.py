@@ -17,6 +17,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import Lane, close_clusters, cluster
 from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.private import manager_of
@@ -26,6 +27,7 @@ from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, describe, end
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.patience import Patience
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
@@ -47,7 +49,10 @@ class Line:
 
     def __init__(self, options: KafkaOptions, name: HandleName, patience: float) -> None:
         self.options = options
-        self.producer = ColumnarProducer(options.kafka, str(name), options.topic)
+        # A new broker's coordinator is still loading: the sink opens its producers with patience, too.
+        self.producer = Patience(timeouts.INIT_SECONDS).retry(
+            lambda: ColumnarProducer(options.kafka, str(name), options.topic)
+        )
         self.sender = self.producer.to(options.topic, patience)
 
     @property

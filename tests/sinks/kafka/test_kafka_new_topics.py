@@ -153,14 +153,14 @@ def test_a_topic_that_the_first_brokers_have_not_heard_of_is_written_to(
     brokers: list[Broker],
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    RecordChecks(OPTIONS).check(_record(None), 0)
+    RecordChecks(OPTIONS, OPTIONS.patience).check(_record(None), 0)
 
 
 def test_a_row_may_name_a_topic_that_the_first_brokers_have_not_heard_of(
     brokers: list[Broker],
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    RecordChecks(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+    RecordChecks(replace(OPTIONS, topic=None), OPTIONS.patience).check(_record("t"), 0)
 
 
 def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
@@ -183,9 +183,9 @@ def test_a_compacted_topic_is_refused_although_it_is_not_seen_at_once(
 def test_a_topic_that_no_broker_knows_is_told_after_a_while(brokers: list[Broker]) -> None:
     brokers += [NEVER_HEARD]
     with pytest.raises(SchemaError, match="Topic t does not exist"):
-        RecordChecks(OPTIONS).check(_record(None), 0)
+        RecordChecks(OPTIONS, OPTIONS.patience).check(_record(None), 0)
     with pytest.raises(RowError, match="names a topic that does not exist"):
-        RecordChecks(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+        RecordChecks(replace(OPTIONS, topic=None), OPTIONS.patience).check(_record("t"), 0)
 
 
 @dataclass

@@ -19,7 +19,7 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Partition, TransactionView, describe_open
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
-from abs_core.model import HandleName, Outcome
+from abs_core.model import Outcome
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
@@ -138,10 +138,10 @@ def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(
 ) -> None:
     fails = iter([False, True, False, False])
 
-    def opener(name: HandleName) -> Any:
+    def opener(name: str) -> Any:
         if next(fails):
             raise RuntimeError("can't start new thread")
-        return ColumnarProducer(harness.options.kafka, str(name), harness.topic)
+        return ColumnarProducer(harness.options.kafka, name, harness.topic)
 
     pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     pool.prepared(pool.take(TASK))
@@ -154,20 +154,20 @@ def test_an_init_that_was_not_answered_and_comes_late_aborts_nothing_that_is_dec
     harness: TopicHarness,
 ) -> None:
     """It aborts what is open under its id: so what is written next has another id."""
-    asked: list[HandleName] = []
+    asked: list[str] = []
 
-    def opener(name: HandleName) -> Any:
+    def opener(name: str) -> Any:
         asked.append(name)
         if len(asked) == 1:
             raise UnavailableError("The request is under way, and its connection is gone.")
-        return ColumnarProducer(harness.options.kafka, str(name), harness.topic)
+        return ColumnarProducer(harness.options.kafka, name, harness.topic)
 
     pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     committable = writer.pre_commit()
     assert committable is not None
-    init_producer_id(harness.options.kafka, str(asked[0]))  # it arrives
+    init_producer_id(harness.options.kafka, asked[0])  # it arrives
     committer = TwoPhaseCommitter(harness.options, lambda: [pool])
     assert committer.commit([committable]) == {TASK.handle: Outcome.COMMITTED}
     assert len(harness.records()) == 3
@@ -216,9 +216,9 @@ def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
     may_be_made = threading.Event()
     may_be_made.set()
 
-    def opener(name: HandleName) -> Any:
+    def opener(name: str) -> Any:
         assert may_be_made.wait(20)
-        return ColumnarProducer(harness.options.kafka, str(name), harness.topic)
+        return ColumnarProducer(harness.options.kafka, name, harness.topic)
 
     pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     pool.take(TASK)

@@ -16,7 +16,7 @@ from abs_core.testing.check_segments import CHECKS, NewStore
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService, S3Service
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.segments import S3Segments, segment_handle, segment_key
+from abs_sinks.s3.segments import SEGMENTS, S3Segments
 from abs_sinks.s3.uploads import Uploads
 from abs_sinks.wal import segment_store
 from tests.kit.kafka import Variant
@@ -58,7 +58,7 @@ def test_epochs_pass_through_s3_exactly_once(kafka: KafkaService, wal: str) -> N
     store = segment_store(wal)
     assert isinstance(store, S3Segments)
     name = store.list(None)[0].handle
-    Objects(store._options.bucket).put(segment_key(store._options, name), b"no segment")
+    Objects(store._options.bucket).put(SEGMENTS.key(store._options, name), b"no segment")
     assert raises(CorruptionError, lambda: run.commit(1, shares)).handle == str(name)
     case.run().epoch(1, rows(20, 3))
     case.finished(rows(0, 3), rows(10, 3), rows(20, 3), when="after two epochs by way of S3")
@@ -114,7 +114,7 @@ def open_uploads(wal: str) -> list[HandleName]:
     """Whose uploads are open in the log, as the server lists them."""
     path, _, query = wal.partition("?")
     options = S3Options.parse({**dict(parse_qsl(query)), "path": path})
-    found = [segment_handle(each.key) for each in Uploads(options).list(options.path.folder)]
+    found = [SEGMENTS.handle_of(each.key) for each in Uploads(options).list(options.path.folder)]
     return [handle for handle in found if handle is not None]
 
 

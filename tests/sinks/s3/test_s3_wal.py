@@ -23,7 +23,7 @@ from abs_core.model import Wrote
 from abs_core.testing.case import Case, rows
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.segments import S3Segments, segment_handle, segment_key
+from abs_sinks.s3.segments import SEGMENTS, S3Segments
 from abs_sinks.s3.testing import FolderHarness, new_sink
 from abs_sinks.s3.uploads import Uploads
 
@@ -139,7 +139,7 @@ def test_a_damaged_segment_decides_nothing(harness: FolderHarness) -> None:
     run = case.run()
     shares = run.tasks(0, rows(0, 3))
     (entry,) = S3Segments(harness.options).list("job")
-    key = segment_key(harness.options, entry.handle)
+    key = SEGMENTS.key(harness.options, entry.handle)
     body = Objects(harness.options.bucket).get(key)
     assert body is not None
     flipped = bytes([body.data[50] ^ 0xFF])
@@ -156,8 +156,8 @@ def test_a_damaged_segment_decides_nothing(harness: FolderHarness) -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_a_segments_key_reads_back(harness: FolderHarness, job: str) -> None:
     handle = replace(TASK, job=job).handle
-    key = segment_key(harness.options, handle)
-    assert segment_handle(key) == handle
+    key = SEGMENTS.key(harness.options, handle)
+    assert SEGMENTS.handle_of(key) == handle
     assert "/_abs/" in key
     assert not key.endswith((".parquet", ".json", ".csv", ".arrow", ".arrows"))
 

@@ -25,6 +25,10 @@ from abs_clients.kafka.format.headers import NO_HEADERS, NOTHING, Headers, heade
 from abs_clients.kafka.format.varints import Numbers, lengths_of, varints, zigzag
 
 HEADER_BYTES = 61
+
+SEQUENCES = 1 << 31
+"""Sequence numbers of a producer's records in a partition; after the last one comes 0 again."""
+
 _BEFORE_CRC = struct.Struct(">qiibI")  # base offset, length, leader's epoch, magic, CRC
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 _UNCOUNTED = 12
