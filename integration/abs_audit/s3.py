@@ -18,6 +18,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from abs_audit.families import Type
 from abs_audit.files import Files
 from abs_audit.report import LeftBehind, Pending
+from abs_clients.s3.listing import OBJECTS, UPLOADS, pages
 from abs_core.errors import ConfigError, RefusedError, TargetError, UnavailableError
 
 _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403")
@@ -65,10 +66,10 @@ class S3Files:
         """Multipart uploads under the prefix that are neither completed nor aborted."""
         now = datetime.now(UTC)
         with self._mapped():
-            pages = self._client().get_paginator("list_multipart_uploads")
+            call, what = self._client().list_multipart_uploads, f"uploads below {self.name}"
             uploads = [
                 upload
-                for page in pages.paginate(Bucket=self.bucket, Prefix=self._folder)
+                for page in pages(call, UPLOADS, what, Bucket=self.bucket, Prefix=self._folder)
                 for upload in page.get("Uploads", ())
             ]
         return LeftBehind(
@@ -107,10 +108,10 @@ class S3Files:
             yield Files((str(root),), self.null)
 
     def _keys(self, client: Any) -> list[str]:
-        pages = client.get_paginator("list_objects_v2")
+        call, what = client.list_objects_v2, f"objects below {self.name}"
         found = [
             entry["Key"]
-            for page in pages.paginate(Bucket=self.bucket, Prefix=self._folder)
+            for page in pages(call, OBJECTS, what, Bucket=self.bucket, Prefix=self._folder)
             for entry in page.get("Contents", ())
         ]
         return [key for key in found if not self._hidden(key)]
