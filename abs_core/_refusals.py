@@ -15,7 +15,7 @@ def fenced(state: JobState, who: str) -> FencedError:
         f"A newer run has taken over (generation {state.generation}); {who} must stop.",
         job=state.job,
         remedy="none, if the job was restarted; otherwise two drivers share one checkpoint or one "
-        "job name: stop one of them.",
+        "job name: stop one of them (two batch writes with one token: run it again).",
     )
 
 
