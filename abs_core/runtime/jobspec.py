@@ -38,7 +38,8 @@ class JobSpec:
         restarts: restores of regions without a decided checkpoint in between, before an error ends
             the job.
         capacity: elements in a channel.
-        rows: in a channel; a barrier waits for them, so a slow row-by-row job may want fewer.
+        rows: in a channel; a barrier waits for them, so a slow row-by-row job may want fewer. A source
+            emits a quarter of it at once: a job on Arrow batches gets faster with more.
         hang_after: seconds after which a task in one step is given up, so that it does not stop
             checkpoints, restores and the job's end. Must exceed the patience of each sink, which
             waits within a step. None: never.
