@@ -121,9 +121,8 @@ class S3Register:
         Raises:
             RegisterLostError: it is gone, another one, or older than what was seen.
         """
-        seen = self._seen.get(
-            job
-        )  # before the read: another thread may store a newer one meanwhile
+        # Before the read: another thread may store a newer one meanwhile.
+        seen = self._seen.get(job)
         found = self.cell(job)
         cell = None if found is None else found[0]
         if seen is not None:
