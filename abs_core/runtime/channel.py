@@ -22,8 +22,8 @@ UNBOUNDED = 1 << 62
 """Capacity of a back-edge: a loop whose every channel is full could never move again."""
 
 
-PARTS = 4
-"""A source emits at most a quarter of a channel's rows at once; with three in it, there is no room."""
+PARTS = 2
+"""A source emits at most half of a channel's rows at once; with more in it, there is no room."""
 
 
 class Tally:

@@ -39,7 +39,7 @@ class JobSpec:
             the job.
         capacity: elements in a channel.
         rows: in a channel; a barrier waits for them, so a slow row-by-row job may want fewer. A source
-            emits a quarter of it at once: a job on Arrow batches gets faster with more.
+            emits half of it at once: a job on Arrow batches gets slower with fewer.
         hang_after: seconds after which a task in one step is given up, so that it does not stop
             checkpoints, restores and the job's end. Must exceed the patience of each sink, which
             waits within a step. None: never.

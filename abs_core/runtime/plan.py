@@ -68,7 +68,7 @@ def wire(
     Args:
         capacity: elements that a channel holds before its producer has to wait.
         count: count everything in flight; stopping the world needs it.
-        rows: the same in rows: a quarter less, for the producer's next element.
+        rows: the same in rows: a half less, for the producer's next element.
         draining: counts what is in flight outside of loops: inside, it may never end.
 
     Returns:
