@@ -146,9 +146,9 @@ def target_of(sink: FiledSink) -> Relation:
         case "abs-s3":
             from abs_audit.s3 import S3Files
 
-            path = options.path
+            path, server = options.path, options.server
             return S3Files(
-                path.bucket, path.folder.rstrip("/"), options.endpoint, options.region, None
+                path.bucket, path.folder.rstrip("/"), server.endpoint, server.region, None
             )
         case _:
             from abs_audit import relation

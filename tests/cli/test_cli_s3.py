@@ -113,7 +113,7 @@ def test_registers_are_listed_shown_and_retired(harness: FolderHarness) -> None:
 class TestDoctor:
     @pytest.fixture
     def doctor(self, harness: FolderHarness) -> Callable[..., Result]:
-        given = {"path": harness.path, "endpoint": str(harness.options.endpoint)}
+        given = {"path": harness.path, "endpoint": str(harness.options.server.endpoint)}
 
         def run_doctor(*arguments: str, **more: str) -> Result:
             pairs = [f"{name}={text}" for name, text in {**given, **more}.items()]
@@ -173,5 +173,7 @@ def done(harness: FolderHarness, *arguments: str) -> str:
 
 
 def run(harness: FolderHarness, *arguments: str) -> Result:
-    more = urlencode({"endpoint": harness.options.endpoint, "region": harness.options.region})
+    more = urlencode(
+        {"endpoint": harness.options.server.endpoint, "region": harness.options.server.region}
+    )
     return CliRunner().invoke(app, [*arguments, "--url", f"{harness.path}?{more}"])

@@ -15,13 +15,12 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
-    seconds,
     size,
     text,
     whole_number,
 )
 from abs_clients.s3.location import OURS, Location
-from abs_clients.s3.server import Bucket, Server, endpoint_url
+from abs_clients.s3.server import Bucket, Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
@@ -96,9 +95,7 @@ class S3Options:
         fileformat: ``parquet``, ``json`` (one object a line), ``csv`` or ``arrow`` (IPC files).
         partitionby: columns that become folders (``name=value``), in this order.
         compression: one of ``COMPRESSIONS`` of the format.
-        endpoint: base URL of the server; None: Amazon's for the region.
-        region: None: by boto3's chain.
-        pathstyle: the bucket in the path and not in the host's name.
+        server: where it listens.
         sse: server-side encryption of every object; None: the bucket's default.
         ssekmskeyid: key for ``aws:kms``.
         filename: what file names begin with.
@@ -109,8 +106,7 @@ class S3Options:
         maxopenfiles: folders a task writes to at once; rows of others wait on local disk.
         targetfilesize: bytes of the files that ``wal`` composes.
         header: whether CSV files begin with the columns' names.
-        state: the folder of register and manifests.
-        timeout: seconds to wait for an answer.
+        statepath: the folder of register and manifests; None: ``_abs`` in the path.
     """
 
     path: Annotated[Location, Location.parse]
@@ -118,9 +114,7 @@ class S3Options:
     fileformat: Annotated[str, one_of(*COMPRESSIONS)] = "parquet"
     partitionby: Annotated[tuple[str, ...], _columns] = ()
     compression: Annotated[str, Option("compression", one_of(*_CODECS))] = "snappy"
-    endpoint: Annotated[str | None, endpoint_url] = None
-    region: Annotated[str | None, text] = None
-    pathstyle: Annotated[bool, Option("pathstyle", boolean)] = False
+    server: Server = field(default_factory=Server)
     sse: Annotated[str | None, _sse] = None
     ssekmskeyid: Annotated[str | None, text] = None
     filename: Annotated[str, _lead] = "part"
@@ -132,18 +126,12 @@ class S3Options:
     targetfilesize: Annotated[int, size(MIB, 1 << 40)] = 128 * MIB
     header: Annotated[bool, boolean] = True
     statepath: Annotated[Location | None, Location.parse] = None
-    timeout: Annotated[float, seconds(1.0, 600.0)] = 60.0
 
     @property
     def patience(self) -> Patience:
         """With the server."""
-        where = self.endpoint or "Amazon"
+        where = self.server.endpoint or "Amazon"
         return Patience(self.common.patience, system=f"S3 at {where}, {self.path}")
-
-    @property
-    def server(self) -> Server:
-        """Where it listens."""
-        return Server(self.endpoint, self.region, self.pathstyle, self.timeout)
 
     @property
     def bucket(self) -> Bucket:
@@ -156,7 +144,7 @@ class S3Options:
 
     @property
     def state(self) -> Location:
-        """Where register and manifests are: ``statepath``, or ``_abs`` in the path."""
+        """Where register and manifests are."""
         return self.statepath or self.path.within(OURS)
 
     @classmethod
@@ -174,11 +162,10 @@ class S3Options:
         values["compression"] = _compression(values, problems)
         _check_together(common, values, problems)
         problems.raise_any()
-        values["pathstyle"] = Server.of(values).pathstyle
-        return cls(common=common, **fields_from(cls, values))
+        return cls(common=common, server=Server.of(values), **fields_from(cls, values))
 
 
-OPTIONS = options_of(S3Options)
+OPTIONS = (*options_of(S3Options), *options_of(Server))
 
 
 def _compression(values: Mapping[str, Any], problems: Problems) -> str:

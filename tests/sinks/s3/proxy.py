@@ -10,12 +10,13 @@ import http.client
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from abs_core.testing.calls import Again, Loss
+from abs_sinks.s3.options import S3Options
 
 ACCESS_DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
@@ -278,3 +279,9 @@ def _meet(proxy: Proxy, request: Request) -> Answer | None:
     return Answer(
         plan.answer[0], [("Content-Type", "application/xml"), ("ETag", '"00"')], plan.answer[1]
     )
+
+
+def by_proxy(proxy: Proxy, options: S3Options, *, timeout: float = 60.0) -> S3Options:
+    """The options of a sink that reaches its server by the proxy."""
+    server = replace(options.server, endpoint=proxy.endpoint, timeout=timeout)
+    return replace(options, server=server)

@@ -21,7 +21,7 @@ from abs_sinks.s3 import S3Options, S3Sink, twophase
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads, uploads_of
-from tests.sinks.s3.proxy import Fault, Plan, Proxy, running
+from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
 
 pytestmark = pytest.mark.services
 
@@ -73,7 +73,7 @@ def proxy(store: S3Service) -> Iterator[Proxy]:
 @pytest.fixture
 def faulty(harness: FolderHarness, proxy: Proxy) -> Iterator[FolderHarness]:
     """The harness's sinks go through the proxy; it looks at the server without it."""
-    options = replace(harness.options, endpoint=proxy.endpoint, timeout=5.0)
+    options = by_proxy(proxy, harness.options, timeout=5.0)
     harness.new_sink = partial(S3Sink, options, SCHEMA)
     yield harness
     proxy.plan = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -16,7 +15,7 @@ from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.testing import FolderHarness
-from tests.sinks.s3.proxy import Proxy, Request, running
+from tests.sinks.s3.proxy import Proxy, Request, by_proxy, running
 
 pytestmark = pytest.mark.services
 
@@ -35,7 +34,7 @@ class HeldFolder(FolderHarness):
     def __init__(self, path: str, given: Mapping[str, str], proxy: Proxy) -> None:
         super().__init__(path, given)
         self._proxy = proxy
-        self.new_sink = partial(S3Sink, replace(self.options, endpoint=proxy.endpoint), SCHEMA)
+        self.new_sink = partial(S3Sink, by_proxy(proxy, self.options), SCHEMA)
         self.denials = 0
 
     @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -13,7 +12,7 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Options, uploads
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
-from tests.sinks.s3.proxy import Fault, Plan, Proxy, running
+from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
 
 pytestmark = pytest.mark.services
 
@@ -62,5 +61,5 @@ def test_a_list_that_the_server_cuts_without_saying_where_is_an_error(
     cut = f"<?xml version='1.0'?><{root}><IsTruncated>true</IsTruncated></{root}>".encode()
     proxy.plan = Plan(call, Fault.LIED, times=9, answer=(200, cut))
     with pytest.raises(CorruptionError, match="did not say where the rest begins") as refused:
-        read(replace(harness.options, endpoint=proxy.endpoint))
+        read(by_proxy(proxy, harness.options))
     assert "maker of the store" in refused.value.remedy

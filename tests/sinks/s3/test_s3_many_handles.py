@@ -20,7 +20,7 @@ from abs_sinks.s3 import S3Options, S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_sinks.s3.uploads import Uploads, uploads_of
-from tests.sinks.s3.proxy import Fault, Plan, Proxy, running
+from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
 
 pytestmark = pytest.mark.services
 
@@ -43,7 +43,7 @@ def proxy(store: S3Service) -> Iterator[Proxy]:
 @pytest.fixture
 def committer(harness: FolderHarness, proxy: Proxy) -> Iterator[TwoPhaseCommitter]:
     """Acts through the proxy."""
-    yield TwoPhaseCommitter(replace(harness.options, endpoint=proxy.endpoint, timeout=5.0))
+    yield TwoPhaseCommitter(by_proxy(proxy, harness.options, timeout=5.0))
     proxy.plan = None
     proxy.order.clear()
 
@@ -152,7 +152,7 @@ def test_an_answer_without_the_checksum_is_proven_by_the_object(
 def test_keys_of_any_characters_are_signed_as_boto3_does(
     value: str, harness: FolderHarness, proxy: Proxy
 ) -> None:
-    options = replace(harness.options, endpoint=proxy.endpoint, partitionby=("name",))
+    options = replace(by_proxy(proxy, harness.options), partitionby=("name",))
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     writer = S3Sink(options, schema).writer(Task("0" * 16, "job", 1, 0, 0, "ab"))
     writer.write(pa.record_batch([[1], [value]], schema=schema))

@@ -25,8 +25,8 @@ def test_defaults_are_those_that_are_documented() -> None:
     )
     assert options.targetfilesize == 128 << 20
     assert str(options.state) == "s3://bucket/some/where/_abs"
-    assert options.pathstyle is False
-    assert S3Options.parse({**PATH, "endpoint": "http://host:1"}).pathstyle is True
+    assert options.server.pathstyle is False
+    assert S3Options.parse({**PATH, "endpoint": "http://host:1"}).server.pathstyle is True
     assert pickle.loads(pickle.dumps(options)) == options
     assert hash(options) == hash(S3Options.parse({"PATH": "s3a://bucket/some/where/"}))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 
@@ -32,7 +31,7 @@ from abs_sinks.s3.idempotent import IdempotentCommitter
 from abs_sinks.s3.manifests import Manifests
 from tests.daily import cut
 from tests.sinks.s3.conftest import FolderOpener
-from tests.sinks.s3.proxy import Proxy, ProxyCalls, running
+from tests.sinks.s3.proxy import Proxy, ProxyCalls, by_proxy, running
 
 pytestmark = pytest.mark.services
 
@@ -62,7 +61,7 @@ def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> RepeatOpener:
         proxy = proxies.get()
         try:
             with opener() as harness:
-                options = replace(harness.options, endpoint=proxy.endpoint, timeout=20.0)
+                options = by_proxy(proxy, harness.options, timeout=20.0)
                 harness.new_sink = partial(S3Sink, options, SCHEMA)
                 yield harness, ProxyCalls(proxy)
         finally:
