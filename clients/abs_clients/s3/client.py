@@ -38,7 +38,7 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._core = _core()
         self._session: boto3.session.Session | None = None
         self._connected: dict[int, Any] = {}
@@ -47,14 +47,21 @@ class Client:
     def api(self, tries: int) -> Any:
         """boto3's client with this many tries."""
         with self._lock:
-            return self._api(tries)
+            if tries not in self._connected:
+                with _set_up():
+                    # One session for all: credentials are looked for once.
+                    self._session = self._session or boto3.session.Session(
+                        botocore_session=self._core
+                    )
+                    self._connected[tries] = _connect(self._session, self._server, tries)
+            return self._connected[tries]
 
     def direct(self) -> Direct:
         """For thousands of requests."""
         with self._lock:
             if self._direct is None:
                 with _set_up():
-                    api = self._api(TRIES)
+                    api = self.api(TRIES)
                     self._direct = Direct(api, self._core, CONNECTIONS_KEPT, self._server.timeout)
             return self._direct
 
@@ -67,14 +74,6 @@ class Client:
             api.close()
         if direct is not None:
             direct.close()
-
-    def _api(self, tries: int) -> Any:
-        if tries not in self._connected:
-            with _set_up():
-                # One session for all: credentials are looked for once.
-                self._session = self._session or boto3.session.Session(botocore_session=self._core)
-                self._connected[tries] = _connect(self._session, self._server, tries)
-        return self._connected[tries]
 
 
 _clients: PerProcess[Server, Client] = PerProcess(Client)

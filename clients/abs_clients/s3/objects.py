@@ -103,12 +103,9 @@ class Objects:
             CorruptionError: it has more.
         """
         with translate_errors(f"getting {self._name(key)}"):
-            try:
-                answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
-            except ClientError as error:
-                if code_of(error) in _ABSENT:
-                    return None
-                raise
+            answer = self._found("get_object", key)
+            if answer is None:
+                return None
             size = int(answer["ContentLength"])
             if most is not None and size > most:
                 answer["Body"].close()
@@ -127,14 +124,10 @@ class Objects:
             UnavailableError: the server answered with another number of bytes.
         """
         with translate_errors(f"getting a part of {self._name(key)}"):
-            try:
-                answer = client(self._server).get_object(
-                    Bucket=self._bucket, Key=key, Range=f"bytes={first}-{end - 1}", IfMatch=etag
-                )
-            except ClientError as error:
-                if status_of(error) == 412 or code_of(error) in _ABSENT:
-                    return None
-                raise
+            part = {"Range": f"bytes={first}-{end - 1}", "IfMatch": etag}
+            answer = self._found("get_object", key, **part)
+            if answer is None:
+                return None
             content = bytes(answer["Body"].read())
         if len(content) != end - first:
             # HTTP allows a server to ignore the header Range.
@@ -149,13 +142,8 @@ class Objects:
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes] | None:
         """Its content, piece by piece; None if it is not there. Read it to the end."""
         with translate_errors(f"getting {self._name(key)}"):
-            try:
-                answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
-            except ClientError as error:
-                if code_of(error) in _ABSENT:
-                    return None
-                raise
-        return self._pieces(key, answer["Body"], size)
+            answer = self._found("get_object", key)
+        return None if answer is None else self._pieces(key, answer["Body"], size)
 
     def _pieces(self, key: str, body: Any, size: int) -> Iterator[bytes]:
         with closing(body), translate_errors(f"getting {self._name(key)}"):
@@ -164,14 +152,9 @@ class Objects:
     def head(self, key: str) -> Head | None:
         """What the server says of it; None if it is not there."""
         with translate_errors(f"looking at {self._name(key)}"):
-            try:
-                answer = client(self._server).head_object(
-                    Bucket=self._bucket, Key=key, ChecksumMode="ENABLED"
-                )
-            except ClientError as error:
-                if code_of(error) in _ABSENT:
-                    return None
-                raise
+            answer = self._found("head_object", key, ChecksumMode="ENABLED")
+        if answer is None:
+            return None
         return Head(
             int(answer["ContentLength"]),
             str(answer["ETag"]),
@@ -213,6 +196,18 @@ class Objects:
             )
             for failed in answer.get("Errors", [])[:1]:
                 raise ClientError({"Error": failed, "ResponseMetadata": {}}, "DeleteObjects")
+
+    def _found(self, call: str, key: str, **more: str) -> Mapping[str, Any] | None:
+        """The answer of a call that reads an object; None: it is absent, or not as ``IfMatch`` says."""
+        try:
+            answer: Mapping[str, Any] = getattr(client(self._server), call)(
+                Bucket=self._bucket, Key=key, **more
+            )
+        except ClientError as error:
+            if code_of(error) in _ABSENT or ("IfMatch" in more and status_of(error) == 412):
+                return None
+            raise
+        return answer
 
     def _content(self, key: str, data: bytes) -> dict[str, Any]:
         return {
