@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from abs_sinks.s3.formats import Encoder, encoder, encoding_failed
+from abs_sinks.s3.formats import Encoder, encoder, encoding
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import PartFile
 from abs_sinks.s3.uploads import Upload
@@ -44,18 +44,14 @@ class DataFile:
             return
         table = pa.Table.from_batches(self._gathered, self._schema)
         self._gathered, self.gathered_bytes = [], 0
-        try:
+        with encoding(self._options):
             self._encoder.write(table)
-        except pa.ArrowException as error:
-            raise encoding_failed(error, self._options) from error
 
     def finish(self) -> Upload:
         """End the file; every part is acknowledged when it returns."""
         self.flush()
-        try:
+        with encoding(self._options):
             self._encoder.close()
-        except pa.ArrowException as error:
-            raise encoding_failed(error, self._options) from error
         return self._out.finish()
 
     def discard(self) -> None:

@@ -6,7 +6,8 @@ JSON and CSV keep no types. NULL is ``null`` in JSON, and nothing in CSV, where 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -95,7 +96,24 @@ class ArrowEncoder:
         self._writer.close()
 
 
-class CsvEncoder:
+class _TextEncoder:
+    """The base of encoders of text, which may be compressed."""
+
+    def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
+        self._compressed = None
+        if options.compression != "none":
+            self._compressed = pa.CompressedOutputStream(
+                pa.PythonFile(out, "w"), options.compression
+            )
+        self._out = self._compressed or out
+        self._plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+
+    def close(self) -> None:
+        if self._compressed is not None:
+            self._compressed.close()
+
+
+class CsvEncoder(_TextEncoder):
     """RFC 4180 with commas; texts in quotes; a header line unless it is switched off.
 
     Moments are in UTC: in the session's zone they would lose the seconds of its offset, which New York
@@ -103,37 +121,26 @@ class CsvEncoder:
     """
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
-        self._out = _compressed(out, options)
-        self._plain = _plain(schema)
+        super().__init__(out, schema, options)
         header = pcsv.WriteOptions(include_header=options.header)
-        self._writer = pcsv.CSVWriter(self._out or out, self._plain, write_options=header)
+        self._writer = pcsv.CSVWriter(self._out, self._plain, write_options=header)
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table.cast(self._plain))
 
     def close(self) -> None:
         self._writer.close()
-        if self._out is not None:
-            self._out.close()
+        super().close()
 
 
-class JsonEncoder:
+class JsonEncoder(_TextEncoder):
     """One object a line, in UTF-8; every field is there, NULL as null."""
-
-    def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
-        self._compressed = _compressed(out, options)
-        self._out = self._compressed or out
-        self._plain = _plain(schema)
 
     def write(self, table: pa.Table) -> None:
         for batch in table.cast(self._plain).to_batches():
             row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
             lines = pc.binary_join_element_wise(json_text(row, ""), "\n", "")
             self._out.write(_content(lines))
-
-    def close(self) -> None:
-        if self._compressed is not None:
-            self._compressed.close()
 
 
 _ENCODERS: dict[str, Callable[[Any, pa.Schema, S3Options], Encoder]] = {
@@ -172,16 +179,16 @@ def check_schema(schema: pa.Schema, options: S3Options) -> None:
             ) from error
 
 
-def encoding_failed(error: pa.ArrowException, options: S3Options) -> RowError:
-    """The error for a value that the format's library refuses."""
-    return RowError(
-        f"A value cannot be written as {options.fileformat}: {error}.",
-        remedy="correct the input, or take another fileformat.",
-    )
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+@contextmanager
+def encoding(options: S3Options) -> Iterator[None]:
+    """Raise ``RowError`` for a value that the format's library refuses."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise RowError(
+            f"A value cannot be written as {options.fileformat}: {error}.",
+            remedy="correct the input, or take another fileformat.",
+        ) from error
 
 
 def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
@@ -201,12 +208,6 @@ def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
 def _check_csv(kind: pa.DataType) -> None:
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_interval(kind):
         raise MisfitError(f"CSV has no form for values of type {kind}", "convert it in Spark")
-
-
-def _compressed(out: Any, options: S3Options) -> pa.CompressedOutputStream | None:
-    if options.compression == "none":
-        return None
-    return pa.CompressedOutputStream(pa.PythonFile(out, "w"), options.compression)
 
 
 def _content(texts: pa.StringArray) -> memoryview:

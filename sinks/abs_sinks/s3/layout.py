@@ -22,9 +22,7 @@ _FILE = re.compile(
     r"-(?P<attempt>[0-9a-f]{1,24})-(?P<number>[0-9]+)\.(?P<ending>[a-z0-9.]+)"
 )
 
-_ENDINGS = {"parquet": "parquet", "json": "json", "csv": "csv", "arrow": "arrow"}
 _WRAPPED = {"gzip": ".gz", "zstd": ".zst", "none": ""}
-
 
 BY_MANIFEST = "m."
 """Prefix of the endings of files that a manifest commits."""
@@ -85,9 +83,7 @@ def handle_of(key: str) -> HandleName | None:
 
 def ending(fileformat: str, compression: str) -> str:
     """The ending of file names; compressed text has the codec's, too."""
-    if fileformat in ("json", "csv"):
-        return _ENDINGS[fileformat] + _WRAPPED[compression]
-    return _ENDINGS[fileformat]
+    return fileformat + (_WRAPPED[compression] if fileformat in ("json", "csv") else "")
 
 
 def lead(template: str, handle: HandleName, now: datetime | None = None) -> str:

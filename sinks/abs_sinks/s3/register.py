@@ -111,7 +111,7 @@ class S3Register:
         body = self._objects.get(self.key(job), CELL_MAX)
         if body is None:
             return None
-        cell = Cell.from_bytes(body.data, self._where(job), job)
+        cell = Cell.from_bytes(body.data, self.place(job), job)
         self._manifests = {body.etag: cell.manifests}
         return cell, body.etag
 
@@ -128,7 +128,7 @@ class S3Register:
         if seen is not None:
             why = births.went_back(None if cell is None else cell.state, seen)
             if why is not None:
-                raise births.gone(job, why, self._where(job))
+                raise births.gone(job, why, self.place(job))
         return cell
 
     def swap(
@@ -206,12 +206,9 @@ class S3Register:
         for listed in self._objects.list(first):
             yield job_of(listed.key.removeprefix(first))
 
-    def place(self, job: str) -> str:
-        """Where the job's object is, for messages."""
-        return self._where(job)
-
     def key(self, job: str) -> str:
         return self._options.state.key(FOLDER, f"{_FIRST}{job_text(job)}")
 
-    def _where(self, job: str) -> str:
+    def place(self, job: str) -> str:
+        """Where the job's object is, for messages."""
         return f"s3://{self._options.state.bucket}/{self.key(job)}"
