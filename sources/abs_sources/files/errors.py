@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from abs_core.durable import disk_errors
-from abs_core.errors import RefusedError, ReplayMismatchError
+from abs_core.errors import ReplayMismatchError
 
 
 def gone(name: str) -> ReplayMismatchError:
@@ -22,21 +22,6 @@ def changed(name: str, then: str, now: str) -> ReplayMismatchError:
         f"The file {name} has changed since it was taken into an epoch: {then} then, {now} now.",
         remedy="restore the original content with its modification time; give new content a new "
         "name, and write files elsewhere before you rename them into place.",
-    )
-
-
-def nothing_there(name: str) -> RefusedError:
-    """The source's root is missing."""
-    return RefusedError(
-        f"There is no folder or file {name}.", remedy="create it, or correct the option path."
-    )
-
-
-def not_text(name: str) -> RefusedError:
-    """The file's name is not UTF-8."""
-    return RefusedError(
-        f"The name of the file {name!a} is not UTF-8.",
-        remedy="rename it, or exclude it with the option pathGlobFilter.",
     )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from abs_sources.files.errors import changed, gone, not_text, nothing_there, reading
+from abs_core.errors import RefusedError
+from abs_sources.files.errors import changed, gone, reading
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
@@ -25,7 +26,10 @@ class LocalStore:
         root = self.pattern.root or "/"
         with reading(root):
             if not Path(root).exists():
-                raise nothing_there(root)
+                raise RefusedError(
+                    f"There is no folder or file {root}.",
+                    remedy="create it, or correct the option path.",
+                )
             if Path(root).is_file():
                 wanted = self.pattern.wants("")
                 return [_found(root, "", Path(root).stat())] if wanted else []
@@ -55,17 +59,17 @@ class LocalStore:
                     continue  # gone between the listing and the look
 
 
+@dataclass(frozen=True, slots=True)
 class _LocalFile:
-    def __init__(self, name: str, pin: Pin, content: pa.NativeFile) -> None:
-        self.content = content
-        self._name = name
-        self._pin = pin
+    name: str
+    pin: Pin
+    content: pa.NativeFile
 
     def check(self) -> None:
-        with reading(self._name), _missing_is_gone(self._name):
-            now = _found(self._name, self._pin.path, Path(self._name).stat()).pin
-        if now != self._pin:
-            raise changed(self._name, f"{self._pin.size} bytes", f"{now.size} bytes")
+        with reading(self.name), _missing_is_gone(self.name):
+            now = _found(self.name, self.pin.path, Path(self.name).stat()).pin
+        if now != self.pin:
+            raise changed(self.name, f"{self.pin.size} bytes", f"{now.size} bytes")
 
     def close(self) -> None:
         self.content.close()
@@ -75,7 +79,10 @@ def _found(name: str, path: str, stat: os.stat_result) -> Found:
     try:
         path.encode()
     except UnicodeEncodeError as error:
-        raise not_text(name) from error
+        raise RefusedError(
+            f"The name of the file {name!a} is not UTF-8.",
+            remedy="rename it, or exclude it with the option pathGlobFilter.",
+        ) from error
     return Found(Pin(path, stat.st_size, str(stat.st_mtime_ns)), stat.st_mtime_ns)
 
 

@@ -30,7 +30,8 @@ import bisect
 import io
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from threading import Lock
 
 import pyarrow as pa
@@ -74,40 +75,26 @@ class SeenLog:
     Args:
         cells: its storage.
         root: the source's root; a log of another one is refused.
+
+    Attributes:
+        seen: stamp of each file that was ever taken, by path.
+        total: number of files, as of the last ``refresh`` or ``append``.
     """
 
     def __init__(self, cells: Cells, root: str) -> None:
         self.lock = Lock()
         self._cells = cells
         self._root = root
-        self._id: str | None = None
-        self._seen: dict[str, str] = {}
-        self._total = 0
+        self.seen: dict[str, str] = {}
+        self.total = 0
         self._last = -1
         self._folded = (-1, 0)
         self._firsts: dict[int, int] = {}
         self._pins: dict[int, Sequence[Pin]] = {}
 
-    @property
-    def id(self) -> str:
-        """Id of this log; a recreated log has another.
-
-        Raises IdentityError if it is the log of other files, RefusedError if the storage cannot
-        keep it.
-        """
-        if self._id is None:
-            self._id = self._open()
-        return self._id
-
-    @property
-    def total(self) -> int:
-        """Number of files, as of the last ``refresh`` or ``append``."""
-        return self._total
-
-    @property
-    def seen(self) -> Mapping[str, str]:
-        """Stamp of each file that was ever taken, by path."""
-        return self._seen
+    def __reduce__(self) -> tuple[type[SeenLog], tuple[Cells, str]]:
+        """Another process has a view of its own."""
+        return SeenLog, (self._cells, self._root)
 
     def refresh(self) -> None:
         """Read what others have appended.
@@ -130,7 +117,7 @@ class SeenLog:
         At most ``PER_ENTRY``, none of them in ``seen``. False: another process appended first; its
         files are known now, and the caller looks again.
         """
-        number, first = self._last + 1, self._total
+        number, first = self._last + 1, self.total
         text = json.dumps({"by": secrets.token_hex(8), "files": pins}, separators=(",", ":"))
         won = self._cells.put_new(_entry(number, first), text.encode())
         names = self._cells.names()
@@ -156,10 +143,10 @@ class SeenLog:
         numbers = sorted(self._firsts)
         firsts = [self._firsts[number] for number in numbers]
         at = bisect.bisect_right(firsts, start) - 1
-        if at < 0 or not start < end <= self._total:
+        if at < 0 or not start < end <= self.total:
             raise ReplayMismatchError(
                 f"The log at {self._cells.place} has the files number "
-                f"{firsts[0] if firsts else self._total} to {self._total}, but {start} to {end} "
+                f"{firsts[0] if firsts else self.total} to {self.total}, but {start} to {end} "
                 "were requested.",
                 remedy="the checkpoint is older or newer than the log: restore both from the "
                 "same time. A query that starts anew needs a new folder for its log, too.",
@@ -186,14 +173,14 @@ class SeenLog:
         old = [name for name in names if name.startswith("fold-") and _number(name) < newest]
         ends = dict(zip(sorted(self._firsts), sorted(self._firsts.values())[1:], strict=False))
         for number, first in self._firsts.items():
-            if number <= newest - KEPT and ends.get(number, self._total) <= end:
+            if number <= newest - KEPT and ends.get(number, self.total) <= end:
                 old.append(_entry(number, first))
         self._cells.delete(old)
         self._read(self._cells.names())
 
     @property
     def fold_is_due(self) -> bool:
-        entries, files = self._last - self._folded[0], self._total - self._folded[1]
+        entries, files = self._last - self._folded[0], self.total - self._folded[1]
         return entries >= _FOLD_ANYWAY or (entries >= _FOLD_AFTER and 8 * files >= self._folded[1])
 
     def fold(self) -> None:
@@ -201,14 +188,20 @@ class SeenLog:
 
         Raises UnavailableError or RefusedError without a loss.
         """
-        table = pa.table({"path": [*self._seen], "stamp": [*self._seen.values()]})
-        table = table.replace_schema_metadata({"files": str(self._total)})
+        table = pa.table({"path": [*self.seen], "stamp": [*self.seen.values()]})
+        table = table.replace_schema_metadata({"files": str(self.total)})
         content = io.BytesIO()
         pq.write_table(table, content, compression="zstd")
         self._cells.put_new(f"fold-{self._last:012d}", content.getvalue())
-        self._folded = (self._last, self._total)
+        self._folded = (self._last, self.total)
 
-    def _open(self) -> str:
+    @cached_property
+    def id(self) -> str:
+        """Id of this log; a recreated log has another.
+
+        Raises IdentityError if it is the log of other files, RefusedError if the storage cannot
+        keep it.
+        """
         content = self._cells.get(_HEAD)
         if content is None:
             mine = {"id": secrets.token_hex(8), "root": self._root, "version": VERSION}
@@ -253,10 +246,10 @@ class SeenLog:
         entries = {_number(name): name for name in names if name.startswith("entry-")}
         kept = {number: int(name.rsplit("-", 1)[1]) for number, name in entries.items()}
         for number in sorted(number for number in entries if number > self._last):
-            if number != self._last + 1 or kept[number] != self._total:
+            if number != self._last + 1 or kept[number] != self.total:
                 raise CorruptionError(
                     f"The log at {self._cells.place} is damaged: {entries[number]} comes after "
-                    f"entry {self._last} and {self._total} files.",
+                    f"entry {self._last} and {self.total} files.",
                     remedy="restore its folder from a backup; it says what was read.",
                 )
             content = self._cells.get(entries[number])
@@ -280,16 +273,16 @@ class SeenLog:
             seen = {text(path): text(stamp) for path, stamp in zip(paths, stamps, strict=True)}
         except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
             raise self._damaged(name) from error
-        self._seen = seen
-        self._last, self._total, self._folded = number, total, (number, total)
+        self.seen = seen
+        self._last, self.total, self._folded = number, total, (number, total)
         self._pins = {}
         return True
 
     def _take(self, number: int, first: int, pins: Sequence[Pin]) -> None:
-        self._last, self._total = number, first + len(pins)
+        self._last, self.total = number, first + len(pins)
         self._firsts[number] = first
         self._pins[number] = pins
-        self._seen.update((pin.path, seen_as(pin)) for pin in pins)
+        self.seen.update((pin.path, seen_as(pin)) for pin in pins)
 
     def _entry(self, number: int) -> Sequence[Pin]:
         if number not in self._pins:

@@ -32,14 +32,26 @@ def split_of(pieces: Sequence[Piece], store: Store) -> Split:
     return Split(f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None), NOTHING)
 
 
-class PiecesReader:
-    """Reads the pieces of a split in order."""
+class _FilesReader:
+    """The base of readers that have one file open at a time."""
 
     def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
         self._open = partial(FileReader, options, store, schema)
         self._split = split
-        self._at, self._pieces = _pieces(split)
         self._current: FileReader | None = None
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+
+class PiecesReader(_FilesReader):
+    """Reads the pieces of a split in order."""
+
+    def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
+        super().__init__(options, store, schema, split)
+        self._at, self._pieces = _pieces(split)
 
     @property
     def position(self) -> Split:
@@ -62,13 +74,8 @@ class PiecesReader:
             self._at = None
         return None
 
-    def close(self) -> None:
-        if self._current is not None:
-            self._current.close()
-            self._current = None
 
-
-class EndlessReader:
+class EndlessReader(_FilesReader):
     """Reads a share of all files of a log, and waits for new ones.
 
     Args:
@@ -83,13 +90,11 @@ class EndlessReader:
         split: Split,
         look: Callable[[int, bool], Sequence[Pin]],
     ) -> None:
-        self._open = partial(FileReader, options, store, schema)
+        super().__init__(options, store, schema, split)
         self._poll = options.poll_seconds
-        self._split = split
         self._place: dict[str, Any] = {**_endless(split)}
         self._look = look
         self._ahead: deque[Pin] = deque()
-        self._current: FileReader | None = None
         self._next_look = 0.0
 
     @property
@@ -112,11 +117,6 @@ class EndlessReader:
                 self._pass()
             elif not self._wait(give_up):
                 return None
-
-    def close(self) -> None:
-        if self._current is not None:
-            self._current.close()
-            self._current = None
 
     def _begin(self) -> bool:
         """Open the next known file of this share."""

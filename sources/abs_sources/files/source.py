@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -102,13 +101,6 @@ class FileSource:
         self._log = SeenLog(self._cells, options.path.name)
         self._closing: _Closing | None = None
         self._known = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_log": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._log = SeenLog(self._cells, self._options.path.name)
 
     @property
     def schema(self) -> pa.Schema:
