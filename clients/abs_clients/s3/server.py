@@ -12,6 +12,19 @@ from typing import Annotated, Any, Self
 
 from abs_clients.options import Option, boolean, fields_from, seconds, text
 
+_CREDENTIALS = (
+    "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, a role)."
+)
+HADOOP = {
+    "accessKey": _CREDENTIALS,
+    "secretKey": _CREDENTIALS,
+    "fs.s3a.access.key": _CREDENTIALS,
+    "fs.s3a.secret.key": _CREDENTIALS,
+    "fs.s3a.endpoint": "use endpoint.",
+    "fs.s3a.path.style.access": "use pathstyle.",
+}
+"""Options of other S3 clients, Hadoop's for one, and what to do instead."""
+
 
 def endpoint_url(given: str) -> str:
     """The base URL of a server, without a slash at its end."""

@@ -20,7 +20,7 @@ from abs_clients.options import (
     whole_number,
 )
 from abs_clients.s3.location import OURS, Location
-from abs_clients.s3.server import Bucket, Server
+from abs_clients.s3.server import HADOOP, Bucket, Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
@@ -59,21 +59,12 @@ def _lead(text: str) -> str:
 
 
 def _sse(text: str) -> str:
-    words = {"aes256": "AES256", "aws:kms": "aws:kms", "aws:kms:dsse": "aws:kms:dsse"}
-    if text.strip().lower() not in words:
-        raise ValueError("AES256, aws:kms or aws:kms:dsse")
-    return words[text.strip().lower()]
+    word = one_of("aes256", "aws:kms", "aws:kms:dsse")(text)
+    return "AES256" if word == "aes256" else word
 
 
 _ELSEWHERE = {
-    "accessKey": "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, "
-    "the instance's role).",
-    "secretKey": "leave it out: credentials come by boto3's chain (AWS_SECRET_ACCESS_KEY, a "
-    "profile, the instance's role).",
-    "fs.s3a.access.key": "leave it out: credentials come by boto3's chain.",
-    "fs.s3a.secret.key": "leave it out: credentials come by boto3's chain.",
-    "fs.s3a.endpoint": "use endpoint.",
-    "fs.s3a.path.style.access": "use pathstyle.",
+    **HADOOP,
     "format": "use fileformat.",
     "mergeSchema": "leave it out: every file has the query's schema.",
     "maxRecordsPerFile": "use maxfilesize.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from abs_clients.options import (
     text,
     whole_number,
 )
-from abs_clients.s3.server import Bucket, Server
+from abs_clients.s3.server import HADOOP, Bucket, Server
 from abs_core.errors import ConfigError, OptionError
 from abs_core.source import Limit
 from abs_sources.files.cells import Cells, FolderCells
@@ -67,9 +68,7 @@ class Place:
         return self.path if self.bucket is None else f"s3://{self.bucket}/{self.path}"
 
     def below(self, name: str) -> Place:
-        return Place(
-            self.bucket, f"{self.path}/{name}".lstrip("/") if self.bucket else f"{self.path}/{name}"
-        )
+        return Place(self.bucket, posixpath.join(self.path, name))
 
 
 def _glob(text: str) -> Place:
@@ -81,9 +80,6 @@ def _glob(text: str) -> Place:
 _COUNT = whole_number(1, 1 << 40)
 _BYTES = size(1, 1 << 62)
 
-_CREDENTIALS = (
-    "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, a role)."
-)
 _ELSEWHERE = {
     "format": "use fileformat.",
     "delimiter": "use sep.",
@@ -103,12 +99,7 @@ _ELSEWHERE = {
     "modifiedAfter": "use a glob in path, or pathGlobFilter.",
     "dateFormat": "read it as a string and use to_date in the query.",
     "timestampFormat": "read it as a string and use to_timestamp in the query.",
-    "accessKey": _CREDENTIALS,
-    "secretKey": _CREDENTIALS,
-    "fs.s3a.access.key": _CREDENTIALS,
-    "fs.s3a.secret.key": _CREDENTIALS,
-    "fs.s3a.endpoint": "use endpoint.",
-    "fs.s3a.path.style.access": "use pathstyle.",
+    **HADOOP,
 }
 """Options of Spark's file sources and of Hadoop's S3 client."""
 
@@ -162,8 +153,7 @@ class FileOptions:
         """
         problems = Problems(NAME)
         values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE)
-        present = {name.lower() for name in given}
-        if "path" not in present:
+        if "path" not in {name.lower() for name in given}:
             problems.add("The option path is missing.", "name a folder, a file or a glob.")
         log = _log(values) if streaming else None
         if streaming and log is None and not problems:
