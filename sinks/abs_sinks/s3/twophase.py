@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import TypeVar
@@ -67,21 +67,12 @@ class TwoPhaseCommitter:
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        wanted = set(handles)
-        pending: dict[HandleName, list[Pending]] = defaultdict(list)
-        for each in self._list():
-            owner = _owner(each.key)
-            if owner in wanted:
-                pending[owner].append(each)
+        pending = self._by_owner()
         abort_each([h for h in handles if h in pending], lambda h: self._abort(pending[h]))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        by_handle: dict[HandleName, list[Pending]] = defaultdict(list)
-        for pending in self._list():
-            handle = _owner(pending.key)
-            if handle is not None and job in (None, handle.job):
-                by_handle[handle].append(pending)
-        return [self._doubt(handle, found) for handle, found in by_handle.items()]
+        by_owner = self._by_owner().items()
+        return [self._doubt(owner, found) for owner, found in by_owner if job in (None, owner.job)]
 
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
@@ -119,11 +110,16 @@ class TwoPhaseCommitter:
         parts = self._uploads.parts(pending.key, pending.upload_id)
         return sum((parts or {}).values())
 
-    def _list(self) -> Iterator[Pending]:
+    def _by_owner(self) -> dict[HandleName, list[Pending]]:
+        """The open uploads of each handle: of data files, and of segments larger than a part."""
         path, state = self._options.path.folder, self._options.state.folder
-        yield from self._uploads.list(path)
-        if not state.startswith(path):
-            yield from self._uploads.list(state)
+        found: dict[HandleName, list[Pending]] = defaultdict(list)
+        for folder in (path,) if state.startswith(path) else (path, state):
+            for pending in self._uploads.list(folder):
+                owner = handle_of(pending.key) or SEGMENTS.handle_of(pending.key)
+                if owner is not None:
+                    found[owner].append(pending)
+        return found
 
 
 def committable(handle: HandleName, rows: int, uploads: Sequence[Upload]) -> Committable:
@@ -146,16 +142,9 @@ def inspected(
     return {c.handle: Inspection(o) for c, o in zip(committables, found, strict=True)}
 
 
-def _owner(key: str) -> HandleName | None:
-    """The handle of an upload: of a data file, or of a segment larger than a part."""
-    return handle_of(key) or SEGMENTS.handle_of(key)
-
-
 def _together(outcomes: set[Outcome]) -> Outcome:
-    for outcome in (Outcome.UNKNOWN, Outcome.ABORTED, Outcome.PREPARED, Outcome.COMMITTED):
-        if outcome in outcomes:
-            return outcome
-    return Outcome.UNKNOWN  # no file at all
+    worst = (Outcome.UNKNOWN, Outcome.ABORTED, Outcome.PREPARED, Outcome.COMMITTED)
+    return next((outcome for outcome in worst if outcome in outcomes), Outcome.UNKNOWN)  # no file
 
 
 def _each(committables: Sequence[Committable], call: Callable[[Committable], T]) -> list[T]:

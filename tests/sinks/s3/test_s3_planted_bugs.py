@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 import pytest
 
@@ -55,7 +56,7 @@ def sweeps_whatever_it_finds(patch: pytest.MonkeyPatch) -> None:
     """Not by the exact handle: uploads of other jobs and of later runs go as well."""
 
     def abort(self: TwoPhaseCommitter, handles: Sequence[HandleName]) -> None:
-        for pending in self._list():
+        for pending in chain.from_iterable(self._by_owner().values()):
             Uploads(self._options).abort(pending.key, pending.upload_id)
 
     patch.setattr(TwoPhaseCommitter, "abort", abort)
