@@ -5,6 +5,7 @@ Memory: the part being filled, and one part in flight per lane. All files of a t
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -65,8 +66,8 @@ class Lanes:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-class PartFile:
-    """A sequential, write-only file object for pyarrow.
+class PartFile(io.RawIOBase):
+    """A sequential, write-only file object for pyarrow. The upload stays open when it is closed.
 
     Args:
         metadata: of the object.
@@ -83,8 +84,8 @@ class PartFile:
         metadata: dict[str, str],
         patience: Patience | None,
     ) -> None:
+        super().__init__()
         self.key = key
-        self.closed = False
         self._uploads = Uploads(options)
         self._patience = patience
         self._lanes = lanes
@@ -125,21 +126,8 @@ class PartFile:
         """Bytes written so far."""
         return self._size + self._filled
 
-    def flush(self) -> None:
-        """Nothing: a part is sent when it is full."""
-
-    def readable(self) -> bool:
-        return False
-
     def writable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Called by a format's library; the upload stays open."""
-        self.closed = True
 
     def finish(self) -> Upload:
         """Send the rest, and wait until the server has acknowledged every part.
