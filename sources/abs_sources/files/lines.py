@@ -272,14 +272,8 @@ def _header(content: pa.NativeFile, name: str, form: CsvForm) -> tuple[list[str]
     # Not over the file itself: with the stream Arrow would close it.
     stream = content if codec is None else pa.CompressedInputStream(_Lent(content), codec)
     content.seek(0)
-    line = b""
-    while b"\n" not in line:
-        block = stream.read(65_536)
-        if not block:
-            break
-        line += block
+    line = io.BufferedReader(_Lent(stream), 65_536).readline()
     content.seek(0)
-    line = line[: line.find(b"\n") + 1] if b"\n" in line else line
     try:
         text = line.removeprefix(_BOM).decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
@@ -311,9 +305,10 @@ class _Lent(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:
-        read: bytes = self._content.read(size if size >= 0 else None)
-        return read
+    def readinto(self, buffer: Any) -> int:
+        read: bytes = self._content.read(len(buffer))
+        buffer[: len(read)] = read
+        return len(read)
 
 
 def _without_mark(lines: bytes, place: int) -> bytes:

@@ -164,7 +164,9 @@ class SeenLog:
 
         Raises UnavailableError or RefusedError without a loss.
         """
-        if not self.fold_is_due:
+        entries, files = self._last - self._folded[0], self.total - self._folded[1]
+        many = entries >= _FOLD_AFTER and 8 * files >= self._folded[1]
+        if entries < _FOLD_ANYWAY and not many:
             return
         self.refresh()
         self.fold()
@@ -177,11 +179,6 @@ class SeenLog:
                 old.append(_entry(number, first))
         self._cells.delete(old)
         self._read(self._cells.names())
-
-    @property
-    def fold_is_due(self) -> bool:
-        entries, files = self._last - self._folded[0], self.total - self._folded[1]
-        return entries >= _FOLD_ANYWAY or (entries >= _FOLD_AFTER and 8 * files >= self._folded[1])
 
     def fold(self) -> None:
         """Write all that is seen into one cell; concurrent folds write the same content.
