@@ -27,7 +27,8 @@ from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.manifests import CommittedFile
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.testing import FolderHarness, new_sink
+from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.testing import FolderHarness
 from tests.kit.kafka import Variant, delete_topics
 from tests.kit.kafka_modes import AttemptHarness
 
@@ -102,7 +103,7 @@ class ChangingFolder(FolderHarness):
             )
         }
         self.ways: Ways = {
-            name: partial(new_sink, S3Options.parse({**given, "path": self.path, **more}))
+            name: partial(S3Sink, S3Options.parse({**given, "path": self.path, **more}), SCHEMA)
             for name, more in ways.items()
         }
         moved = {"statepath": self._elsewhere}

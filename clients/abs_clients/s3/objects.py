@@ -139,15 +139,15 @@ class Objects:
             )
         return content
 
-    def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes] | None:
+    def chunks(self, key: str) -> Iterator[bytes] | None:
         """Its content, piece by piece; None if it is not there. Read it to the end."""
         with translate_errors(f"getting {self._name(key)}"):
             answer = self._found("get_object", key)
-        return None if answer is None else self._pieces(key, answer["Body"], size)
+        return None if answer is None else self._pieces(key, answer["Body"])
 
-    def _pieces(self, key: str, body: Any, size: int) -> Iterator[bytes]:
+    def _pieces(self, key: str, body: Any) -> Iterator[bytes]:
         with closing(body), translate_errors(f"getting {self._name(key)}"):
-            yield from body.iter_chunks(size)
+            yield from body.iter_chunks(8 << 20)
 
     def head(self, key: str) -> Head | None:
         """What the server says of it; None if it is not there."""

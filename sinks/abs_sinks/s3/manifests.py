@@ -93,17 +93,13 @@ def manifest_from_bytes(content: bytes, where: str) -> list[CommittedFile]:
     try:
         found = fields(parse(content))
         version(found["format"], FORMAT, name="format")
-        return [_committed_file(one) for one in of(list, found["files"])]
+        files = (of(list, one) for one in of(list, found["files"]))
+        return [CommittedFile(text(key), whole(size), text(crc)) for key, size, crc in files]
     except ValueError as error:
         raise CorruptionError(
             f"The manifest {where} cannot be read: {error}.",
             remedy=f"restore an older version of the object; or {NEWER}.",
         ) from error
-
-
-def _committed_file(value: object) -> CommittedFile:
-    key, size, crc = of(list, value)
-    return CommittedFile(text(key), whole(size), text(crc))
 
 
 class Manifests:

@@ -47,7 +47,8 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
         findings = [*_conditions(options), *_open_uploads(options)]
     except RefusedError as refused:
         return [Finding.of(refused)]
-    findings += [*judge_rules(_rules(options), options), *_bucket(options), *_state(options)]
+    rules = _ask(options, "get_bucket_lifecycle_configuration").get("Rules", [])
+    findings += [*judge_rules(rules, options), *_bucket(options), *_state(options)]
     if job is not None:
         findings += _others(options, job)
     return findings
@@ -146,11 +147,6 @@ def _touches(rule: dict[str, Any], place: Location) -> bool:
     given = rule.get("Filter", {})
     prefix = given.get("Prefix") or given.get("And", {}).get("Prefix") or rule.get("Prefix") or ""
     return place.folder.startswith(prefix) or str(prefix).startswith(place.folder)
-
-
-def _rules(options: S3Options) -> list[dict[str, Any]]:
-    found = _ask(options, "get_bucket_lifecycle_configuration")
-    return list(found.get("Rules", []))
 
 
 def _bucket(options: S3Options) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing
 from functools import partial
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ class FolderHarness:
     def use(self, options: S3Options) -> None:
         """Build sinks with these options from now on, on the same folder."""
         self.options = options
-        self.new_sink: Callable[[], Sink] = partial(new_sink, options)
+        self.new_sink: Callable[[], Sink] = partial(S3Sink, options, SCHEMA)
 
     def keys(self) -> list[str]:
         """Every object in the folder that a reader sees."""
@@ -117,21 +117,11 @@ class FolderHarness:
         self._objects.delete([found.key for found in self._objects.list(self.options.path.folder)])
 
 
-def new_sink(options: S3Options) -> Sink:
-    """A sink for the columns of every check."""
-    return S3Sink(options, SCHEMA)
-
-
-@contextmanager
-def open_folder(path: str, given: Mapping[str, str]) -> Iterator[FolderHarness]:
+def open_folder(path: str, given: Mapping[str, str]) -> AbstractContextManager[FolderHarness]:
     """A harness on a new, empty folder.
 
     Args:
         path: a folder in which it may make others, ``s3://bucket/prefix``.
         given: options of the sink, ``endpoint`` for one.
     """
-    harness = FolderHarness(path, given)
-    try:
-        yield harness
-    finally:
-        harness.close()
+    return closing(FolderHarness(path, given))

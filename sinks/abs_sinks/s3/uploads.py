@@ -250,12 +250,9 @@ class Uploads:
         """
         where = self._name(prefix)
         with translate_errors(f"listing the uploads below {where}"):
-            call, what = (
-                client(self._options.server).list_multipart_uploads,
-                f"uploads below {where}",
-            )
+            call = client(self._options.server).list_multipart_uploads
             given = {"Bucket": self._bucket, "Prefix": prefix, "MaxUploads": LISTED_MAX}
-            for page in pages(call, UPLOADS, what, **given):
+            for page in pages(call, UPLOADS, f"uploads below {where}", **given):
                 now = _date_of(page)
                 for found in page.get("Uploads", []):
                     began = found.get("Initiated")

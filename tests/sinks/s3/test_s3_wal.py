@@ -24,7 +24,7 @@ from abs_core.testing.case import Case, rows
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import SEGMENTS, S3Segments
-from abs_sinks.s3.testing import FolderHarness, new_sink
+from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
 
 pytestmark = pytest.mark.services
@@ -91,7 +91,7 @@ def test_to_abort_segments_no_object_is_listed(harness: FolderHarness, count: in
     wrote = [share.committable for share in shares if isinstance(share, Wrote)]
     handles = [committable.handle for committable in wrote if committable is not None]
     assert len(store.list(run.who.job)) == count
-    committer = new_sink(harness.options).committer()
+    committer = harness.new_sink().committer()
     with requests(harness.options) as calls:
         committer.abort(handles)
     assert calls["ListObjectsV2"] == 0, calls
