@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import UUID
@@ -160,38 +160,42 @@ class Admin:
             found = {}
             for name, answer in answers.items():
                 try:
-                    found[name] = _taken(answer, seconds)
+                    said = _taken(answer, seconds, UNHEARD | {KafkaError.TOPIC_EXCEPTION})
                 except KafkaException as error:
-                    code = error.args[0].code()
-                    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        who = self._settings.principal
-                        raise RefusedError(
-                            f"Topic {name} may not be described by the principal ({who}).",
-                            remedy=f"allow it DESCRIBE on topic {name}, and READ to read or WRITE to "
-                            "write to it.",
-                        ) from error
-                    if code not in UNHEARD and code != KafkaError.TOPIC_EXCEPTION:
+                    if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                         raise
+                    raise RefusedError(
+                        f"Topic {name} may not be described by the principal "
+                        f"({self._settings.principal}).",
+                        remedy=f"allow it DESCRIBE on topic {name}, and READ to read or WRITE to "
+                        "write to it.",
+                    ) from error
+                if said is not None:
+                    found[name] = said
             return found
 
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
-    def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
+    def configs(self, name: str) -> dict[str, str]:
         """The settings of a topic that have a value, defaults included.
 
         Raises:
             SchemaError: this broker does not know the topic.
             RefusedError: they may not be read.
         """
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        return self._configs(f"topic {name}", ConfigResource(ResourceType.TOPIC, name))
 
+    def broker_configs(self, node: int) -> dict[str, str]:
+        """The settings of a broker that have a value; raises RefusedError."""
+        return self._configs(f"broker {node}", ConfigResource(ResourceType.BROKER, str(node)))
+
+    def _configs(self, whose: str, resource: ConfigResource) -> dict[str, str]:
         def call(client: AdminClient, seconds: float) -> dict[str, Any]:
             asked = client.describe_configs([resource], request_timeout=seconds)
             found: dict[str, Any] = _taken(asked[resource], seconds)
             return found
 
-        doing = f"reading the settings of topic {name} (DESCRIBE_CONFIGS)"
-        entries = self.ask(doing, call, seconds)
+        entries = self.ask(f"reading the settings of {whose} (DESCRIBE_CONFIGS)", call)
         return {e.name: str(e.value) for e in entries.values() if e.value is not None}
 
     def set_config(self, name: str, key: str, value: str) -> None:
@@ -219,11 +223,7 @@ class Admin:
 
         def call(client: AdminClient, seconds: float) -> None:
             asked = client.create_topics([new], operation_timeout=seconds, validate_only=dry)
-            try:
-                _taken(asked[name], seconds)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+            _taken(asked[name], seconds, {KafkaError.TOPIC_ALREADY_EXISTS})
 
         self.ask(f"making the topic {name} (CREATE)", call)
 
@@ -233,11 +233,7 @@ class Admin:
 
         def call(client: AdminClient, seconds: float) -> None:
             for answer in client.delete_topics(wanted).values():
-                try:
-                    _taken(answer, seconds)
-                except KafkaException as error:
-                    if error.args[0].code() not in UNHEARD:
-                        raise
+                _taken(answer, seconds, UNHEARD)
 
         if wanted:
             self.ask(f"deleting topics {', '.join(wanted)} (DELETE)", call)
@@ -310,10 +306,17 @@ def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> i
     return offset
 
 
-def _taken(answer: Future[Any], seconds: float) -> Any:
-    """The answer to a request; librdkafka ends one that takes longer."""
+def _taken(answer: Future[Any], seconds: float, passing: Set[int] = frozenset()) -> Any:
+    """The answer to a request, None for an error of a ``passing`` code.
+
+    librdkafka ends a request that takes longer.
+    """
     try:
         return answer.result(seconds + timeouts.LATE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() not in passing:
+            raise
+        return None
     except TimeoutError as error:
         raise UnavailableError(
             f"Kafka did not answer an admin request within {seconds:g} s.",
