@@ -79,7 +79,7 @@ class Admin:
             doing: the action, as the end of a sentence.
             call: gets the client, and its time limit.
         """
-        client = self._opened()
+        client = self.opened()
         try:
             with translate_errors(doing, self._settings):
                 answer = call(client, seconds)
@@ -94,11 +94,8 @@ class Admin:
         self._events.clear()  # who gets an answer is let in: what was refused before has passed
         return answer
 
-    def open(self) -> None:
-        """Fail at once if the brokers refuse these settings."""
-        self._opened()
-
-    def _opened(self) -> AdminClient:
+    def opened(self) -> AdminClient:
+        """The client; fails at once if the brokers refuse these settings."""
         with self._lock:
             if self._client is None:
                 if self._settings.is_guarded:
@@ -227,17 +224,6 @@ class Admin:
 
         self.ask(f"making the topic {name} (CREATE)", call)
 
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete the topics that exist."""
-        wanted = sorted(set(names))
-
-        def call(client: AdminClient, seconds: float) -> None:
-            for answer in client.delete_topics(wanted).values():
-                _taken(answer, seconds, UNHEARD)
-
-        if wanted:
-            self.ask(f"deleting topics {', '.join(wanted)} (DELETE)", call)
-
     def offsets(
         self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
     ) -> dict[Partition, int]:
@@ -276,14 +262,10 @@ def topic_uuid(description: Any) -> str | None:
     return str(UUID(int=whole)) if whole else None
 
 
-def is_internal(topic: str) -> bool:
-    """Whether a topic is Kafka's own, or a side topic."""
-    return topic.startswith("__") or topic.endswith(side_topic(""))
-
-
 def fits(pattern: str, topic: str) -> bool:
-    """Whether a topic's whole name matches, and it is not internal."""
-    return re.fullmatch(pattern, topic) is not None and not is_internal(topic)
+    """Whether a topic's whole name matches, and it is neither Kafka's own nor a side topic."""
+    internal = topic.startswith("__") or topic.endswith(side_topic(""))
+    return not internal and re.fullmatch(pattern, topic) is not None
 
 
 def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> int:

@@ -91,12 +91,16 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
         return await brokers_of(manager), knows
 
     nodes, can_end = cluster(settings).run("asking for the brokers", work)
+    configs = _if_allowed(lambda: cluster(settings).admin.broker_configs(nodes[0]))
+    finalized = (
+        _if_allowed(lambda: _features(settings)).get("transaction.version", {}).get("finalized")
+    )
     return ClusterFacts(
         len(nodes),
-        _configs(settings, nodes[0]),
-        _transaction_version(settings),
+        tuple((name, configs[name]) for name in _CONFIGS if name in configs),
+        None if finalized is None else int(finalized[1]),
         can_end,
-        _state_topic(settings),
+        _if_allowed(lambda: topic_facts(settings, [STATE_TOPIC], again=True)).get(STATE_TOPIC),
     )
 
 
@@ -118,23 +122,7 @@ def _if_allowed(look: Callable[[], dict[str, T]]) -> dict[str, T]:
         return {}
 
 
-def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
-    found = _if_allowed(lambda: cluster(settings).admin.broker_configs(node))
-    return tuple((name, found[name]) for name in _CONFIGS if name in found)
-
-
 def _features(settings: Settings) -> dict[str, Any]:
     with translate_errors("reading features"):
         found: dict[str, Any] = cluster(settings).client().describe_features()
         return found
-
-
-def _transaction_version(settings: Settings) -> int | None:
-    found = _if_allowed(lambda: _features(settings))
-    finalized = found.get("transaction.version", {}).get("finalized")
-    return None if finalized is None else int(finalized[1])
-
-
-def _state_topic(settings: Settings) -> TopicFacts | None:
-    found = _if_allowed(lambda: topic_facts(settings, [STATE_TOPIC], again=True))
-    return found.get(STATE_TOPIC)
