@@ -116,7 +116,7 @@ class ColumnarSender:
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
             # Until an answer comes, or the pause ends.
-            wait = min(left, paused) if paused or not self._outbox.flying else left
+            wait = min(left, paused) if paused or not self._outbox.flying_bytes else left
             answer = self._transport.answer(wait)
             if answer is not None:
                 self._take(answer)
@@ -220,12 +220,7 @@ class ColumnarProducer:
     Each transaction has an epoch of its own (KIP-360), so a late or repeated EndTxn ends no other.
     After an abort, or a commit without an answer, it is unusable.
 
-    Args:
-        topic: written to, if known; its metadata is read now, since partitions may have been added.
-        timeout_ms: of a transaction; None: as the settings say.
-
-    Raises:
-        TargetError: the coordinator refuses, or does not answer.
+    Args, Raises: as ``sending.transactional_producer``.
     """
 
     def __init__(
@@ -240,7 +235,7 @@ class ColumnarProducer:
         self._timeout_ms = timeout_ms
         self._committed = False
         self._senders: dict[str, ColumnarSender] = {}
-        self.may_end_late = False  # each transaction has an epoch of its own
+        self.may_end_late = False
 
     def begin(self) -> None:
         """See the contract.

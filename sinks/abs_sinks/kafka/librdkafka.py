@@ -107,12 +107,7 @@ class LibrdkafkaProducer:
     Opening it fences older ones, and aborts their open transactions. librdkafka repeats EndTxn silently
     when a connection breaks or a reply is late: see ``may_end_late``.
 
-    Args:
-        topic: its metadata is read now, not while a task waits.
-        timeout_ms: of a transaction and of each record; None: as the settings say.
-
-    Raises:
-        TargetError: the coordinator refuses, or does not answer.
+    Args, Raises: as ``sending.transactional_producer``; ``timeout_ms`` is of each record, too.
     """
 
     def __init__(
