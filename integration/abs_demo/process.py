@@ -14,7 +14,7 @@ import psutil
 
 from abs_core.errors import UnavailableError
 from abs_services.processes import ProcessId
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 _DEADLINE_S = 30.0
 
@@ -49,7 +49,7 @@ class JobProcess:
         self._seen: set[int] = {self._popen.pid}
         self._id = ProcessId.of(self._popen.pid)
         if self._id is not None:
-            LEASH.tie(self._id)
+            REAPER.register(self._id)
 
     @property
     def has_ended(self) -> bool:
@@ -85,7 +85,7 @@ class JobProcess:
             time.sleep(0.002)
         self._popen.wait()
         if self._id is not None:
-            LEASH.untie(self._id)
+            REAPER.unregister(self._id)
         return len(self._seen)
 
     def end(self) -> int:

@@ -28,7 +28,7 @@ from abs_demo.watch import watching
 from abs_services import chosen_provider, fresh_database, in_database, services
 from abs_services.databases import create_database
 from abs_services.lasting import bring_up
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""
@@ -102,7 +102,7 @@ def lasting_places(settings: DemoSettings) -> Places:
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="abs-demo-"))
-    LEASH.tie_path(folder)
+    REAPER.register_path(folder)
     try:
         yield folder
     finally:

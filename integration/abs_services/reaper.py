@@ -1,9 +1,9 @@
-"""A leash: a session's servers end and its folders are deleted, even if it is SIGKILLed.
+"""The reaper: a session's servers end and its folders are deleted, even if it is SIGKILLed.
 
 A session is a Python process that starts servers. One small process beside it holds the list of
 what belongs to it, and ends all of that when its pipe closes or its parent is gone. Unlike
 PR_SET_PDEATHSIG it does not depend on the thread that started a server, works on macOS, ends
-containers, and deletes folders. Servers of ``abs up`` are untied once the state file names them.
+containers, and deletes folders. Servers of ``abs up`` are unregistered once the state file names them.
 
 Limit: if it is itself SIGKILLed before the session, servers stay.
 """
@@ -27,7 +27,7 @@ from abs_services.processes import ProcessId, end_tree
 _PARENT_CHECK_S = 1.0
 
 
-class Leash:
+class Reaper:
     """The session's end of the pipe. Thread-safe; starts its process at the first use."""
 
     def __init__(self) -> None:
@@ -35,25 +35,25 @@ class Leash:
         self._holder: subprocess.Popen[str] | None = None
         self._owner = 0
 
-    def tie(self, process: ProcessId) -> None:
-        self._send({"tie": asdict(process)})
+    def register(self, process: ProcessId) -> None:
+        self._send({"register": asdict(process)})
 
-    def untie(self, process: ProcessId) -> None:
-        self._send({"untie": asdict(process)})
+    def unregister(self, process: ProcessId) -> None:
+        self._send({"unregister": asdict(process)})
 
-    def tie_path(self, path: Path) -> None:
-        """Tie a folder or file that is to be deleted."""
-        self._send({"tie_path": str(path)})
+    def register_path(self, path: Path) -> None:
+        """Register a folder or file that is to be deleted."""
+        self._send({"register_path": str(path)})
 
-    def tie_container(self, container: str) -> None:
-        self._send({"tie_container": container})
+    def register_container(self, container: str) -> None:
+        self._send({"register_container": container})
 
-    def untie_container(self, container: str) -> None:
-        self._send({"untie_container": container})
+    def unregister_container(self, container: str) -> None:
+        self._send({"unregister_container": container})
 
     def _send(self, message: dict[str, object]) -> None:
         with self._lock:
-            # A forked child must not write into its parent's pipe: it holds a leash of its own.
+            # A forked child must not write into its parent's pipe: it has a reaper of its own.
             if self._holder is None or self._owner != os.getpid():
                 self._holder = subprocess.Popen(
                     [sys.executable, "-m", "abs_services.reaper", str(os.getpid())],
@@ -76,12 +76,12 @@ class Leash:
             holder.wait()
 
 
-LEASH = Leash()
+REAPER = Reaper()
 
 
 def hold(commands: int, parent: int) -> None:
-    """Obey commands until the pipe closes or the parent is gone, then end what is tied."""
-    tied = Tied()
+    """Obey commands until the pipe closes or the parent is gone, then end what is registered."""
+    registered = Registered()
     rest = b""
     while os.getppid() == parent:
         if not select.select([commands], [], [], _PARENT_CHECK_S)[0]:
@@ -92,12 +92,12 @@ def hold(commands: int, parent: int) -> None:
             break
         *lines, rest = (rest + read).split(b"\n")
         for line in lines:
-            tied.obey(json.loads(line))
-    tied.end()
+            registered.obey(json.loads(line))
+    registered.end()
 
 
 @dataclass
-class Tied:
+class Registered:
     """What ends with the session."""
 
     processes: set[ProcessId] = field(default_factory=set)
@@ -107,15 +107,15 @@ class Tied:
     def obey(self, message: dict[str, Any]) -> None:
         for verb, value in message.items():
             match verb:
-                case "tie":
+                case "register":
                     self.processes.add(ProcessId(**value))
-                case "untie":
+                case "unregister":
                     self.processes.discard(ProcessId(**value))
-                case "tie_container":
+                case "register_container":
                     self.containers.add(value)
-                case "untie_container":
+                case "unregister_container":
                     self.containers.discard(value)
-                case "tie_path":
+                case "register_path":
                     self.paths.append(Path(value))
 
     def end(self) -> None:

@@ -11,7 +11,7 @@ from abs_services.containers.engine import engine, find_image, owner_label, remo
 from abs_services.contracts import Provider, Running, Service
 from abs_services.processes import free_port
 from abs_services.readiness import await_ready
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -111,14 +111,14 @@ class DockerService(Service):
                 self.container.wait()
 
     def detach(self) -> None:
-        LEASH.untie_container(self.container.id)
+        REAPER.unregister_container(self.container.id)
 
     def close(self) -> None:
         """Remove the container with its data."""
         if self._started is not None:
             name = self.container.id
             remove(name)
-            LEASH.untie_container(name)
+            REAPER.unregister_container(name)
             self._started.get_docker_client().client.close()
             self._started = None
 
@@ -148,4 +148,4 @@ class DockerService(Service):
         container.with_kwargs(labels={} if self._lasting else owner_label(), **more)
         self._started = container
         container.start()
-        LEASH.tie_container(self.container.id)
+        REAPER.register_container(self.container.id)

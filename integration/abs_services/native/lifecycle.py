@@ -15,7 +15,7 @@ from abs_services.contracts import Provider, Running, Service
 from abs_services.native.server import ServerProcess
 from abs_services.paths import Account, delete, temporary_folder
 from abs_services.processes import ProcessId
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -131,7 +131,7 @@ class NativeService(Service, Generic[IdentityT]):
         command = self._set_up()
         if self._temporary:
             for path in self._paths_outside():
-                LEASH.tie_path(path)
+                REAPER.register_path(path)
         self._server = ServerProcess(self.kind, self.log, deadline_s=self.ready_s)
         server = self._server
         server.launch(command.argv, account=command.account, env=command.env or {}, cwd=command.cwd)
@@ -170,7 +170,7 @@ class NativeService(Service, Generic[IdentityT]):
         if self._folder is None:
             self._folder = (self._given or temporary_folder(self.kind)).resolve()
             if self._temporary:
-                LEASH.tie_path(self._folder)
+                REAPER.register_path(self._folder)
         self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self.log.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""One native server process: launch, log, leash, end."""
+"""One native server process: launch, log, reaper, end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from abs_core.errors import ConfigError, UnavailableError
 from abs_services.paths import Account
 from abs_services.processes import ProcessId, clean_environment, end_tree
 from abs_services.readiness import await_ready
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 
 class ServerProcess:
@@ -60,13 +60,13 @@ class ServerProcess:
             )
         self._id = ProcessId.of(self._popen.pid)
         if self._id is not None:
-            LEASH.tie(self._id)
+            REAPER.register(self._id)
 
     def detach(self) -> None:
         """Let the server outlive this Python process; this object then has none."""
         if self._id is None or not self.is_running:
             raise ConfigError(f"{self._name} does not run", remedy="start it first.")
-        LEASH.untie(self._id)
+        REAPER.unregister(self._id)
         assert self._popen is not None
         # Not waited for any more: else Python warns of a child that still runs.
         self._popen.returncode = 0
@@ -93,7 +93,7 @@ class ServerProcess:
         if self.is_running:
             end_tree(self._id, signals, deadline_s=deadline_s)
         self._popen.wait()
-        LEASH.untie(self._id)
+        REAPER.unregister(self._id)
 
     def said(self) -> str:
         """The log since the launch."""
