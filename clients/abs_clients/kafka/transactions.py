@@ -295,13 +295,16 @@ def describe_open(
     """
 
     async def work(manager: Any) -> TransactionView:
-        both = gather(describing([transactional_id]), lambda m: _guessed(m, guess))
-        described, active = await both(manager)
+        # A guess may fail: a topic of the last transaction may be gone.
+        both = gather(
+            describing([transactional_id]), lambda m: _active(m, guess, errors.KafkaError)
+        )
+        described, guessed = await both(manager)
         now: Description | None = described[transactional_id]
-        found = None
+        active, found = guessed or {}, None
         if now is not None:
             unasked = [place for place in now.partitions if place not in active]
-            if (more := await _active(manager, unasked)) is not None:
+            if (more := await _active(manager, unasked, *_MAY_NOT_ASK)) is not None:
                 active |= more
                 found = {p: produced(active[p], now.producer_id) for p in now.partitions}
         newest: int = manager.broker_version_data.api_version(EndTxnRequest)
@@ -310,23 +313,17 @@ def describe_open(
     return cluster(settings).run("looking at a transaction", work)
 
 
-async def _guessed(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any]:
-    """A failure is ignored: a topic of the last transaction may be gone."""
+_MAY_NOT_ASK = errors.AuthorizationError, errors.IncompatibleBrokerVersion
+
+
+async def _active(
+    manager: Any, places: Sequence[Partition], *passing: type[Exception]
+) -> dict[Partition, Any] | None:
+    """Their producers by their cached leader; None after one of these errors."""
     try:
         return await active_producers(manager, places, remembered=True) if places else {}
-    except errors.KafkaError as error:
-        log.debug("%s", error)
-        return {}
-
-
-async def _active(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any] | None:
-    """Their producers by their cached leader; None if the principal may not ask."""
-    if not places:
-        return {}
-    try:
-        return await active_producers(manager, places, remembered=True)
-    except (errors.AuthorizationError, errors.IncompatibleBrokerVersion) as error:
-        log.debug("records of a transaction are not counted: %s", error)
+    except passing as error:
+        log.debug("asking partitions for a transaction's records: %s", error)
         return None
 
 
