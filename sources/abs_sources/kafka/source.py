@@ -15,11 +15,10 @@ from abs_core.patience import Patience
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.attempt_filter import decided_until, reader_of
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, Bound, resolve
-from abs_sources.kafka.client import log
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
-from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.options import KafkaSourceOptions, log
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
 
 
