@@ -24,7 +24,7 @@ from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
 from abs_clients.kafka.producer_ids import init_producer_id, new_producer_id
 from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import forget, topic_facts
+from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, Reply, end
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience
@@ -164,8 +164,7 @@ class ColumnarSender:
         """Raise the error for a batch above the topic's limit, which was lowered or is not known."""
         size = len(batch.payload)
         told = f"Topic {self._topic} does not accept a batch of {size} bytes"
-        forget(self._settings, self._topic)
-        now = topic_facts(self._settings, [self._topic]).get(self._topic)
+        now = topic_facts(self._settings, [self._topic], again=True).get(self._topic)
         if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
             raise TargetError(
                 f"{told}, and its limit is unknown.",
