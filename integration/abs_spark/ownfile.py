@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyarrow import fs
@@ -10,6 +11,7 @@ from abs_core.durable import replace_durably
 from abs_spark.checkpoint import locate, note_readable
 
 
+@dataclass(frozen=True, repr=False)
 class OwnFile:
     """One such file. All methods raise ``checkpoint.FAILURES``, as the file system does.
 
@@ -17,14 +19,13 @@ class OwnFile:
         checkpoint: the option ``checkpointLocation``.
     """
 
-    def __init__(self, checkpoint: str, name: str) -> None:
-        self._checkpoint = checkpoint
-        self._name = name
+    checkpoint: str
+    name: str
 
     @property
     def path(self) -> str:
         """The path on its file system."""
-        return f"{self._folder()[1]}/abs/{self._name}"
+        return f"{self._folder()[1]}/abs/{self.name}"
 
     def look(self) -> tuple[bool, bytes | None]:
         """Whether Spark's own file is there, too, so that this is its checkpoint; and the content.
@@ -34,13 +35,13 @@ class OwnFile:
         filesystem, folder = self._folder()
         names = [f"{folder}/metadata", self.path, f"{self.path}.new"]
         spark, *own = filesystem.get_file_info(names)
-        if _is_file(spark):
-            note_readable(self._checkpoint)
-        there = next((info.path for info in own if _is_file(info)), None)
+        if spark.is_file:
+            note_readable(self.checkpoint)
+        there = next((info.path for info in own if info.is_file), None)
         if there is None:
-            return _is_file(spark), None
+            return spark.is_file, None
         with filesystem.open_input_stream(there) as file:
-            return _is_file(spark), bytes(file.read())
+            return spark.is_file, bytes(file.read())
 
     def replace(self, content: bytes) -> None:
         """Replace the file, durably and atomically for readers."""
@@ -56,16 +57,12 @@ class OwnFile:
         """Delete the file if there is one."""
         filesystem, path = self._folder()[0], self.path
         for found in filesystem.get_file_info([path, f"{path}.new"]):
-            if _is_file(found):
+            if found.is_file:
                 filesystem.delete_file(found.path)
 
     def _folder(self) -> tuple[fs.FileSystem, str]:
-        filesystem, folder = locate(self._checkpoint)
+        filesystem, folder = locate(self.checkpoint)
         return filesystem, folder.rstrip("/")
-
-
-def _is_file(info: fs.FileInfo) -> bool:
-    return bool(info.type == fs.FileType.File)
 
 
 def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
@@ -79,9 +76,9 @@ def _replace_by_move(filesystem: fs.FileSystem, path: str, content: bytes) -> No
     temporary, spare = f"{path}.tmp", f"{path}.new"
     _put(filesystem, temporary, content)
     old, left = filesystem.get_file_info([path, spare])
-    if _is_file(left):
+    if left.is_file:
         filesystem.delete_file(spare)
     filesystem.move(temporary, spare)
-    if _is_file(old):
+    if old.is_file:
         filesystem.delete_file(path)
     filesystem.move(spare, path)
