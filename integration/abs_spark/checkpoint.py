@@ -130,7 +130,7 @@ def _kind_of(checkpoint: str, name: str) -> fs.FileType | None:
     """What has this name in the checkpoint; None if that cannot be found out."""
     try:
         filesystem, path = locate(checkpoint)
-        return filesystem.get_file_info(f"{path.rstrip('/')}/{name}").type
+        return filesystem.get_file_info(f"{path}/{name}").type
     except FAILURES:
         return None
 
@@ -142,16 +142,16 @@ def with_checkpoint(patience: Patience) -> Patience:
 
 @lru_cache(maxsize=64)
 def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the path on it, for any of Spark's spellings.
+    """The file system and the path on it, without a slash at its end, for any of Spark's spellings.
 
     A path without scheme is local; it is not found if Spark's default file system is another one.
     Cached per process, as some file systems take seconds to set up.
     """
     scheme, rest = split(checkpoint)
     if scheme == LOCAL:
-        return fs.LocalFileSystem(), str(Path(rest).absolute())
+        return fs.LocalFileSystem(), str(Path(rest).absolute()).rstrip("/")
     filesystem, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
-    return filesystem, path
+    return filesystem, path.rstrip("/")
 
 
 def split(checkpoint: str) -> tuple[str, str]:
@@ -176,7 +176,7 @@ def _read(checkpoint: str | None, name: str) -> bytes | None:
         return None
     try:
         filesystem, path = locate(checkpoint)
-        with filesystem.open_input_stream(f"{path.rstrip('/')}/{name}") as file:
+        with filesystem.open_input_stream(f"{path}/{name}") as file:
             return bytes(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return None

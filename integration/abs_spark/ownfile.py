@@ -25,14 +25,14 @@ class OwnFile:
     @property
     def path(self) -> str:
         """The path on its file system."""
-        return f"{self._folder()[1]}/abs/{self.name}"
+        return f"{locate(self.checkpoint)[1]}/abs/{self.name}"
 
     def look(self) -> tuple[bool, bytes | None]:
         """Whether Spark's own file is there, too, so that this is its checkpoint; and the content.
 
         The content is None if there is no such file.
         """
-        filesystem, folder = self._folder()
+        filesystem, folder = locate(self.checkpoint)
         names = [f"{folder}/metadata", self.path, f"{self.path}.new"]
         spark, *own = filesystem.get_file_info(names)
         if spark.is_file:
@@ -45,7 +45,7 @@ class OwnFile:
 
     def replace(self, content: bytes) -> None:
         """Replace the file, durably and atomically for readers."""
-        filesystem, path = self._folder()[0], self.path
+        filesystem, path = locate(self.checkpoint)[0], self.path
         if isinstance(filesystem, fs.LocalFileSystem):
             replace_durably(Path(path), content, private=False)
         elif filesystem.type_name == "hdfs":
@@ -55,14 +55,10 @@ class OwnFile:
 
     def delete(self) -> None:
         """Delete the file if there is one."""
-        filesystem, path = self._folder()[0], self.path
+        filesystem, path = locate(self.checkpoint)[0], self.path
         for found in filesystem.get_file_info([path, f"{path}.new"]):
             if found.is_file:
                 filesystem.delete_file(found.path)
-
-    def _folder(self) -> tuple[fs.FileSystem, str]:
-        filesystem, folder = locate(self.checkpoint)
-        return filesystem, folder.rstrip("/")
 
 
 def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
