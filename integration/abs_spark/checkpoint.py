@@ -33,8 +33,6 @@ def fingerprint(
     checkpoint: str | None,
     epoch: int,
     patience: Patience = DEFAULT_PATIENCE,
-    *,
-    readable: bool = False,
 ) -> str | None:
     """Digest of the input description that Spark wrote before the epoch began (``offsets/N``).
 
@@ -44,7 +42,6 @@ def fingerprint(
     Args:
         checkpoint: the option ``checkpointLocation``; None if unknown.
         patience: for retries of a checkpoint that was readable before.
-        readable: whether another process of this query could read it.
 
     Returns:
         ``sha256:hex``, or None if the file is missing, or was never readable from here.
@@ -52,8 +49,6 @@ def fingerprint(
     Raises:
         UnavailableError: the checkpoint was readable before, and is not now.
     """
-    if checkpoint and readable:
-        note_readable(checkpoint)
     content = with_checkpoint(patience).retry(lambda: _read(checkpoint, f"offsets/{epoch}"))
     if checkpoint and content is not None:
         note_readable(checkpoint)

@@ -13,7 +13,7 @@ from abs_core.coordinator import Report
 from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import job_key
 from abs_spark import run as runs
-from abs_spark.checkpoint import fingerprint
+from abs_spark.checkpoint import fingerprint, note_readable
 from abs_spark.context import stream_task
 from abs_spark.driver import not_hung_up
 from abs_spark.executor import on_executor
@@ -79,7 +79,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         reported = reported_by(messages, batchId)
         name = reported[0].name
         runs.latest.put(self.query_start, name)
-        digest = self._fingerprint(batchId, readable=any(m.readable for m in reported))
+        checkpoint = self.target.options.common.checkpoint
+        if checkpoint and any(message.readable for message in reported):
+            note_readable(checkpoint)
+        patience = replace(self.target.options.patience, job=self.target.options.common.job)
+        digest = fingerprint(checkpoint, batchId, patience)
         if any(message.started for message in reported):
             show_once(self.target, reported)
             if digest is None:
@@ -89,11 +93,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         with not_hung_up():
             runs.attach(self.target, name).coordinator.commit(report)
         tune_gc()
-
-    def _fingerprint(self, epoch: int, *, readable: bool) -> str | None:
-        options = self.target.options
-        patience = replace(options.patience, job=options.common.job)
-        return fingerprint(options.common.checkpoint, epoch, patience, readable=readable)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.
