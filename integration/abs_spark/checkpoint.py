@@ -106,19 +106,12 @@ def check_never_readable(checkpoint: str, error: Exception) -> None:
     Raises:
         UnavailableError: it could, or can now; a retry may succeed.
     """
-    if checkpoint in _readable or _is_there(checkpoint):
+    if checkpoint in _readable or _kind_of(checkpoint, "metadata") is fs.FileType.File:
+        note_readable(checkpoint)
         raise UnavailableError(
             f"Spark's checkpoint could be read before, and cannot be read now: {str(error)[:200]}.",
             remedy="check that the driver reaches its file system, then restart the query.",
         ) from error
-
-
-def _is_there(checkpoint: str) -> bool:
-    """Whether Spark's own file is there now; success is remembered."""
-    if _kind_of(checkpoint, "metadata") is not fs.FileType.File:
-        return False
-    note_readable(checkpoint)
-    return True
 
 
 def _kind_of(checkpoint: str, name: str) -> fs.FileType | None:
