@@ -182,20 +182,17 @@ class FilterResult:
     undecided: HandleName | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Place:
     """Position of a winners record among those of its register."""
 
     generation: int
     epoch: int
-    after: int | None
+    after: int | None = field(compare=False)
 
     @property
     def at(self) -> tuple[int, int]:
         return self.generation, self.epoch
-
-    def __lt__(self, other: _Place) -> bool:
-        return self.at < other.at
 
 
 @dataclass(slots=True)

@@ -20,11 +20,10 @@ from abs_core.patience import Patience
 from abs_core.reading import rest_of
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
-from abs_sources.kafka.client import consumer_settings, log
 from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
-from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.options import KafkaSourceOptions, log
 
 _LOOK_SECONDS = 0.05
 """How long one call into librdkafka waits for the rest of a batch: it returns what has come by then."""
@@ -87,7 +86,7 @@ class KafkaReader:
         """When its place has changed since the topic was looked at."""
         self._check_topic()
         with translate_errors("setting up the consumer"):
-            self._consumer = Consumer(consumer_settings(options.client))
+            self._consumer = Consumer(options.consumer)
         self._assign(self._at)
 
     @property
