@@ -136,10 +136,10 @@ def _retire_tokens(
         raise ConfigError(
             f"There is no batch job {job!r} here.", remedy="see `abs register list` for its name."
         )
-    planned = tokens.plan(batch, moment)
-    named = [token.token for token in planned.tokens]
-    for token, why in planned.kept:
-        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}")
+    named, kept = tokens.plan(batch, moment)
+    for token in kept:
+        why = "it has a decided epoch that is not finished: run the batch once more"
+        errors.print(f"[yellow]kept[/] {escape(token)}: {why}")
     if not named:
         errors.print(f"{escape(job)} has no token to retire.")
         return
