@@ -99,9 +99,9 @@ class Files:
         inner = [name for name in names if name not in outside]
         for path, folders in found.items():
             if kind == "csv":
-                batches = csv_batches([path], inner, self.null)
+                batches = csv_batches(path, inner, self.null)
             else:
-                batches = json_batches([path], inner)
+                batches = json_batches(path, inner)
             yield from batches if not outside else with_folders(batches, names, folders)
 
     def _found(self) -> tuple[str, dict[Path, Folders]]:
