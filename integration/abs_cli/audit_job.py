@@ -115,15 +115,12 @@ def target_of(sink: FiledSink) -> Relation:
                     remedy="audit each topic with `abs audit --actual kafka://host:port/topic`.",
                 )
             settings = access_settings(options.kafka)
-            servers = options.kafka.bootstrap
-            return KafkaTopic(servers, options.topic, "json", winners=None, settings=settings)
+            return KafkaTopic(options.kafka.bootstrap, options.topic, settings=settings)
         case "abs-s3":
             from abs_audit.s3 import S3Files
 
-            path = options.path
-            return S3Files(
-                path.bucket, path.folder.rstrip("/"), options.endpoint, options.region, None
-            )
+            prefix = options.path.folder.rstrip("/")
+            return S3Files(options.path.bucket, prefix, options.endpoint, options.region)
         case _:
             from abs_audit import relation
 

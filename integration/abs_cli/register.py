@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """Show the register of one job, or of JOB@TOKEN; for a batch job its tokens."""
     state = Registers.at(url, stateschema, sinks)
-    batch = tokens.find(state, job) if state.register.load(job) is None else None
+    batch = tokens.find(state, job)
     document = _document(state.of(job)) if batch is None else tokens.document(batch)
     if as_json:
         print_json(document)
@@ -107,7 +107,7 @@ def retire(
     written again.
     """
     state = Registers.at(url, stateschema, sinks)
-    batch = tokens.find(state, job) if state.register.load(job) is None else None
+    batch = tokens.find(state, job)
     if tokens_before is not None:
         _retire_tokens(state, job, batch, tokens_before, yes=yes)
         return

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def find(state: Registers, job: str) -> BatchJob | None:
-    """The batch job of that name, with all its tokens; None if there is none."""
+    """The batch job of that name, with all its tokens; None if there is none, or a job or token."""
+    if state.register.load(job) is not None:
+        return None
     from abs_core.births.parent import batch_jobs
 
     found = batch_jobs(stored.state for stored in state.jobs())[1]
