@@ -17,7 +17,7 @@ from rich.table import Table
 from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_attempts
 from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
-from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table
+from abs_cli.output import AsJson, confirm, done, errors, handle_of, people, print_json, print_table
 from abs_cli.places import kafka_options
 from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
@@ -219,13 +219,7 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
             "--dry-run cannot be combined with --attempts.",
             remedy="`abs in-doubt list --attempts TOPIC` shows what would be given up.",
         )
-    handles = [HandleName.parse(text) for text in orphans]
-    if None in handles:
-        raise ConfigError(
-            "An --orphan is not the name of an attempt.",
-            remedy="copy it from `abs in-doubt list --attempts TOPIC`.",
-        )
-    named = [handle for handle in handles if handle is not None]
+    named = [handle_of(text, "abs in-doubt list --attempts TOPIC") for text in orphans]
     with noted("give up attempts", job, url, topic=topic, orphans=orphans):
         given_up = give_up(kafka_options(url, topic=topic), job, named)
     for each in given_up:
