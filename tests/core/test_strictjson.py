@@ -139,7 +139,6 @@ CHECKED = {
     "state/states.py": "a codec's decode",
     "state/operator_state.py": "base64, or a codec's decode",
     "abs_services/reaper.py": "the line that our own process has just written",
-    "native/lifecycle.py": "what our own servers noted for this machine",
     "native/kafka.py": "base64",
     "abs_services/roles.py": "what a server of our own says",
     "abs_demo/job.py": "the environment that the demo gives its own child",

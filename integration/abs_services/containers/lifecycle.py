@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from abs_core.errors import ConfigError
-from abs_services.containers.engine import engine, find_image, owner_label, remove
+from abs_services.containers.engine import (
+    engine,
+    find_image,
+    owner_label,
+    remove,
+    remove_orphans,
+)
 from abs_services.contracts import Provider, Running, Service
 from abs_services.processes import free_port
 from abs_services.readiness import await_ready
@@ -16,6 +23,7 @@ from abs_services.reaper import LEASH
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
+_orphans_removed_once = functools.cache(remove_orphans)
 _STOP_S = 30
 _READY_S = 90.0
 
@@ -133,6 +141,7 @@ class DockerService(Service):
     def _create(self) -> None:
         from testcontainers.core.container import DockerContainer
 
+        _orphans_removed_once()
         with engine() as client:
             name = find_image(client, self.kind)
         container = DockerContainer(name)

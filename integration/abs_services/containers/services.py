@@ -13,7 +13,7 @@ import psycopg
 
 from abs_core.errors import ConfigError
 from abs_services.buckets import new_keys, takes_objects
-from abs_services.containers.engine import is_container_running, remove, remove_orphans
+from abs_services.containers.engine import is_container_running, remove
 from abs_services.containers.lifecycle import DockerService
 from abs_services.contracts import (
     KafkaService,
@@ -158,21 +158,17 @@ class DockerServices(Services):
     """Services in containers; removed with this process unless ``lasting``."""
 
     provider = Provider.DOCKER
-    _swept = False
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
 
     def postgres(self) -> PostgresService:
-        self._sweep_once()
         return DockerPostgres(lasting=self._lasting)
 
     def kafka(self) -> KafkaService:
-        self._sweep_once()
         return DockerKafka(lasting=self._lasting)
 
     def s3(self) -> S3Service:
-        self._sweep_once()
         return DockerS3(lasting=self._lasting)
 
     def is_up(self, running: Running) -> bool:
@@ -182,8 +178,3 @@ class DockerServices(Services):
         if running.container is None:
             raise ConfigError("the state names no container", remedy="delete the state file.")
         remove(running.container)
-
-    def _sweep_once(self) -> None:
-        if not DockerServices._swept:
-            remove_orphans()
-            DockerServices._swept = True

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from abs_core.errors import ConfigError
+from abs_core.durable import replace_durably
+from abs_core.errors import ConfigError, UnavailableError
+from abs_core.strictjson import fields, parse
 from abs_services.contracts import Provider, Running, Service
-from abs_services.native.server import ServerProcess
-from abs_services.paths import Account, delete, temporary_folder
+from abs_services.native.server import Command, ServerProcess
+from abs_services.paths import delete, temporary_folder
 from abs_services.processes import ProcessId
+from abs_services.readiness import await_ready
 from abs_services.reaper import LEASH
 
 if TYPE_CHECKING:
@@ -22,16 +25,6 @@ if TYPE_CHECKING:
 
 
 IdentityT = TypeVar("IdentityT", bound="DataclassInstance")
-
-
-@dataclass(frozen=True)
-class Command:
-    """How a server process is launched."""
-
-    argv: Sequence[str]
-    cwd: Path
-    account: Account | None = None
-    env: Mapping[str, str] | None = None
 
 
 class NativeService(Service, Generic[IdentityT]):
@@ -63,7 +56,7 @@ class NativeService(Service, Generic[IdentityT]):
         """Prepare the folder and return the command. Called before each launch."""
 
     @abstractmethod
-    def _is_ready(self, server: ServerProcess) -> bool:
+    def _is_ready(self) -> bool:
         """Whether the launched server serves. Polled; must not raise."""
 
     def _keep(self, kind: type[IdentityT], new: Callable[[], IdentityT] | None) -> IdentityT:
@@ -76,7 +69,7 @@ class NativeService(Service, Generic[IdentityT]):
         if new is not None and not path.exists():
             write_private(path, asdict(new()))
         # An older release's may have more.
-        known = {field.name for field in fields(kind)}
+        known = {field.name for field in fields_of(kind)}
         found = {name: value for name, value in read_private(path).items() if name in known}
         self._identity = kind(**found)
         return self._identity
@@ -105,7 +98,7 @@ class NativeService(Service, Generic[IdentityT]):
     @property
     def process_id(self) -> ProcessId | None:
         """The main process; None while the server is down."""
-        return self._server.id if self._server else None
+        return self._server.id if self._server is not None and self.is_running else None
 
     @property
     def pid(self) -> int | None:
@@ -132,10 +125,18 @@ class NativeService(Service, Generic[IdentityT]):
         if self._temporary:
             for path in self._paths_outside():
                 LEASH.tie_path(path)
-        self._server = ServerProcess(self.kind, self.log, deadline_s=self.ready_s)
-        server = self._server
-        server.launch(command.argv, account=command.account, env=command.env or {}, cwd=command.cwd)
-        server.await_ready(lambda: self._is_ready(server))
+        self._server = ServerProcess(command, self.log)
+        try:
+            await_ready(
+                self.kind,
+                is_ready=self._is_ready,
+                is_running=lambda: self.is_running,
+                said=self.said,
+                deadline_s=self.ready_s,
+            )
+        except UnavailableError:
+            self.kill()
+            raise
 
     def stop(self) -> None:
         """End the server in an orderly way; its data stays."""
@@ -152,7 +153,14 @@ class NativeService(Service, Generic[IdentityT]):
             raise ConfigError(
                 "a temporary server cannot outlive its process", remedy="name a folder."
             )
+        if not self.is_running:
+            raise ConfigError(f"{self.kind} does not run", remedy="start it first.")
         self._server.detach()
+        self._server = None
+
+    def said(self) -> str:
+        """The server's log since its launch."""
+        return "" if self._server is None else self._server.said()
 
     def close(self) -> None:
         # What is deleted right after need not be shut down in order, checkpoint and all.
@@ -179,18 +187,14 @@ class NativeService(Service, Generic[IdentityT]):
 def read_private(path: Path) -> dict[str, Any]:
     """A JSON object that :func:`write_private` wrote; ConfigError if it is missing."""
     try:
-        found = json.loads(path.read_text())
+        return fields(parse(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path.parent} holds a server's data, but not the file {path.name} made with it",
             remedy="choose another folder, or delete this one where its data is not needed.",
         ) from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path} is not a JSON object", remedy="delete its folder.")
-    return found
 
 
 def write_private(path: Path, value: Mapping[str, Any]) -> None:
     """A JSON file that only its owner can read: it may hold credentials."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(dict(value), file)
+    replace_durably(path, json.dumps(dict(value)).encode())
