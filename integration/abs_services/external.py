@@ -129,12 +129,8 @@ class ExternalS3(ExternalService, S3Service):
         return os.environ.get("ABS_S3_BUCKET") or BUCKET
 
     @property
-    def access_key(self) -> str:
-        return _variable("AWS_ACCESS_KEY_ID")
-
-    @property
-    def secret_key(self) -> str:
-        return _variable("AWS_SECRET_ACCESS_KEY")
+    def keys(self) -> tuple[str, str]:
+        return _variable("AWS_ACCESS_KEY_ID"), _variable("AWS_SECRET_ACCESS_KEY")
 
     @property
     def region(self) -> str:

@@ -125,23 +125,15 @@ class DockerS3(DockerService, S3Service):
     stop_s = S3_STOP_S
 
     @cached_property
-    def _keys(self) -> tuple[str, str]:
+    def keys(self) -> tuple[str, str]:
         return new_keys()
 
     @property
     def endpoint(self) -> str:
         return f"http://{self.host}:{self.port}"
 
-    @property
-    def access_key(self) -> str:
-        return self._keys[0]
-
-    @property
-    def secret_key(self) -> str:
-        return self._keys[1]
-
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
-        credentials = json.dumps(s3_credentials(self.access_key, self.secret_key))
+        credentials = json.dumps(s3_credentials(*self.keys))
         container.with_copy_into_container(credentials.encode(), "/etc/abs-s3.json", 0o600)
         # By its own address: the container's may be another after a restart.
         command = ["-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=0.0.0.0"]

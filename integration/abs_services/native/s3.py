@@ -52,18 +52,13 @@ class NativeS3(NativeService[Identity], S3Service):
         return f"http://127.0.0.1:{self.identity.ports['s3']}"
 
     @property
-    def access_key(self) -> str:
-        return self.identity.access_key
-
-    @property
-    def secret_key(self) -> str:
-        return self.identity.secret_key
+    def keys(self) -> tuple[str, str]:
+        return self.identity.access_key, self.identity.secret_key
 
     def _set_up(self) -> Command:
         program = find_weed()
         identity = self._keep(Identity, lambda: Identity.new(self.port_names))
-        keys = s3_credentials(identity.access_key, identity.secret_key)
-        write_private(self.folder / "s3.json", keys)
+        write_private(self.folder / "s3.json", s3_credentials(*self.keys))
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         ports = identity.ports
