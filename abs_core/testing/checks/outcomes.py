@@ -9,7 +9,7 @@ from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, HandleLostError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, Outcome, Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.cuts import Cut
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Holding
 from abs_core.testing.rules import (
@@ -115,8 +115,7 @@ def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     run.committer.abort([lost.committable.held_as])
     raises(NotPreparedError, lambda: run.commit(0, shares))
     case.hides_all("after a commit that found a handle gone")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run")
+    case.replayed(LEFT, RIGHT, when="after the next run")
 
 
 @only(holding)
@@ -156,8 +155,7 @@ def abort_of_a_committed_handle_undoes_nothing(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
     run.committer.abort([c.held_as for c in given])
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after abort of committed handles")
+    case.replayed(LEFT, RIGHT, when="after abort of committed handles")
 
 
 @only(hiding_two_step)
@@ -169,8 +167,7 @@ def the_proof_of_a_commit_outlives_the_decision(case: Case) -> None:
     assert outcomes == {Outcome.COMMITTED}, (
         f"forget deleted the proof of an open decision: {outcomes}"
     )
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after forget with an open decision")
+    case.replayed(LEFT, RIGHT, when="after forget with an open decision")
 
 
 @only(hiding_two_step)
@@ -185,8 +182,7 @@ def the_proof_of_a_commit_outlives_the_run_that_decided(case: Case) -> None:
     assert outcomes == {Outcome.COMMITTED}, (
         f"forget deleted the proof of an earlier run's open decision: {outcomes}"
     )
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after forget by the next run, with an open decision")
+    case.replayed(LEFT, RIGHT, when="after forget by the next run, with an open decision")
 
 
 @only(co_committing)
@@ -203,8 +199,7 @@ def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     assert not isinstance(done, str), "a co-commit against an old version was let through"
     case.hides_all("after a co-commit against an old version")
     assert run.state().frontier is None, "a co-commit against an old version changed the register"
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run")
+    case.replayed(LEFT, RIGHT, when="after the next run")
 
 
 @only(co_committing)
@@ -220,8 +215,7 @@ def a_co_commit_by_a_superseded_run_changes_nothing(case: Case) -> None:
         done = committer.co_commit(given, stale.version, replace(stale.state, frontier=0))
         assert not isinstance(done, str), "a co-commit of a superseded run was let through"
     case.hides_all("after a co-commit of a superseded run")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run")
+    case.replayed(LEFT, RIGHT, when="after the next run")
 
 
 def the_sink_is_one_register_for_all_processes(case: Case) -> None:
@@ -240,6 +234,5 @@ def _written(run: Run) -> list[Committable]:
 
 def _decided(case: Case) -> tuple[Run, list[Committable]]:
     """A run whose epoch 0 is decided, by two handles, and not committed."""
-    run = case.run(cut=Cut("commit"))
-    raises(Halted, lambda: run.epoch(0, LEFT, RIGHT))
+    run = case.halted(Cut("commit"), LEFT, RIGHT)
     return case.run(run=run.who.run), list(run.state().open[0].committables)

@@ -78,8 +78,7 @@ def a_zombie_task_that_writes_after_the_sweep_changes_nothing(case: Case) -> Non
     case.run().begin(0)
     _late(zombie, *LEFT)
     case.hides_all("after a zombie wrote and pre-committed behind the sweep")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a zombie wrote behind the sweep, and one more run")
+    case.replayed(LEFT, RIGHT, when="after a zombie wrote behind the sweep, and one more run")
 
 
 @only(hiding)
@@ -114,8 +113,7 @@ def a_sweep_that_acts_late_harms_nothing(case: Case) -> None:
 
 @only(two_step)
 def two_coordinators_may_roll_forward_at_once(case: Case) -> None:
-    old = case.run(cut=Cut("commit"))
-    raises(Halted, lambda: old.epoch(0, LEFT, RIGHT))
+    old = case.halted(Cut("commit"), LEFT, RIGHT)
     decision = old.state().open[0]
     old.committer.commit(decision.committables[:1])
     case.run().epoch(0, LEFT, RIGHT)
@@ -143,16 +141,14 @@ def an_abort_after_the_decision_undoes_nothing(case: Case) -> None:
     halted = case.run(run=run.who.run, cut=Cut("commit", handles=1))
     raises(Halted, lambda: halted.commit(0, shares))
     run.abort(0)
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after an abort that came after the decision")
+    case.replayed(LEFT, RIGHT, when="after an abort that came after the decision")
 
 
 def an_abort_after_the_end_undoes_nothing(case: Case) -> None:
     run = case.run()
     run.epoch(0, LEFT, RIGHT)
     run.abort(0)
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after an abort of a finished epoch")
+    case.replayed(LEFT, RIGHT, when="after an abort of a finished epoch")
 
 
 def an_abandoned_epoch_is_written_by_the_next_run_only(case: Case) -> None:
@@ -163,8 +159,7 @@ def an_abandoned_epoch_is_written_by_the_next_run_only(case: Case) -> None:
         case.finished(when="after an epoch was abandoned")
     raises(AbandonedError, lambda: run.begin(0))
     raises(AbandonedError, lambda: run.commit(0, shares))
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run wrote an abandoned epoch")
+    case.replayed(LEFT, RIGHT, when="after the next run wrote an abandoned epoch")
 
 
 def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
@@ -174,8 +169,7 @@ def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
     _late(slow)
     # Even if rows are visible before the commit, an abandoned epoch must have none.
     case.holds(when="after a task pre-committed behind the abort of its epoch")
-    case.run().epoch(0, LEFT)
-    case.finished(LEFT, when="after the next run")
+    case.replayed(LEFT, when="after the next run")
 
 
 @only(hiding_two_step)
