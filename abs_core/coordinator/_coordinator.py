@@ -31,8 +31,6 @@ from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
 from abs_core.several.together import in_turn, side_by_side
 
-__all__ = ["NOTHING_BEGUN", "Coordinator", "Report"]
-
 NOTHING_BEGUN = Origin()
 """For an engine without certificates: a missing register is minted."""
 
