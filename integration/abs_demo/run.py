@@ -71,7 +71,7 @@ def temporary_places(settings: DemoSettings) -> Iterator[Places]:
     with contextlib.ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="abs-demo-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
-        LEASH.tie_path(folder)
+        LEASH.tie(folder)
         server = stack.enter_context(services().postgres())
         places = Places(folder, stack.enter_context(fresh_database(server)))
         if settings.route is not Route.DIRECT:

@@ -11,20 +11,22 @@ Limit: if it is itself SIGKILLed before the session, servers stay.
 from __future__ import annotations
 
 import atexit
-import json
+import base64
 import os
+import pickle
 import select
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from abs_services.paths import delete
 from abs_services.processes import ProcessId, end_tree
 
 _PARENT_CHECK_S = 1.0
+
+Thing = ProcessId | Path | str
+"""A process, a folder or file that is to be deleted, or a container's id."""
 
 
 class Leash:
@@ -35,23 +37,13 @@ class Leash:
         self._holder: subprocess.Popen[str] | None = None
         self._owner = 0
 
-    def tie(self, process: ProcessId) -> None:
-        self._send({"tie": asdict(process)})
+    def tie(self, thing: Thing) -> None:
+        self._send("add", thing)
 
-    def untie(self, process: ProcessId) -> None:
-        self._send({"untie": asdict(process)})
+    def untie(self, thing: Thing) -> None:
+        self._send("discard", thing)
 
-    def tie_path(self, path: Path) -> None:
-        """Tie a folder or file that is to be deleted."""
-        self._send({"tie_path": str(path)})
-
-    def tie_container(self, container: str) -> None:
-        self._send({"tie_container": container})
-
-    def untie_container(self, container: str) -> None:
-        self._send({"untie_container": container})
-
-    def _send(self, message: dict[str, object]) -> None:
+    def _send(self, verb: str, thing: Thing) -> None:
         with self._lock:
             # A forked child must not write into its parent's pipe: it holds a leash of its own.
             if self._holder is None or self._owner != os.getpid():
@@ -65,7 +57,8 @@ class Leash:
                 self._owner = os.getpid()
                 atexit.register(self._let_go, self._holder, self._owner)
             assert self._holder.stdin is not None
-            self._holder.stdin.write(json.dumps(message) + "\n")
+            message = base64.b64encode(pickle.dumps((verb, thing))).decode()
+            self._holder.stdin.write(f"{message}\n")
             self._holder.stdin.flush()
 
     @staticmethod
@@ -81,7 +74,7 @@ LEASH = Leash()
 
 def hold(commands: int, parent: int) -> None:
     """Obey commands until the pipe closes or the parent is gone, then end what is tied."""
-    tied = Tied()
+    tied: set[Thing] = set()
     rest = b""
     while os.getppid() == parent:
         if not select.select([commands], [], [], _PARENT_CHECK_S)[0]:
@@ -92,42 +85,21 @@ def hold(commands: int, parent: int) -> None:
             break
         *lines, rest = (rest + read).split(b"\n")
         for line in lines:
-            tied.obey(json.loads(line))
-    tied.end()
+            verb, thing = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own process wrote it
+            getattr(tied, verb)(thing)
+    _end(tied)
 
 
-@dataclass
-class Tied:
-    """What ends with the session."""
+def _end(tied: set[Thing]) -> None:
+    for process in [thing for thing in tied if isinstance(thing, ProcessId)]:
+        end_tree(process)
+    if containers := [thing for thing in tied if isinstance(thing, str)]:
+        from abs_services.containers.engine import remove
 
-    processes: set[ProcessId] = field(default_factory=set)
-    containers: set[str] = field(default_factory=set)
-    paths: list[Path] = field(default_factory=list)
-
-    def obey(self, message: dict[str, Any]) -> None:
-        for verb, value in message.items():
-            match verb:
-                case "tie":
-                    self.processes.add(ProcessId(**value))
-                case "untie":
-                    self.processes.discard(ProcessId(**value))
-                case "tie_container":
-                    self.containers.add(value)
-                case "untie_container":
-                    self.containers.discard(value)
-                case "tie_path":
-                    self.paths.append(Path(value))
-
-    def end(self) -> None:
-        for process in self.processes:
-            end_tree(process)
-        if self.containers:
-            from abs_services.containers.engine import remove
-
-            for container in self.containers:
-                remove(container)
-        for path in self.paths:
-            delete(path)
+        for container in containers:
+            remove(container)
+    for path in [thing for thing in tied if isinstance(thing, Path)]:
+        delete(path)
 
 
 if __name__ == "__main__":

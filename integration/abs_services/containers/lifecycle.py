@@ -41,11 +41,11 @@ class DockerService(Service):
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
         self._started: DockerContainer | None = None
-        self._host = "127.0.0.1"
+        self.host = "127.0.0.1"
         self._port = 0
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._host}:{self._port})"
+        return f"{type(self).__name__}({self.host}:{self._port})"
 
     @abstractmethod
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
@@ -54,10 +54,6 @@ class DockerService(Service):
     @abstractmethod
     def _is_ready(self) -> bool:
         """Whether the server serves. Polled; must not raise."""
-
-    @property
-    def host(self) -> str:
-        return self._host
 
     @property
     def port(self) -> int:
@@ -119,14 +115,14 @@ class DockerService(Service):
                 self.container.wait()
 
     def detach(self) -> None:
-        LEASH.untie_container(self.container.id)
+        LEASH.untie(self.container.id)
 
     def close(self) -> None:
         """Remove the container with its data."""
         if self._started is not None:
             name = self.container.id
             remove(name)
-            LEASH.untie_container(name)
+            LEASH.untie(name)
             self._started.get_docker_client().client.close()
             self._started = None
 
@@ -147,14 +143,14 @@ class DockerService(Service):
         container = DockerContainer(name)
         found = container.get_docker_client().host()
         # "localhost" may mean ::1 first, where nothing listens.
-        self._host = "127.0.0.1" if found == "localhost" else found
+        self.host = "127.0.0.1" if found == "localhost" else found
         self._port = free_port()
         # Published to this machine only, unless the engine is on another one.
         ports: dict[str, Any] = container.ports
-        local = self._host == "127.0.0.1"
+        local = self.host == "127.0.0.1"
         ports[f"{self.inner_port}/tcp"] = ("127.0.0.1", self._port) if local else self._port
         more = self._configure(container)
         container.with_kwargs(labels={} if self._lasting else owner_label(), **more)
         self._started = container
         container.start()
-        LEASH.tie_container(self.container.id)
+        LEASH.tie(self.container.id)

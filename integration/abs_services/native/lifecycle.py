@@ -124,7 +124,7 @@ class NativeService(Service, Generic[IdentityT]):
         command = self._set_up()
         if self._temporary:
             for path in self._paths_outside():
-                LEASH.tie_path(path)
+                LEASH.tie(path)
         self._server = ServerProcess(command, self.log)
         try:
             await_ready(
@@ -178,7 +178,7 @@ class NativeService(Service, Generic[IdentityT]):
         if self._folder is None:
             self._folder = (self._given or temporary_folder(self.kind)).resolve()
             if self._temporary:
-                LEASH.tie_path(self._folder)
+                LEASH.tie(self._folder)
         self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self.log.touch(mode=0o600)
