@@ -79,7 +79,7 @@ class Case:
     def holds(self, *expected: Iterable[Row], when: str) -> None:
         """Assert that a reader sees exactly these rows, each as often as given."""
         wanted = Counter(row for rows in expected for row in rows)
-        found = Counter((int(key), str(value)) for key, value in self.harness.read())
+        found = self._seen()
         missing, extra = wanted - found, found - wanted
         assert wanted == found, (
             f"{when}: {missing.total()} rows are missing, {extra.total()} are there that must not "
@@ -93,9 +93,11 @@ class Case:
 
     def nothing_beyond(self, allowed: Iterable[Row], when: str) -> None:
         """Assert that no row is there twice, and none that was never written."""
-        found = Counter((int(key), str(value)) for key, value in self.harness.read())
-        extra = found - Counter(allowed)
+        extra = self._seen() - Counter(allowed)
         assert not extra, f"{when}: rows that must not be there: {_some(extra)}"
+
+    def _seen(self) -> Counter[Row]:
+        return Counter((int(key), str(value)) for key, value in self.harness.read())
 
     def hides_all(self, when: str) -> None:
         """Assert that a reader sees nothing, under a protocol that hides rows until commit."""

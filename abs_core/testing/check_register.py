@@ -16,7 +16,7 @@ from abs_core.births.parent import TOKENS_MAX, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
-from abs_core.testing.case import check_all, rules_in
+from abs_core.testing.case import check_all, raises, rules_in
 
 NewStore = Callable[[], RegisterStore]
 NewInventory = Callable[[], Inventory]
@@ -187,12 +187,7 @@ def a_job_with_an_open_decision_is_not_retired(new_store: NewInventory) -> None:
     state = _state(_job())
     state = replace(state, open=(Decision(state.lineage, 0, state.generation, ()),))
     _put(new_store(), None, state)
-    try:
-        new_store().retire(state.job)
-    except ProtocolError:
-        pass
-    else:
-        raise AssertionError("a job was retired that has decided something and not finished it")
+    raises(ProtocolError, lambda: new_store().retire(state.job))
     assert _load(new_store(), state.job).state == state, "the decision is gone"
 
 

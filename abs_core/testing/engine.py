@@ -18,12 +18,13 @@ from abs_core.contracts import (
     CoCommitter,
     RegisterStore,
     Sink,
+    Stored,
     Task,
     Writer,
     is_known_empty,
 )
 from abs_core.coordinator import Coordinator, Report
-from abs_core.model import Drained, JobState, Share, Wrote
+from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.rowdigest import RowDigest
@@ -43,6 +44,11 @@ def digest_of(rows: Sequence[Row]) -> RowDigest:
 
     columns = ("id", total(row[0] for row in rows)), ("value", total(row[1] for row in rows))
     return RowDigest(total(rows), columns)
+
+
+def committables_of(shares: Sequence[Share]) -> list[Committable]:
+    """What tasks have pre-committed."""
+    return Report(0, shares, None).committables
 
 
 class Attempt:
@@ -165,10 +171,13 @@ class Run:
         """What the engine calls when the epoch has failed."""
         self.coordinator.abort(epoch)
 
-    def state(self) -> JobState:
+    def stored(self) -> Stored:
         stored = self.store.load(self.job)
         assert stored is not None, f"job {self.job!r} has no register"
-        return stored.state
+        return stored
+
+    def state(self) -> JobState:
+        return self.stored().state
 
     def sweep(self) -> None:
         """A sweep, as at every start and after each epoch."""

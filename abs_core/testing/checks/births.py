@@ -140,9 +140,7 @@ def a_register_that_went_back_is_refused_where_epochs_may_be_left_out(case: Case
     run.epoch(0, ROWS)
     before = run.state()
     run.epoch(2, MORE)
-    stored = run.store.load(JOB)
-    assert stored is not None
-    run.store.compare_and_set(JOB, stored.version, before)  # as from a backup
+    run.store.compare_and_set(JOB, run.stored().version, before)  # as from a backup
     lost = case.run(certificates=checkpoint, gaps=True)
     raises(RegisterLostError, lambda: lost.begin(2))
     case.finished(ROWS, MORE, when="after a register went back, in a job that leaves epochs out")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, HandleLostError, NotPreparedError, TargetError
-from abs_core.model import Committable, HandleName, Outcome, Wrote
+from abs_core.model import Committable, HandleName, Outcome
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut
-from abs_core.testing.engine import Run
+from abs_core.testing.engine import Run, committables_of
 from abs_core.testing.harness import Holding
 from abs_core.testing.rules import (
     co_committing,
@@ -109,10 +109,7 @@ def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
 def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
-    lost = shares[1]
-    assert isinstance(lost, Wrote)
-    assert lost.committable is not None
-    run.committer.abort([lost.committable.held_as])
+    run.committer.abort([committables_of(shares)[1].held_as])
     raises(NotPreparedError, lambda: run.commit(0, shares))
     case.hides_all("after a commit that found a handle gone")
     case.replayed(LEFT, RIGHT, when="after the next run")
@@ -189,8 +186,7 @@ def the_proof_of_a_commit_outlives_the_run_that_decided(case: Case) -> None:
 def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     run = case.run()
     given = _written(run)
-    stale = run.store.load(JOB)
-    assert stale is not None
+    stale = run.stored()
     # The state stays, so that nothing is swept; its version is another one.
     run.store.compare_and_set(JOB, stale.version, stale.state)
     committer = run.committer
@@ -206,8 +202,7 @@ def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
 def a_co_commit_by_a_superseded_run_changes_nothing(case: Case) -> None:
     run = case.run()
     given = _written(run)
-    stale = run.store.load(JOB)
-    assert stale is not None
+    stale = run.stored()
     case.run().begin(0)
     committer = run.committer
     assert isinstance(committer, CoCommitter)
@@ -226,8 +221,7 @@ def the_sink_is_one_register_for_all_processes(case: Case) -> None:
 
 def _written(run: Run) -> list[Committable]:
     """Two pre-committed handles of epoch 0."""
-    shares = run.tasks(0, LEFT, RIGHT)
-    found = [s.committable for s in shares if isinstance(s, Wrote) and s.committable is not None]
+    found = committables_of(run.tasks(0, LEFT, RIGHT))
     assert len(found) == 2, f"two tasks with rows gave {len(found)} handles"
     return found
 

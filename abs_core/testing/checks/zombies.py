@@ -6,7 +6,7 @@ from abs_core.errors import AbandonedError, FencedError, ProtocolError, TargetEr
 from abs_core.model import HandleName
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Attempt
+from abs_core.testing.engine import Attempt, Run
 from abs_core.testing.rules import hiding, hiding_two_step, only, two_step, upserting
 
 LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
@@ -176,8 +176,7 @@ def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
 def a_decision_in_flight_dies_with_the_abandoned_epoch(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
-    stale = run.store.load(JOB)
-    assert stale is not None
+    stale = run.stored()
     deciding = case.run(run=run.who.run, cut=Cut("commit"))
     run.abort(0)
     raises(AbandonedError, lambda: deciding.commit(0, shares))
@@ -189,25 +188,12 @@ def a_decision_in_flight_dies_with_the_abandoned_epoch(case: Case) -> None:
 @only(upserting)
 def a_late_loser_never_overwrites_a_newer_epoch(case: Case) -> None:
     run = case.run()
-    loser = run.attempt(0, 0).write(*rows(0, 3, "old"))
-    run.epoch(0, rows(0, 3, "old"))
-    run.epoch(1, rows(0, 3, "new"))
-    _late(loser)
-    case.holds(rows(0, 3, "new"), when="after a loser of epoch 0 came after epoch 1")
-    run.epoch(2, rows(10, 1))
-    case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
+    _never_overwrites(case, run.attempt(0, 0), run)
 
 
 @only(upserting)
 def a_zombie_never_overwrites_its_successor(case: Case) -> None:
-    zombie = case.run().attempt(0, 0).write(*rows(0, 3, "old"))
-    new = case.run()
-    new.epoch(0, rows(0, 3, "old"))
-    new.epoch(1, rows(0, 3, "new"))
-    _late(zombie)
-    case.holds(rows(0, 3, "new"), when="after a zombie of epoch 0 came after epoch 1")
-    new.epoch(2, rows(10, 1))
-    case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
+    _never_overwrites(case, case.run().attempt(0, 0), case.run())
 
 
 def writers_alive_at_once_never_share_a_handle(case: Case) -> None:
@@ -219,6 +205,17 @@ def writers_alive_at_once_never_share_a_handle(case: Case) -> None:
         attempt.write(*rows(100 * number, 1))
         names += _late(attempt)
     assert len(set(names)) == len(names), f"two writers share a handle: {names}"
+
+
+def _never_overwrites(case: Case, late: Attempt, run: Run) -> None:
+    """The late attempt of epoch 0 pre-commits after the run's epoch 1, and changes nothing."""
+    late.write(*rows(0, 3, "old"))
+    run.epoch(0, rows(0, 3, "old"))
+    run.epoch(1, rows(0, 3, "new"))
+    _late(late)
+    case.holds(rows(0, 3, "new"), when="after an attempt of epoch 0 came after epoch 1")
+    run.epoch(2, rows(10, 1))
+    case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
 
 
 def _late(attempt: Attempt, *more: tuple[int, str]) -> list[HandleName]:
