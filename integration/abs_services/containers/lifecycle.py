@@ -15,20 +15,18 @@ from abs_services.containers.engine import (
     remove,
     remove_orphans,
 )
-from abs_services.contracts import Provider, Running, Service
+from abs_services.contracts import Provider, Running
 from abs_services.processes import free_port
-from abs_services.readiness import await_ready
+from abs_services.readiness import StartedService
 from abs_services.reaper import LEASH
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
 _orphans_removed_once = functools.cache(remove_orphans)
-_STOP_S = 30
-_READY_S = 90.0
 
 
-class DockerService(Service):
+class DockerService(StartedService):
     """A service as one container, started by testcontainers, on a port of 127.0.0.1.
 
     Args:
@@ -36,7 +34,8 @@ class DockerService(Service):
     """
 
     inner_port: ClassVar[int]
-    stop_s: ClassVar[float] = _STOP_S
+    stop_s: ClassVar[float] = 30
+    ready_s = 90.0
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
@@ -50,10 +49,6 @@ class DockerService(Service):
     @abstractmethod
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         """Set environment, command and files; returns further arguments for the engine."""
-
-    @abstractmethod
-    def _is_ready(self) -> bool:
-        """Whether the server serves. Polled; must not raise."""
 
     @property
     def port(self) -> int:
@@ -80,27 +75,13 @@ class DockerService(Service):
     def running(self) -> Running:
         return Running(self.kind, Provider.DOCKER, self.env, container=self.container.id)
 
-    def start(self) -> None:
-        """Start the container, anew or again, and wait until the server serves.
-
-        Raises ConfigError (image or package missing) or UnavailableError (no engine, or not ready
-        in time; with the end of the container's log).
-        """
-        if self.is_running:
-            return
+    def _launch(self) -> None:
         with engine():
             self._before_launch()
             if self._started is None:
                 self._create()
             else:
                 self.container.start()
-        await_ready(
-            f"the container of {self.kind}",
-            is_ready=self._is_ready,
-            is_running=lambda: self.is_running,
-            said=self.said,
-            deadline_s=_READY_S,
-        )
 
     def stop(self) -> None:
         if self.is_running:

@@ -56,10 +56,7 @@ class DockerPostgres(DockerService, PostgresService):
     def admin_url(self) -> str:
         return postgres_url(self.host, self.port, "postgres", self._passwords[0], "postgres")
 
-    def start(self) -> None:
-        if self.is_running:
-            return
-        super().start()
+    def _complete(self) -> None:
         ensure_role(self.admin_url, self._passwords[1])
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:

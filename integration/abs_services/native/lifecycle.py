@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from abs_core.durable import replace_durably
 from abs_core.errors import ConfigError, UnavailableError
 from abs_core.strictjson import fields, parse
-from abs_services.contracts import Provider, Running, Service
+from abs_services.contracts import Provider, Running
 from abs_services.native.server import Command, ServerProcess
 from abs_services.paths import delete, temporary_folder
 from abs_services.processes import ProcessId
-from abs_services.readiness import await_ready
+from abs_services.readiness import StartedService
 from abs_services.reaper import LEASH
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IdentityT = TypeVar("IdentityT", bound="DataclassInstance")
 
 
-class NativeService(Service, Generic[IdentityT]):
+class NativeService(StartedService, Generic[IdentityT]):
     """A service as one native process, with all its data in one folder.
 
     Args:
@@ -38,8 +38,7 @@ class NativeService(Service, Generic[IdentityT]):
     stop_signals: ClassVar[Sequence[int]]
     # How long each of them may take, in seconds, before the next, and SIGKILL at last.
     stop_deadline_s: ClassVar[float] = 30.0
-    ready_s: ClassVar[float] = 60.0
-    """Seconds to become ready."""
+    ready_s = 60.0
 
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None
@@ -54,10 +53,6 @@ class NativeService(Service, Generic[IdentityT]):
     @abstractmethod
     def _set_up(self) -> Command:
         """Prepare the folder and return the command. Called before each launch."""
-
-    @abstractmethod
-    def _is_ready(self) -> bool:
-        """Whether the launched server serves. Polled; must not raise."""
 
     def _keep(self, kind: type[IdentityT], new: Callable[[], IdentityT] | None) -> IdentityT:
         """The server's identity: what stays the same over restarts, in its folder.
@@ -112,28 +107,17 @@ class NativeService(Service, Generic[IdentityT]):
     def running(self) -> Running:
         return Running(self.kind, Provider.NATIVE, self.env, self.process_id, folder=self.folder)
 
-    def start(self) -> None:
-        """Prepare, launch, and wait until the server serves.
-
-        Raises ConfigError (not installed, or the folder cannot be used) or UnavailableError (not
-        ready in time, or ended; with the end of its log).
-        """
-        if self.is_running:
-            return
+    def _launch(self) -> None:
         self._open_folder()
         command = self._set_up()
         if self._temporary:
             for path in self._paths_outside():
                 LEASH.tie(path)
         self._server = ServerProcess(command, self.log)
+
+    def _await_ready(self) -> None:
         try:
-            await_ready(
-                self.kind,
-                is_ready=self._is_ready,
-                is_running=lambda: self.is_running,
-                said=self.said,
-                deadline_s=self.ready_s,
-            )
+            super()._await_ready()
         except UnavailableError:
             self.kill()
             raise

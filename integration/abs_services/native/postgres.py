@@ -120,10 +120,7 @@ class NativePostgres(NativeService[Identity], PostgresService):
             return False
         return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
-    def start(self) -> None:
-        if self.is_running:
-            return
-        super().start()
+    def _complete(self) -> None:
         ensure_role(self.admin_url, self.identity.password)
 
     def _prepare_folder(self) -> None:
