@@ -54,19 +54,15 @@ class ExternalService(Service):
         return Running(self.kind, Provider.EXTERNAL, self.env)
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Does nothing: it is not ours, and outlives this process anyway."""
+
+    close = detach = stop
 
     def kill(self) -> None:
         raise ConfigError(
             f"the external {self.kind} is not ours to kill",
             remedy="use ABS_SERVICES=native or docker where servers are to fail.",
         )
-
-    def close(self) -> None:
-        """Does nothing."""
-
-    def detach(self) -> None:
-        """Does nothing: it outlives this process anyway."""
 
 
 class ExternalPostgres(ExternalService, PostgresService):
