@@ -19,6 +19,9 @@ from abs_core.testing.engine import Run, RunSettings
 from abs_core.testing.harness import Harness, Row
 
 JOB = "job"
+LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10", "a-b")
+"""Prefixes of each other, wildcards of SQL and of regular expressions, case, and batch tokens."""
+
 PATIENCE = 10.0
 """Seconds for which a server may keep resources of a dead client."""
 
@@ -189,6 +192,9 @@ def consent_in(error: AbsError) -> str:
 def rows(start: int, count: int, text: str = "v") -> list[Row]:
     """``count`` rows with ids from ``start`` on."""
     return [(key, f"{text}{key}") for key in range(start, start + count)]
+
+
+LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
 def written(epochs: Epochs) -> list[Row]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, HandleLostError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, Outcome
-from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.case import JOB, LEFT, MORE, RIGHT, Case, raises
 from abs_core.testing.cuts import Cut
 from abs_core.testing.engine import Run, committables_of
 from abs_core.testing.harness import Holding
@@ -21,7 +21,6 @@ from abs_core.testing.rules import (
     two_step,
 )
 
-LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 GONE = {Outcome.ABORTED, Outcome.UNKNOWN}
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abs_core.errors import EpochGapError, ReplayMismatchError
 from abs_core.model import JobState
-from abs_core.testing.case import Case, raises, rows
+from abs_core.testing.case import LEFT, RIGHT, Case, raises, rows
 from abs_core.testing.cuts import Cut
 from abs_core.testing.rules import co_committing, only, two_step
-
-LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
 
 def a_finished_epoch_is_skipped(case: Case) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abs_core.errors import AbandonedError, FencedError, ProtocolError, TargetError
 from abs_core.model import HandleName
-from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.case import JOB, LEFT, RIGHT, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Attempt, Run
 from abs_core.testing.rules import hiding, hiding_two_step, only, two_step, upserting
-
-LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
 def the_loser_of_a_retried_task_changes_nothing(case: Case) -> None:
