@@ -25,7 +25,6 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from abs_clients.kafka.settings import Settings
 from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from abs_sources.kafka.client import consumer_settings
 from benchmarks.meter import metered
 from benchmarks.other_spark import Installed, Session, session
 from benchmarks.pairs import Side, Tell, interleave
@@ -75,7 +74,7 @@ class Topic:
         with metered() as taken:
             for number in range(PARTITIONS):
                 consumer = Consumer(
-                    consumer_settings(Settings.of({"bootstrap.servers": self.bootstrap}))
+                    KafkaSourceOptions(Settings.of({"bootstrap.servers": self.bootstrap})).consumer
                 )
                 consumer.assign([TopicPartition(self.name, number, 0)])
                 wanted = self.rows // PARTITIONS

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
 
-from abs_core.runtime.copies import Copy
+from abs_core.runtime.elements import Copy
 
 
 class Background:

@@ -25,8 +25,7 @@ from abs_core.runtime.checkpoint_rules import (
     Pending,
     Settings,
 )
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import Observe, TaskId, unobserved
+from abs_core.runtime.elements import Copy, Observe, TaskId, unobserved
 from abs_core.runtime.task import Command, Task
 from abs_core.state.contracts import Place
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from abs_core.model import Committable
+
 Batch = Any
 """A data element; opaque to channels, tasks and snapshots in memory."""
 
@@ -64,6 +66,29 @@ class TaskId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.operator}/{self.subtask}"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A task's immutable part of a snapshot, before it is durable.
+
+    Args:
+        attempt: of the task.
+        state: the logical copy of the context's state.
+        log: unprocessed data of the snapshot, as (input port, batch).
+        handles: pre-committed by a sink and not known to be decided.
+        failed: its checkpoint has failed; there is nothing to make durable.
+        declined: why it cannot be part of a checkpoint; empty if it can.
+    """
+
+    task: TaskId
+    attempt: int
+    checkpoint: int
+    state: Any
+    log: tuple[tuple[int, Batch], ...]
+    handles: tuple[Committable, ...]
+    failed: bool = False
+    declined: str = ""
 
 
 Observe = Callable[[str, TaskId | None, int], None]

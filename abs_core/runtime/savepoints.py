@@ -13,8 +13,7 @@ from threading import Lock
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_core.runtime.checkpoint_coordinator import Companion
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import Copy, TaskId
 from abs_core.runtime.recovery import StoreKeeper
 from abs_core.runtime.snapshot import DurablePart, by_operator, persist
 from abs_core.state.contracts import Place, SnapshotStore

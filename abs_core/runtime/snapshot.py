@@ -22,8 +22,7 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, job_key
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import TaskState
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import Copy, TaskId
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
 from abs_core.state.operator_state import Contents
 from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table

@@ -27,12 +27,12 @@ from abs_core.runtime.alignment import (
     resumed,
 )
 from abs_core.runtime.channel import Channel, Tally
-from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import (
     END,
     LEAST,
     Barrier,
     Batch,
+    Copy,
     End,
     Observe,
     TaskId,

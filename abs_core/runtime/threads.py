@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from threading import Event
+from typing import TYPE_CHECKING
 
 from abs_core.errors import AbsError, ConfigError, HungError, TargetError, UnavailableError
 from abs_core.model import job_key
@@ -24,10 +25,8 @@ from abs_core.runtime.background import Background
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator, Companion
 from abs_core.runtime.checkpoint_rules import Acknowledged, CoordinatorState, Declined, Ended
 from abs_core.runtime.context import TaskContext, settle_unclaimed
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import Copy, TaskId
 from abs_core.runtime.graph import Node
-from abs_core.runtime.jobspec import JobSpec
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
 from abs_core.runtime.region import IDLE_SECONDS, Region
@@ -36,6 +35,9 @@ from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Task
 from abs_core.state.contracts import Place, StateBackend
 from abs_core.state.keygroups import GroupRange
+
+if TYPE_CHECKING:
+    from abs_core.runtime.job import Job  # which runs this
 
 _log = logging.getLogger("abs_core.runtime")
 
@@ -49,7 +51,7 @@ class Execution:
         companion: of its checkpoints.
     """
 
-    job: JobSpec
+    job: Job
     keeper: StoreKeeper
     recovered: Recovered
     restore: Restore
@@ -341,7 +343,7 @@ class Execution:
                 copy.state.keyed.close()
 
 
-def _strategy_of(job: JobSpec) -> SnapshotStrategy:
+def _strategy_of(job: Job) -> SnapshotStrategy:
     strategy = STRATEGIES.get(job.strategy)
     if strategy is None:
         raise ConfigError(

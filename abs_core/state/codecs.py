@@ -54,10 +54,6 @@ class Codec(Generic[T]):
             ) from error
 
 
-ByFunctions = Codec
-"""Its earlier name."""
-
-
 @dataclass(frozen=True)
 class ArrayCodec(Codec[T]):
     """Encodes whole Arrow arrays, too, without a Python loop: of text, binary, or 8 bytes each.

@@ -22,7 +22,7 @@ from abs_audit.families import Family, Type
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_audit.winners import Judge, refuse_attempts
+from abs_audit.winners import WinnersFilter, refuse_attempts
 from abs_clients.kafka.attempts import read_winners, side_topic
 from abs_clients.kafka.private import connections
 from abs_core.errors import (
@@ -131,10 +131,10 @@ class KafkaTopic:
         if self.winners:
             with self._consumer("read_committed") as consumer:
                 ends = self._ends(consumer)
-                judge = self._judge(consumer)
+                counts = self._filter(consumer)
                 for one, records in self._read(consumer, ends):
-                    judge.counted(one.partition, records)
-            pending += judge.pending()
+                    counts.counted(one.partition, records)
+            pending += counts.pending()
         return LeftBehind(pending=tuple(pending))
 
     def _batches(self) -> Iterator[list[Any]]:
@@ -148,21 +148,21 @@ class KafkaTopic:
                     remedy="set winners=true to audit what readers with winners=true get (in a URL: "
                     "?winners=true); winners=false audits all records.",
                 )
-            judge = self._judge(consumer) if self.winners else None
+            counts = self._filter(consumer) if self.winners else None
             for one, records in self._read(consumer, ends):
                 if self.winners is None:
                     refuse_attempts(records, self.topic)
-                kept = records if judge is None else judge.counted(one.partition, records)
+                kept = records if counts is None else counts.counted(one.partition, records)
                 if kept:
                     yield kept
 
-    def _judge(self, consumer: KafkaConsumer) -> Judge:
+    def _filter(self, consumer: KafkaConsumer) -> WinnersFilter:
         side = TopicPartition(side_topic(self.topic), 0)
         if not consumer.partitions_for_topic(side.topic):
-            return Judge(read_winners([], there=False))
+            return WinnersFilter(read_winners([], there=False))
         first, ends = consumer.beginning_offsets([side])[side], consumer.end_offsets([side])
         values = [r.value for _, records in self._read(consumer, ends) for r in records]
-        return Judge(read_winners(values, complete=first == 0))
+        return WinnersFilter(read_winners(values, complete=first == 0))
 
     def _ends(self, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = consumer.end_offsets(self._partitions(consumer))

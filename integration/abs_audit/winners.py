@@ -19,7 +19,7 @@ from abs_core.model import HandleName
 
 
 @dataclass(slots=True)
-class Judge:
+class WinnersFilter:
     """Drops the losers' records, and in each partition everything after an undecided one."""
 
     winners: Winners
@@ -32,10 +32,10 @@ class Judge:
         """
         if partition in self._waiting:
             return []
-        judged = self.winners.judge(pa.array(map(_attempt, records), pa.binary()))
-        if judged.undecided is not None:
-            self._waiting[partition] = records[judged.stop].offset, judged.undecided
-        return list(compress(records[: judged.stop], judged.keep.to_pylist()))
+        filtered = self.winners.filter(pa.array(map(_attempt, records), pa.binary()))
+        if filtered.undecided is not None:
+            self._waiting[partition] = records[filtered.stop].offset, filtered.undecided
+        return list(compress(records[: filtered.stop], filtered.keep.to_pylist()))
 
     def pending(self) -> Iterable[Pending]:
         """The positions at which readers wait, by the records read so far."""

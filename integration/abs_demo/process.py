@@ -14,7 +14,7 @@ import psutil
 
 from abs_core.errors import UnavailableError
 from abs_services.processes import ProcessId
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 _DEADLINE_S = 30.0
 
@@ -48,7 +48,7 @@ class JobProcess:
         # The driver counts also where it is killed before anybody has looked.
         self._seen: set[int] = {self._popen.pid}
         self._id = ProcessId.of_child(self._popen)
-        LEASH.tie(self._id)
+        REAPER.register(self._id)
 
     @property
     def has_ended(self) -> bool:
@@ -83,7 +83,7 @@ class JobProcess:
                     process.kill()
             time.sleep(0.002)
         self._popen.wait()
-        LEASH.untie(self._id)
+        REAPER.unregister(self._id)
         return len(self._seen)
 
     def end(self) -> int:

@@ -26,7 +26,7 @@ from abs_demo.watch import database_errors, watching
 from abs_services import chosen_provider, fresh_database, in_database, services
 from abs_services.databases import create_database
 from abs_services.lasting import bring_up
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""
@@ -71,7 +71,7 @@ def temporary_places(settings: DemoSettings) -> Iterator[Places]:
     with contextlib.ExitStack() as stack:
         made = tempfile.TemporaryDirectory(prefix="abs-demo-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
-        LEASH.tie(folder)
+        REAPER.register(folder)
         server = stack.enter_context(services().postgres())
         places = Places(folder, stack.enter_context(fresh_database(server)))
         if settings.route is not Route.DIRECT:

@@ -1,9 +1,9 @@
-"""A leash: a session's servers end and its folders are deleted, even if it is SIGKILLed.
+"""The reaper: a session's servers end and its folders are deleted, even if it is SIGKILLed.
 
 A session is a Python process that starts servers. One small process beside it holds the list of
 what belongs to it, and ends all of that when its pipe closes or its parent is gone. Unlike
 PR_SET_PDEATHSIG it does not depend on the thread that started a server, works on macOS, ends
-containers, and deletes folders. Servers of ``abs up`` are untied once the state file names them.
+containers, and deletes folders. Servers of ``abs up`` are unregistered once the state file names them.
 
 Limit: if it is itself SIGKILLed before the session, servers stay.
 """
@@ -29,7 +29,7 @@ Thing = ProcessId | Path | str
 """A process, a folder or file that is to be deleted, or a container's id."""
 
 
-class Leash:
+class Reaper:
     """The session's end of the pipe. Thread-safe; starts its process at the first use."""
 
     def __init__(self) -> None:
@@ -37,15 +37,15 @@ class Leash:
         self._holder: subprocess.Popen[str] | None = None
         self._owner = 0
 
-    def tie(self, thing: Thing) -> None:
+    def register(self, thing: Thing) -> None:
         self._send("add", thing)
 
-    def untie(self, thing: Thing) -> None:
+    def unregister(self, thing: Thing) -> None:
         self._send("discard", thing)
 
     def _send(self, verb: str, thing: Thing) -> None:
         with self._lock:
-            # A forked child must not write into its parent's pipe: it holds a leash of its own.
+            # A forked child must not write into its parent's pipe: it has a reaper of its own.
             if self._holder is None or self._owner != os.getpid():
                 self._holder = subprocess.Popen(
                     [sys.executable, "-m", "abs_services.reaper", str(os.getpid())],
@@ -69,12 +69,12 @@ class Leash:
             holder.wait()
 
 
-LEASH = Leash()
+REAPER = Reaper()
 
 
 def hold(commands: int, parent: int) -> None:
-    """Obey commands until the pipe closes or the parent is gone, then end what is tied."""
-    tied: set[Thing] = set()
+    """Obey commands until the pipe closes or the parent is gone, then end what is registered."""
+    registered: set[Thing] = set()
     rest = b""
     while os.getppid() == parent:
         if not select.select([commands], [], [], _PARENT_CHECK_S)[0]:
@@ -86,19 +86,19 @@ def hold(commands: int, parent: int) -> None:
         *lines, rest = (rest + read).split(b"\n")
         for line in lines:
             verb, thing = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own process wrote it
-            getattr(tied, verb)(thing)
-    _end(tied)
+            getattr(registered, verb)(thing)
+    _end(registered)
 
 
-def _end(tied: set[Thing]) -> None:
-    for process in [thing for thing in tied if isinstance(thing, ProcessId)]:
+def _end(registered: set[Thing]) -> None:
+    for process in [thing for thing in registered if isinstance(thing, ProcessId)]:
         end_tree(process)
-    if containers := [thing for thing in tied if isinstance(thing, str)]:
+    if containers := [thing for thing in registered if isinstance(thing, str)]:
         from abs_services.containers.engine import remove
 
         for container in containers:
             remove(container)
-    for path in [thing for thing in tied if isinstance(thing, Path)]:
+    for path in [thing for thing in registered if isinstance(thing, Path)]:
         delete(path)
 
 

@@ -11,6 +11,7 @@ discovery is switched off, call ``abs_spark.register(spark)``. The import of thi
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import ConfigError
@@ -58,18 +59,15 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(default_source(name))
 
 
+_LATE = {
+    "epoch": "abs_spark.foreach.function",
+    "explain": "abs_spark.foreach.explain",
+    "sink": "abs_spark.foreach.spec",
+}
+"""Imported when used: sinks' libraries take a while, and a job may use the formats alone."""
+
+
 def __getattr__(name: str) -> Any:
-    # Imported late: sinks' libraries take a while, and a job may use the formats alone.
-    if name == "epoch":
-        from abs_spark.foreach.function import epoch
-
-        return epoch
-    if name == "sink":
-        from abs_spark.foreach.spec import sink
-
-        return sink
-    if name == "explain":
-        from abs_spark.foreach.explain import explain
-
-        return explain
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LATE[name]), name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -38,6 +39,7 @@ def begun(target: Target, job: str) -> Origin:
         sink.close()
 
 
+@dataclass(frozen=True, repr=False)
 class BatchWriter(DataSourceArrowWriter):
     """Writes one batch exactly once per job and token.
 
@@ -49,19 +51,17 @@ class BatchWriter(DataSourceArrowWriter):
         origin: the token's entry in the job's parent record.
     """
 
-    def __init__(self, target: Target, name: RunName, announced: Announced, origin: Origin) -> None:
-        self._target = target
-        self._name = name
-        self._announced = announced
-        self._origin = origin
-        self._replay = target.options.common.replay
+    target: Target
+    name: RunName
+    announced: Announced
+    origin: Origin
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
-        what = (EPOCH, partition(), iterator, self._announced, self._origin)
+        what = (EPOCH, partition(), iterator, self.announced, self.origin)
         with on_executor():
-            return run_task(self._target, self._name, *what, digests=self._replay == "digest")
+            return run_task(self.target, self.name, *what, digests=self._replay == "digest")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.
@@ -74,15 +74,15 @@ class BatchWriter(DataSourceArrowWriter):
         show_logs()
         reported = reported_by(messages, EPOCH)
         if any(message.started for message in reported):
-            show_once(self._target, reported)
+            show_once(self.target, reported)
         shares, trusted = [message.share for message in reported], self._replay == "token"
         report = Report(EPOCH, shares, None, trusted=trusted)
         try:
-            runs.attach(self._target, self._name).coordinator.commit(report)
+            runs.attach(self.target, self.name).coordinator.commit(report)
         except ReplayMismatchError as error:
             raise ReplayMismatchError(
                 f"This batch was written before, with other rows: {error.why}.",
-                job=self._name.job,
+                job=self.name.job,
                 why=error.why,
                 remedy="if it is another batch, name it by another value of the option epoch (to "
                 "replace what was written, undo it in the target first, and take a new epoch). If it "
@@ -94,4 +94,8 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: a task or ``commit`` failed. Never raises."""
         show_logs()
-        runs.end(self._target, self._name, tasks_may_run=None in messages)
+        runs.end(self.target, self.name, tasks_may_run=None in messages)
+
+    @property
+    def _replay(self) -> str:
+        return self.target.options.common.replay

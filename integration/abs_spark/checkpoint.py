@@ -33,8 +33,6 @@ def fingerprint(
     checkpoint: str | None,
     epoch: int,
     patience: Patience = DEFAULT_PATIENCE,
-    *,
-    readable: bool = False,
 ) -> str | None:
     """Digest of the input description that Spark wrote before the epoch began (``offsets/N``).
 
@@ -44,7 +42,6 @@ def fingerprint(
     Args:
         checkpoint: the option ``checkpointLocation``; None if unknown.
         patience: for retries of a checkpoint that was readable before.
-        readable: whether another process of this query could read it.
 
     Returns:
         ``sha256:hex``, or None if the file is missing, or was never readable from here.
@@ -52,8 +49,6 @@ def fingerprint(
     Raises:
         UnavailableError: the checkpoint was readable before, and is not now.
     """
-    if checkpoint and readable:
-        note_readable(checkpoint)
     content = with_checkpoint(patience).retry(lambda: _read(checkpoint, f"offsets/{epoch}"))
     if checkpoint and content is not None:
         note_readable(checkpoint)
@@ -111,26 +106,19 @@ def check_never_readable(checkpoint: str, error: Exception) -> None:
     Raises:
         UnavailableError: it could, or can now; a retry may succeed.
     """
-    if checkpoint in _readable or _is_there(checkpoint):
+    if checkpoint in _readable or _kind_of(checkpoint, "metadata") is fs.FileType.File:
+        note_readable(checkpoint)
         raise UnavailableError(
             f"Spark's checkpoint could be read before, and cannot be read now: {str(error)[:200]}.",
             remedy="check that the driver reaches its file system, then restart the query.",
         ) from error
 
 
-def _is_there(checkpoint: str) -> bool:
-    """Whether Spark's own file is there now; success is remembered."""
-    if _kind_of(checkpoint, "metadata") is not fs.FileType.File:
-        return False
-    note_readable(checkpoint)
-    return True
-
-
 def _kind_of(checkpoint: str, name: str) -> fs.FileType | None:
     """What has this name in the checkpoint; None if that cannot be found out."""
     try:
         filesystem, path = locate(checkpoint)
-        return filesystem.get_file_info(f"{path.rstrip('/')}/{name}").type
+        return filesystem.get_file_info(f"{path}/{name}").type
     except FAILURES:
         return None
 
@@ -142,16 +130,16 @@ def with_checkpoint(patience: Patience) -> Patience:
 
 @lru_cache(maxsize=64)
 def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
-    """The file system and the path on it, for any of Spark's spellings.
+    """The file system and the path on it, without a slash at its end, for any of Spark's spellings.
 
     A path without scheme is local; it is not found if Spark's default file system is another one.
     Cached per process, as some file systems take seconds to set up.
     """
     scheme, rest = split(checkpoint)
     if scheme == LOCAL:
-        return fs.LocalFileSystem(), str(Path(rest).absolute())
+        return fs.LocalFileSystem(), str(Path(rest).absolute()).rstrip("/")
     filesystem, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
-    return filesystem, path
+    return filesystem, path.rstrip("/")
 
 
 def split(checkpoint: str) -> tuple[str, str]:
@@ -176,7 +164,7 @@ def _read(checkpoint: str | None, name: str) -> bytes | None:
         return None
     try:
         filesystem, path = locate(checkpoint)
-        with filesystem.open_input_stream(f"{path.rstrip('/')}/{name}") as file:
+        with filesystem.open_input_stream(f"{path}/{name}") as file:
             return bytes(file.read())
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -35,14 +35,12 @@ def reaching() -> Iterator[None]:
         yield
     except TargetError as error:
         error.what = f"This executor cannot reach its target, and has read no row: {error.what}"
-        error.remedy = f"{error.remedy} {_ALIKE}".strip()
+        error.remedy = (
+            f"{error.remedy} If the driver can reach it: give every executor the credentials and the "
+            "network path that the driver has (each machine has its own environment variables, files "
+            "and roles)."
+        ).strip()
         raise
-
-
-_ALIKE = (
-    "If the driver can reach it: give every executor the credentials and the network path that "
-    "the driver has (each machine has its own environment variables, files and roles)."
-)
 
 
 def check_reached(sink: Sink, patience: Patience) -> None:

@@ -48,8 +48,8 @@ class FailedBatch:
             return None
         return None if content is None else from_bytes(content, self._file.path, self._job)
 
-    def note(self, batch: int, *, partly: bool = False) -> bool:
-        """Record the batch unless an earlier one is; log a warning and return False if that fails.
+    def note(self, batch: int, *, partly: bool = False) -> None:
+        """Record the batch unless an earlier one is; log a warning if that fails.
 
         Args:
             partly: see ``Failed``.
@@ -58,7 +58,7 @@ class FailedBatch:
         try:
             noted = self.read()
             if noted is not None and (noted.epoch, not noted.partly) <= (batch, not partly):
-                return True  # a start that fails, or is refused, writes the noted one no more than this
+                return  # a start that fails, or is refused, writes the noted one no more than this
             self._file.replace(to_bytes(self._job, failed))
         except (*FAILURES, TargetError) as error:
             _log.warning(
@@ -66,8 +66,6 @@ class FailedBatch:
                 "query continues, audit the target before you restart the query",
                 *(self._job, batch, str(error)[:200]),
             )
-            return False
-        return True
 
     def forget(self) -> None:
         """Delete the record once its batch is decided, at best effort."""

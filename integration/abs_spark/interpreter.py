@@ -64,10 +64,5 @@ def check_python(spark: SparkSession) -> None:
 def _python_of(spark: SparkSession) -> str:
     """What Spark's JVM starts; its order of places (Spark 4: ``PythonUtils``, configuration page)."""
     asked = ("spark.pyspark.driver.python", "spark.pyspark.python")
-    for name in asked:
-        if found := spark.conf.get(name, None):
-            return found
-    for name in reversed(_NAMED):
-        if found := os.environ.get(name):
-            return found
-    return "python3"
+    told = [*(spark.conf.get(name, None) for name in asked), *map(os.environ.get, reversed(_NAMED))]
+    return next(filter(None, told), "python3")

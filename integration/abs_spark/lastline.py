@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import cache
 from types import TracebackType
 
 _OURS = re.compile(r"abs_core\.errors\.(\w+): (.+)")
@@ -24,8 +25,6 @@ _BY_SPARK = (
     (re.compile(r"\[(UNSUPPORTED_TIME_TYPE)\]"), _NO_TIME),
 )
 """Errors by which Spark refuses a query before it calls a Python sink, with our sentence for each."""
-
-_installed = False
 
 
 def sentence_of(error: BaseException) -> str | None:
@@ -48,12 +47,9 @@ def sentence_of(error: BaseException) -> str | None:
     return None
 
 
+@cache
 def show_last() -> None:
     """Install a ``sys.excepthook`` that prints the line after the previous hook; can be repeated."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
     before = sys.excepthook
 
     def shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyarrow import fs
@@ -10,6 +11,7 @@ from abs_core.durable import replace_durably
 from abs_spark.checkpoint import locate, note_readable
 
 
+@dataclass(frozen=True, repr=False)
 class OwnFile:
     """One such file. All methods raise ``checkpoint.FAILURES``, as the file system does.
 
@@ -17,34 +19,33 @@ class OwnFile:
         checkpoint: the option ``checkpointLocation``.
     """
 
-    def __init__(self, checkpoint: str, name: str) -> None:
-        self._checkpoint = checkpoint
-        self._name = name
+    checkpoint: str
+    name: str
 
     @property
     def path(self) -> str:
         """The path on its file system."""
-        return f"{self._folder()[1]}/abs/{self._name}"
+        return f"{locate(self.checkpoint)[1]}/abs/{self.name}"
 
     def look(self) -> tuple[bool, bytes | None]:
         """Whether Spark's own file is there, too, so that this is its checkpoint; and the content.
 
         The content is None if there is no such file.
         """
-        filesystem, folder = self._folder()
+        filesystem, folder = locate(self.checkpoint)
         names = [f"{folder}/metadata", self.path, f"{self.path}.new"]
         spark, *own = filesystem.get_file_info(names)
-        if _is_file(spark):
-            note_readable(self._checkpoint)
-        there = next((info.path for info in own if _is_file(info)), None)
+        if spark.is_file:
+            note_readable(self.checkpoint)
+        there = next((info.path for info in own if info.is_file), None)
         if there is None:
-            return _is_file(spark), None
+            return spark.is_file, None
         with filesystem.open_input_stream(there) as file:
-            return _is_file(spark), bytes(file.read())
+            return spark.is_file, bytes(file.read())
 
     def replace(self, content: bytes) -> None:
         """Replace the file, durably and atomically for readers."""
-        filesystem, path = self._folder()[0], self.path
+        filesystem, path = locate(self.checkpoint)[0], self.path
         if isinstance(filesystem, fs.LocalFileSystem):
             replace_durably(Path(path), content, private=False)
         elif filesystem.type_name == "hdfs":
@@ -54,18 +55,10 @@ class OwnFile:
 
     def delete(self) -> None:
         """Delete the file if there is one."""
-        filesystem, path = self._folder()[0], self.path
+        filesystem, path = locate(self.checkpoint)[0], self.path
         for found in filesystem.get_file_info([path, f"{path}.new"]):
-            if _is_file(found):
+            if found.is_file:
                 filesystem.delete_file(found.path)
-
-    def _folder(self) -> tuple[fs.FileSystem, str]:
-        filesystem, folder = locate(self._checkpoint)
-        return filesystem, folder.rstrip("/")
-
-
-def _is_file(info: fs.FileInfo) -> bool:
-    return bool(info.type == fs.FileType.File)
 
 
 def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
@@ -79,9 +72,9 @@ def _replace_by_move(filesystem: fs.FileSystem, path: str, content: bytes) -> No
     temporary, spare = f"{path}.tmp", f"{path}.new"
     _put(filesystem, temporary, content)
     old, left = filesystem.get_file_info([path, spare])
-    if _is_file(left):
+    if left.is_file:
         filesystem.delete_file(spare)
     filesystem.move(temporary, spare)
-    if _is_file(old):
+    if old.is_file:
         filesystem.delete_file(path)
     filesystem.move(spare, path)

@@ -47,44 +47,32 @@ def observer(protocol: str) -> Observer:
     """An observer that logs and counts; metrics have the attributes ``job`` and ``protocol``."""
 
     def observe(event: Event) -> None:
-        _log(event)
-        _measure(event, {"job": event.job, "protocol": protocol})
+        _show(event, {"job": event.job, "protocol": protocol})
 
     return observe
 
 
-def _measure(event: Event, attributes: dict[str, str]) -> None:
-    match event:
-        case PreCommitted():
-            _pre_commit_seconds.record(event.seconds, attributes)
-        case Committed():
-            _rows.add(event.rows, attributes)
-            _epochs.add(1, attributes)
-            _commit_seconds.record(event.seconds, attributes)
-        case Skipped():
-            _skips.add(1, attributes)
-        case Swept():
-            _sweeps.add(len(event.handles), attributes)
-        case Started() | RolledForward() | SweepFailed() | Abandoned() | NotCertified() | Ended():
-            pass
-
-
-def _log(event: Event) -> None:
+def _show(event: Event, of: dict[str, str]) -> None:
     match event:
         case Started(job, generation, minted):
             how = "a new register was created" if minted else "the register was taken over"
             _start.info("job %s: generation %d started; %s", job, generation, how)
         case PreCommitted(job, epoch, partition, rows, seconds, sinks):
+            _pre_commit_seconds.record(seconds, of)
             _progress.info(
                 "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s",
                 *(job, epoch, partition, f" of {sinks}" if sinks else "", rows, seconds),
             )
         case Committed(job, epoch, rows, handles, seconds):
+            _rows.add(rows, of)
+            _epochs.add(1, of)
+            _commit_seconds.record(seconds, of)
             _epoch.info(
                 "job %s: epoch %d: %d rows committed in %.3f s (%d handles)",
                 *(job, epoch, rows, seconds, handles),
             )
         case Skipped(job, epoch, rows):
+            _skips.add(1, of)
             _recovery.info(
                 "job %s: epoch %d: committed before; its %d rows were read and not written again",
                 *(job, epoch, rows),
@@ -95,6 +83,7 @@ def _log(event: Event) -> None:
                 *(job, epoch, handles),
             )
         case Swept(job, handles):
+            _sweeps.add(len(handles), of)
             _recovery.info("job %s: %d handles without a decision were aborted", job, len(handles))
         case SweepFailed(job, why):
             _recovery.warning(

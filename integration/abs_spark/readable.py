@@ -57,8 +57,8 @@ class ReadableDataSource(DataSource):
         """Called by the planner, and once by the process that lives as long as the query.
 
         What is wrong is raised by the reader at its first call, before anything is read: where this
-        function itself raises, PySpark (4.3.0) stops a reader that it never got, and the query ends
-        with an ``UnboundLocalError`` of PySpark's.
+        function itself raises, PySpark (``python_streaming_source_runner.py``, seen in 4.3.0) stops a
+        reader that it never got, and ``UnboundLocalError: ... 'reader'`` hides the error.
         """
         show_logs()
         try:

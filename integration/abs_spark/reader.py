@@ -47,13 +47,6 @@ PATIENCE_SECONDS = 300.0
 source does not say."""
 
 
-class SplitPartition(InputPartition):
-    """One split, read by one task."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(split)
-
-
 class _SplitReader:
     """What every reader does in its tasks.
 
@@ -152,7 +145,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
         seen = self._source.seen() if isinstance(self._source, Watched) else None
         return None if seen is None else _value(seen)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One partition for each split; the same range always gives the same ones.
 
         Raises:
@@ -161,7 +154,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
         self._reached = _text(end)
         if start == end:
             return []
-        return list(map(SplitPartition, self._source.splits(_text(start), self._reached)))
+        return list(map(InputPartition, self._source.splits(_text(start), self._reached)))
 
     def commit(self, end: dict[str, Any]) -> None:
         """All data up to ``end`` is committed; called when the next epoch is planned."""
@@ -170,11 +163,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises the error at every call except ``stop``, and when it is pickled for a task.
-
-    PySpark (``python_streaming_source_runner.py``, seen in 4.3.0) stops the reader at its end even if
-    ``streamReader`` raised, which would hide the error behind ``UnboundLocalError: ... 'reader'``.
-    """
+    """Raises the error at every call except ``stop``, and when it is pickled for a task."""
 
     def __init__(self, error: AbsError) -> None:
         self._error = error
@@ -199,7 +188,7 @@ class BatchReader(_SplitReader, DataSourceReader):
         show_logs()
         start = self._source.initial()
         end = self._source.latest(start, Limit())
-        return [] if start == end else [*map(SplitPartition, self._source.splits(start, end))]
+        return [] if start == end else list(map(InputPartition, self._source.splits(start, end)))
 
 
 def _patience(source: Source, split: Split) -> Patience:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from abs_spark.schema import conform
 W = TypeVar("W", bound=Writer | GroupWriter)
 
 
+@dataclass(eq=False, repr=False)
 class Out(Generic[W]):
     """Takes the rows of one sink, or of several that share a transaction.
 
@@ -31,28 +33,20 @@ class Out(Generic[W]):
         where: the partition, and the sinks' names if they have any; for display.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], W],
-        put: Callable[[W, int, pa.RecordBatch], None],
-        task: Task,
-        where: tuple[int, str],
-        observe: Observer,
-    ) -> None:
-        self._make = make
-        self._put = put
-        self._task = task
-        self._where = where
-        self._observe = observe
-        self._writer: W | None = None
-        self._rows = 0
-        self._began = 0.0
+    make: Callable[[], W]
+    put: Callable[[W, int, pa.RecordBatch], None]
+    task: Task
+    where: tuple[int, str]
+    observe: Observer
+    _writer: W | None = field(default=None, init=False)
+    _rows: int = field(default=0, init=False)
+    _began: float = field(default=0.0, init=False)
 
     def write(self, sink: int, rows: pa.RecordBatch) -> None:
         if self._writer is None:
             self._began = time.monotonic()
-            self._writer = self._make()
-        self._put(self._writer, sink, rows)
+            self._writer = self.make()
+        self.put(self._writer, sink, rows)
         self._rows += rows.num_rows
 
     def pre_commit(self) -> tuple[int, Committable | None]:
@@ -62,9 +56,9 @@ class Out(Generic[W]):
             return 0, None
         made = self._writer.pre_commit()
         if made is not None:
-            seconds, (partition, sinks) = time.monotonic() - self._began, self._where
-            told = (self._task.job, self._task.epoch, partition, rows, seconds, sinks)
-            self._observe(PreCommitted(*told))
+            seconds, (partition, sinks) = time.monotonic() - self._began, self.where
+            told = (self.task.job, self.task.epoch, partition, rows, seconds, sinks)
+            self.observe(PreCommitted(*told))
         return rows, made
 
     def abort(self) -> None:
@@ -82,6 +76,7 @@ def to_group(writer: GroupWriter, sink: int, rows: pa.RecordBatch) -> None:
     writer.write(sink, rows)
 
 
+@dataclass(eq=False, repr=False)
 class Lane:
     """One sink's rows in one task.
 
@@ -94,39 +89,32 @@ class Lane:
         prefix: of its column names in the digest.
     """
 
-    def __init__(
-        self,
-        schema: pa.Schema,
-        out: Out[Any] | None,
-        *,
-        digests: bool,
-        of: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
-        sink: int = 0,
-        prefix: str = "",
-    ) -> None:
-        self.out = out
-        self._schema = schema
-        self._digest = empty_digest(schema) if digests else None
-        self._of = of
-        self._sink = sink
-        self._prefix = prefix
-        self._rows = 0
+    schema: pa.Schema
+    out: Out[Any] | None
+    digests: InitVar[bool]
+    of: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
+    sink: int = 0
+    prefix: str = ""
+    _rows: int = field(default=0, init=False)
+
+    def __post_init__(self, digests: bool) -> None:
+        self._digest = empty_digest(self.schema) if digests else None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        rows = self._of(batch)
+        rows = self.of(batch)
         if rows.num_rows == 0:
             return
         self._rows += rows.num_rows
         if self.out is None and self._digest is None:
             return
-        fitting = conform(rows, self._schema)
+        fitting = conform(rows, self.schema)
         if self._digest is not None:
             self._digest += row_digest(fitting)
         if self.out is not None:
-            self.out.write(self._sink, fitting)
+            self.out.write(self.sink, fitting)
 
     def share(self) -> Share:
-        digest = None if self._digest is None else self._digest.prefixed(self._prefix)
+        digest = None if self._digest is None else self._digest.prefixed(self.prefix)
         if self.out is None:
             return Drained(self._rows, digest)
         rows, made = self.out.pre_commit()

@@ -50,7 +50,6 @@ class AbsDataSource(DataSource):
         Raises:
             OptionError, SchemaError, PreflightError, TargetError: before anything is written.
         """
-        show_logs()
         target = self._target(schema)
         common = target.options.common
         if overwrite:
@@ -90,7 +89,6 @@ class AbsDataSource(DataSource):
         Raises:
             OptionError, SchemaError, PreflightError, TargetError: before anything is written.
         """
-        show_logs()
         target = self._target(schema)
         common = target.options.common
         if overwrite:
@@ -114,5 +112,6 @@ class AbsDataSource(DataSource):
         return BatchWriter(target, name, announced, begun(target, key))
 
     def _target(self, schema: StructType) -> Target:
+        show_logs()
         options = self.format.parse(dict(self.options))
         return Target(self.format, options, arrow_schema(schema))

@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from abs_spark.foreach.driven import driven
@@ -28,15 +28,11 @@ _SECONDS = 30.0
 _QUERY = "sql.streaming.queryId"
 
 _log = logging.getLogger("abs_spark.recovery")
-_installed = False
 
 
+@cache
 def stop_queries_first() -> None:
     """Install hooks that stop the queries at program exit and before ``spark.stop()``; repeatable."""
-    global _installed
-    if _installed:
-        return
-    _installed = True
     # The first is called when the main thread has ended, before pools of threads are shut. Functions of
     # atexit are called when all threads have ended; then no pool takes work any more, and from Python
     # 3.12 on no thread is started.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -13,7 +13,7 @@ from abs_core.coordinator import Report
 from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import job_key
 from abs_spark import run as runs
-from abs_spark.checkpoint import fingerprint
+from abs_spark.checkpoint import fingerprint, note_readable
 from abs_spark.context import stream_task
 from abs_spark.driver import not_hung_up
 from abs_spark.executor import on_executor
@@ -25,6 +25,7 @@ from abs_spark.target import Target
 from abs_spark.task import EpochMessage, run_task
 
 
+@dataclass(frozen=True, repr=False)
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes micro-batches exactly once.
 
@@ -41,24 +42,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
             of their rows, to recognise a replay.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        query_start: str,
-        driver: str | None,
-        announced: Announced,
-        origin: Origin,
-        location: str | None,
-        *,
-        readable: bool = True,
-    ) -> None:
-        self._origin = origin
-        self._location = location
-        self._target = target
-        self._query_start = query_start
-        self._driver = driver
-        self._announced = announced
-        self._readable = readable
+    target: Target
+    query_start: str
+    driver: str | None
+    announced: Announced
+    origin: Origin
+    location: str | None
+    readable: bool = True
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: start the run if need be, plan, write and pre-commit.
@@ -69,12 +59,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         with on_executor():
             task = stream_task()
-            job = job_key(self._target.options.common.job or task.query)
-            name = RunName(job, task.query, run_of(task.run, self._driver), self._location)
-            what = (task.epoch, task.partition, iterator, self._announced, self._origin)
-            digests = not self._readable and self._target.options.common.replay == "digest"
-            message = run_task(self._target, name, *what, digests=digests)
-            return replace(message, readable=self._readable)
+            job = job_key(self.target.options.common.job or task.query)
+            name = RunName(job, task.query, run_of(task.run, self.driver), self.location)
+            what = (task.epoch, task.partition, iterator, self.announced, self.origin)
+            digests = not self.readable and self.target.options.common.replay == "digest"
+            message = run_task(self.target, name, *what, digests=digests)
+            return replace(message, readable=self.readable)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.
@@ -88,22 +78,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         reported = reported_by(messages, batchId)
         name = reported[0].name
-        runs.latest.put(self._query_start, name)
-        digest = self._fingerprint(batchId, readable=any(m.readable for m in reported))
+        runs.latest.put(self.query_start, name)
+        checkpoint = self.target.options.common.checkpoint
+        if checkpoint and any(message.readable for message in reported):
+            note_readable(checkpoint)
+        patience = replace(self.target.options.patience, job=self.target.options.common.job)
+        digest = fingerprint(checkpoint, batchId, patience)
         if any(message.started for message in reported):
-            show_once(self._target, reported)
+            show_once(self.target, reported)
             if digest is None:
-                warn([told_by_rows(name.job, self._target.options.common.replay)])
+                warn([told_by_rows(name.job, self.target.options.common.replay)])
         shares = [message.share for message in reported]
         report = Report(batchId, shares, digest)
         with not_hung_up():
-            runs.attach(self._target, name).coordinator.commit(report)
+            runs.attach(self.target, name).coordinator.commit(report)
         tune_gc()
-
-    def _fingerprint(self, epoch: int, *, readable: bool) -> str | None:
-        options = self._target.options
-        patience = replace(options.patience, job=options.common.job)
-        return fingerprint(options.common.checkpoint, epoch, patience, readable=readable)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.
@@ -114,12 +103,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         show_logs()
         name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
-        name = name or runs.latest.get(self._query_start)
+        name = name or runs.latest.get(self.query_start)
         with not_hung_up():
             if name is None:  # no task of the run has ever reported to this process
-                runs.end_unreported(self._target, self._driver)
+                runs.end_unreported(self.target, self.driver)
             else:
-                runs.end(self._target, name, tasks_may_run=None in messages)
+                runs.end(self.target, name, tasks_may_run=None in messages)
 
 
 def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:

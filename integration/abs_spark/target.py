@@ -45,7 +45,8 @@ class Format:
         together: what is found of several such sinks of one job, by name and options, that none finds
             alone; called as ``abs_sinks.postgres.budget.judge_together``.
 
-    All are pickled by reference.
+    All are pickled by reference, so none is a class method, which Spark pickles by value: a target that
+    is unpickled twice would not equal itself then, and its run never be found again.
     """
 
     name: str

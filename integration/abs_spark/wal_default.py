@@ -46,7 +46,7 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
         return f"s3://{rest.strip('/')}/abs/wal"
     if scheme != LOCAL:
         raise _no_place(checkpoint, f"is in a file system ({scheme}) that cannot hold segments")
-    folder = Path(locate(checkpoint)[1]) / "abs" / WAL
+    folder = Path(f"{locate(checkpoint)[1]}/abs/{WAL}")
     if not started:
         return folder.as_uri()
     if query_id(checkpoint) is None:

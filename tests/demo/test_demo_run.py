@@ -38,13 +38,13 @@ def scratch() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="abs-test-demo-"))
     folder.chmod(0o711)
     yield folder
-    # Of a demo that failed its test, the leash may be deleting at the same time.
+    # Of a demo that failed its test, the reaper may be deleting at the same time.
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
 class Demo:
-    """``abs demo`` as a process; its output goes to files: the leash holds pipes open for a while."""
+    """``abs demo`` as a process; its output goes to files: the reaper holds pipes open for a while."""
 
     process: subprocess.Popen[bytes]
     out: Path

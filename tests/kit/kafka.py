@@ -16,9 +16,11 @@ from functools import partial
 from itertools import count
 
 import pyarrow as pa
+from confluent_kafka import KafkaException
 from kafka import KafkaConsumer, TopicPartition
 
 from abs_clients.kafka.cluster import close_clusters, cluster
+from abs_clients.kafka.codes import UNHEARD
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts
@@ -266,7 +268,13 @@ def make_topic(
 
 def delete_topics(settings: Settings, names: Sequence[str]) -> None:
     """Delete these; one that has gone meanwhile is none's concern."""
-    cluster(settings).admin.delete(names)
+    client = cluster(settings).admin.opened()
+    for answer in client.delete_topics(list(names)).values() if names else ():
+        try:
+            answer.result(READ_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() not in UNHEARD:
+                raise
 
 
 @contextmanager

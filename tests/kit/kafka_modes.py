@@ -84,11 +84,11 @@ class AttemptHarness(RegisterHarness):
         found: list[tuple[bytes | None, bytes | None]] = []
         for number in range(PARTITIONS):
             records = [r for r in self._records(self.topic, PARTITIONS) if r.partition == number]
-            judged = winners.judge(
+            filtered = winners.filter(
                 pa.array([dict(r.headers).get(HEADER) for r in records], pa.binary())
             )
-            keep = judged.keep.to_pylist()
-            read = [r for r, kept in zip(records[: judged.stop], keep, strict=False) if kept]
+            keep = filtered.keep.to_pylist()
+            read = [r for r, kept in zip(records[: filtered.stop], keep, strict=False) if kept]
             found += [(record.key, record.value) for record in read]
         return found
 

@@ -11,6 +11,7 @@ import psutil
 import pyspark
 
 from tests.spark.drivers import KilledAtTheEnd, Session, until
+from tests.spark.jvm import QUICK
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 _HOME = Path(pyspark.__file__).parent
@@ -75,6 +76,7 @@ class Cluster(KilledAtTheEnd):
             "spark.master": self.url,
             "spark.executor.cores": str(self._cores),
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK,
             "spark.cores.max": str(self._cores * len(self.workers)),
         }
         return {**own, **more}
@@ -85,6 +87,7 @@ class Cluster(KilledAtTheEnd):
             "SPARK_HOME": str(_HOME),  # with Spark's Python, for executors that have none
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYSPARK_PYTHON": sys.executable,
         }
         address = ("--host", host, "--webui-port", "0")

@@ -19,7 +19,7 @@ import pyspark
 
 from abs_core.crash import CrashPoint
 from abs_services.processes import ProcessId
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 from tests.spark.jobs import stream_files
 from tests.spark.jobs.stream_files import Job
 
@@ -131,7 +131,7 @@ class Session(KilledAtTheEnd):
             )
         self._id = ProcessId.of(self._popen.pid)
         if self._id is not None:
-            LEASH.tie(self._id)
+            REAPER.register(self._id)
 
     def __exit__(
         self,
@@ -189,7 +189,7 @@ class Session(KilledAtTheEnd):
             psutil.wait_procs(members, timeout=1.0)
         self._popen.wait()
         if self._id is not None:
-            LEASH.untie(self._id)
+            REAPER.unregister(self._id)
 
     def stop(self) -> None:
         """SIGSTOP: it stands still with all of its processes, and knows nothing of it."""

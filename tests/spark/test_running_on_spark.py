@@ -17,7 +17,7 @@ import pyspark
 import pytest
 
 from abs_services.processes import ProcessId
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 from tests import daily
 from tests.packaging.venvs import LIBRARIES, RUNTIME, connect, python_with, wheel, with_wheel
 from tests.spark.cluster import Cluster
@@ -182,7 +182,7 @@ def on_a_connect_server(place: Place, python: Path, recipe: str, route: str) -> 
         for pid in pids.glob("*.pid"):
             found = ProcessId.of(int(pid.read_text()))
             if found is not None:
-                LEASH.tie(found)
+                REAPER.register(found)
         subprocess.run(
             [str(home / "sbin" / "spark-daemon.sh"), "stop", SERVER, "1"],
             env={**os.environ, **given},

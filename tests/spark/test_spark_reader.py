@@ -22,7 +22,7 @@ from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableEr
 from abs_core.patience import Patience, told_writer, waiting
 from abs_core.source import Limit, Reader, Split
 from abs_spark import reader as readers
-from abs_spark.reader import RefusedReader, SplitPartition, StreamReader
+from abs_spark.reader import RefusedReader, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 from tests.spark.jobs.counting_source import (
     SCHEMA,
@@ -92,7 +92,7 @@ def test_rows_of_another_schema_than_the_planned_one_are_an_error(tmp_path: Path
     reader = StreamReader(CountingSource(tmp_path), Limit(), pa.schema([("other", pa.int64())]))
     split = Split("numbers", place(0), place(5))
     with pytest.raises(SchemaError, match="do not have the schema that the query was planned with"):
-        next(reader.read(SplitPartition(split)))
+        next(reader.read(InputPartition(split)))
 
 
 class SilentReader(CountingReader):
@@ -107,7 +107,7 @@ def test_a_range_of_which_nothing_comes_is_an_error_and_not_an_endless_wait(
     monkeypatch.setattr(CountingSource, "open", lambda self, split: SilentReader(split))
     reader = stream_reader(CountingSource(tmp_path))
     with pytest.raises(UnavailableError, match="no records arrived"):
-        next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
+        next(reader.read(InputPartition(Split("numbers", place(0), place(5)))))
 
 
 class SparseReader(CountingReader):
@@ -126,7 +126,7 @@ def test_a_long_range_with_few_rows_is_read_to_its_end_as_long_as_it_goes_on(
     monkeypatch.setattr(CountingSource, "open", lambda self, split: SparseReader(split))
     grow(tmp_path, 200)
     reader = stream_reader(CountingSource(tmp_path))
-    assert list(reader.read(SplitPartition(Split("numbers", place(0), place(200)))))
+    assert list(reader.read(InputPartition(Split("numbers", place(0), place(200)))))
 
 
 def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_says(
@@ -144,7 +144,7 @@ def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_say
 
     reader = stream_reader(PatientSource(tmp_path))
     with pytest.raises(UnavailableError, match=r"no records arrived for 1\.2 s"):
-        next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
+        next(reader.read(InputPartition(Split("numbers", place(0), place(5)))))
     assert any("waiting for the counter for" in each for each in caplog.messages)
 
 

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
 from typing import Any, TypeVar
 from uuid import UUID
@@ -79,7 +79,7 @@ class Admin:
             doing: the action, as the end of a sentence.
             call: gets the client, and its time limit.
         """
-        client = self._opened()
+        client = self.opened()
         try:
             with translate_errors(doing, self._settings):
                 answer = call(client, seconds)
@@ -94,11 +94,8 @@ class Admin:
         self._events.clear()  # who gets an answer is let in: what was refused before has passed
         return answer
 
-    def open(self) -> None:
-        """Fail at once if the brokers refuse these settings."""
-        self._opened()
-
-    def _opened(self) -> AdminClient:
+    def opened(self) -> AdminClient:
+        """The client; fails at once if the brokers refuse these settings."""
         with self._lock:
             if self._client is None:
                 if self._settings.is_guarded:
@@ -160,38 +157,42 @@ class Admin:
             found = {}
             for name, answer in answers.items():
                 try:
-                    found[name] = _taken(answer, seconds)
+                    said = _taken(answer, seconds, UNHEARD | {KafkaError.TOPIC_EXCEPTION})
                 except KafkaException as error:
-                    code = error.args[0].code()
-                    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                        who = self._settings.principal
-                        raise RefusedError(
-                            f"Topic {name} may not be described by the principal ({who}).",
-                            remedy=f"allow it DESCRIBE on topic {name}, and READ to read or WRITE to "
-                            "write to it.",
-                        ) from error
-                    if code not in UNHEARD and code != KafkaError.TOPIC_EXCEPTION:
+                    if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                         raise
+                    raise RefusedError(
+                        f"Topic {name} may not be described by the principal "
+                        f"({self._settings.principal}).",
+                        remedy=f"allow it DESCRIBE on topic {name}, and READ to read or WRITE to "
+                        "write to it.",
+                    ) from error
+                if said is not None:
+                    found[name] = said
             return found
 
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
-    def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
+    def configs(self, name: str) -> dict[str, str]:
         """The settings of a topic that have a value, defaults included.
 
         Raises:
             SchemaError: this broker does not know the topic.
             RefusedError: they may not be read.
         """
-        resource = ConfigResource(ResourceType.TOPIC, name)
+        return self._configs(f"topic {name}", ConfigResource(ResourceType.TOPIC, name))
 
+    def broker_configs(self, node: int) -> dict[str, str]:
+        """The settings of a broker that have a value; raises RefusedError."""
+        return self._configs(f"broker {node}", ConfigResource(ResourceType.BROKER, str(node)))
+
+    def _configs(self, whose: str, resource: ConfigResource) -> dict[str, str]:
         def call(client: AdminClient, seconds: float) -> dict[str, Any]:
             asked = client.describe_configs([resource], request_timeout=seconds)
             found: dict[str, Any] = _taken(asked[resource], seconds)
             return found
 
-        doing = f"reading the settings of topic {name} (DESCRIBE_CONFIGS)"
-        entries = self.ask(doing, call, seconds)
+        entries = self.ask(f"reading the settings of {whose} (DESCRIBE_CONFIGS)", call)
         return {e.name: str(e.value) for e in entries.values() if e.value is not None}
 
     def set_config(self, name: str, key: str, value: str) -> None:
@@ -219,28 +220,9 @@ class Admin:
 
         def call(client: AdminClient, seconds: float) -> None:
             asked = client.create_topics([new], operation_timeout=seconds, validate_only=dry)
-            try:
-                _taken(asked[name], seconds)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise
+            _taken(asked[name], seconds, {KafkaError.TOPIC_ALREADY_EXISTS})
 
         self.ask(f"making the topic {name} (CREATE)", call)
-
-    def delete(self, names: Iterable[str]) -> None:
-        """Delete the topics that exist."""
-        wanted = sorted(set(names))
-
-        def call(client: AdminClient, seconds: float) -> None:
-            for answer in client.delete_topics(wanted).values():
-                try:
-                    _taken(answer, seconds)
-                except KafkaException as error:
-                    if error.args[0].code() not in UNHEARD:
-                        raise
-
-        if wanted:
-            self.ask(f"deleting topics {', '.join(wanted)} (DELETE)", call)
 
     def offsets(
         self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
@@ -280,14 +262,10 @@ def topic_uuid(description: Any) -> str | None:
     return str(UUID(int=whole)) if whole else None
 
 
-def is_internal(topic: str) -> bool:
-    """Whether a topic is Kafka's own, or a side topic."""
-    return topic.startswith("__") or topic.endswith(side_topic(""))
-
-
 def fits(pattern: str, topic: str) -> bool:
-    """Whether a topic's whole name matches, and it is not internal."""
-    return re.fullmatch(pattern, topic) is not None and not is_internal(topic)
+    """Whether a topic's whole name matches, and it is neither Kafka's own nor a side topic."""
+    internal = topic.startswith("__") or topic.endswith(side_topic(""))
+    return not internal and re.fullmatch(pattern, topic) is not None
 
 
 def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> int:
@@ -310,10 +288,17 @@ def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> i
     return offset
 
 
-def _taken(answer: Future[Any], seconds: float) -> Any:
-    """The answer to a request; librdkafka ends one that takes longer."""
+def _taken(answer: Future[Any], seconds: float, passing: Set[int] = frozenset()) -> Any:
+    """The answer to a request, None for an error of a ``passing`` code.
+
+    librdkafka ends a request that takes longer.
+    """
     try:
         return answer.result(seconds + timeouts.LATE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() not in passing:
+            raise
+        return None
     except TimeoutError as error:
         raise UnavailableError(
             f"Kafka did not answer an admin request within {seconds:g} s.",

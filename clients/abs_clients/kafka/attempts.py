@@ -9,22 +9,22 @@ Use by a reader (a source; nothing here does I/O):
 
 1. Read the side topic from beginning to end with read_committed (one partition; keep it, and
    continue from there the next time) and ``Winners.add`` each value.
-2. To find how far an epoch may read: ``winners.judge(headers)`` over the records of a batch in
+2. To find how far an epoch may read: ``winners.filter(headers)`` over the records of a batch in
    offset order, with the value of each record's header ``HEADER`` (null without one: such a
    record belongs to no attempt and counts).
-3. ``judged.stop`` is the row of the first undecided record: end the range before its offset, in
-   each partition separately. Of ``batch.slice(0, stop)`` keep the rows where ``judged.keep``.
+3. ``filtered.stop`` is the row of the first undecided record: end the range before its offset, in
+   each partition separately. Of ``batch.slice(0, stop)`` keep the rows where ``filtered.keep``.
 
 A verdict never changes: a range is read again with the same result, as long as the side topic has
 its records. Pass ``complete=False`` if its first offset is not 0: then some winners were deleted,
-and ``Winners.judge`` raises rather than drop a record that may have won. Pass ``there=False`` if
+and ``Winners.filter`` raises rather than drop a record that may have won. Pass ``there=False`` if
 there is no side topic: it is created before the first record is sent, so an attempt without one has
 lost it. An undecided record stays undecided while its job is down, and for good if the job never
-runs again; ``Judged.undecided`` names it.
+runs again; ``FilterResult.undecided`` names it.
 
 **A side topic that was lost and recreated** begins at offset 0, too. So each winners record names
 the epoch that its register had decided before (``Decided.after``); if that one's record is missing,
-``Winners.judge`` raises.
+``Winners.filter`` raises.
 
 **Losers** (``_decided``). Decisions of a register are ordered by (generation, epoch): a lower
 generation can decide nothing any more (I5), and within one generation epochs are decided in
@@ -168,7 +168,7 @@ def _winner(register: str, job: str, value: object) -> HandleName:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FilterResult:
     """Which records of a batch count.
 
     Args:
@@ -182,20 +182,17 @@ class Judged:
     undecided: HandleName | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Place:
     """Position of a winners record among those of its register."""
 
     generation: int
     epoch: int
-    after: int | None
+    after: int | None = field(compare=False)
 
     @property
     def at(self) -> tuple[int, int]:
         return self.generation, self.epoch
-
-    def __lt__(self, other: _Place) -> bool:
-        return self.at < other.at
 
 
 @dataclass(slots=True)
@@ -244,14 +241,14 @@ class Winners:
             raise _lost(handle, "The winners record of this attempt was deleted or lost")
         return False
 
-    def judge(self, headers: pa.Array | pa.ChunkedArray) -> Judged:
-        """Judge the records of a batch in the order of their offsets.
+    def filter(self, headers: pa.Array | pa.ChunkedArray) -> FilterResult:
+        """Tell which records of a batch count, in the order of their offsets.
 
         ``headers`` are the values of the header ``HEADER`` (binary or text), or null. Raises
         CorruptionError, see ``counts`` and ``attempt_of``.
         """
         array = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
-        # A batch has thousands of records of a few attempts: judge each attempt once.
+        # A batch has thousands of records of a few attempts: look at each attempt once.
         encoded = array.cast(pa.binary()).dictionary_encode()
         verdicts = [self._verdict(value) for value in encoded.dictionary.to_pylist()]
         codes = encoded.indices.fill_null(len(verdicts)).to_numpy(zero_copy_only=False)
@@ -261,7 +258,7 @@ class Winners:
         undecided = None
         if stop < len(array):
             undecided = attempt_of(array[stop].cast(pa.binary()).as_py())
-        return Judged(pa.array(counts), stop, undecided)
+        return FilterResult(pa.array(counts), stop, undecided)
 
     def _verdict(self, value: bytes) -> bool | None:
         handle = attempt_of(value)

@@ -52,9 +52,7 @@ def check_access(settings: Settings, *, again: bool = False) -> None:
             return
 
 
-def new_client(
-    settings: Settings, on_error: Callable[[KafkaError], object] | None = None
-) -> AdminClient:
+def new_client(settings: Settings, on_error: Callable[[KafkaError], object]) -> AdminClient:
     """A librdkafka client for topics and their settings; its queries create no topic.
 
     Args:
@@ -63,11 +61,8 @@ def new_client(
     Raises:
         OptionError: a file of the settings cannot be read, or its password is wrong.
     """
-    given = admin_settings(settings)
-    if on_error is not None:
-        given["error_cb"] = on_error
     try:
-        return AdminClient(given)
+        return AdminClient(admin_settings(settings) | {"error_cb": on_error})
     except KafkaException as error:  # what librdkafka reads only now: files, and their passwords
         text = error.args[0].str()
         named = "set them, as kafka.*." if "sasl." in text else CERTIFICATES_REMEDY

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
@@ -17,6 +17,8 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, topic_facts
 from abs_core.errors import AbsError, RefusedError
 
+T = TypeVar("T")
+
 STATE_TOPIC = "__transaction_state"
 
 _ID = "cluster id"
@@ -24,7 +26,6 @@ _ID = "cluster id"
 _CONFIGS = (
     "transaction.max.timeout.ms",
     "transactional.id.expiration.ms",
-    "transaction.state.log.replication.factor",
     "unclean.leader.election.enable",
 )
 
@@ -90,12 +91,16 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
         return await brokers_of(manager), knows
 
     nodes, can_end = cluster(settings).run("asking for the brokers", work)
+    configs = _if_allowed(lambda: cluster(settings).admin.broker_configs(nodes[0]))
+    finalized = (
+        _if_allowed(lambda: _features(settings)).get("transaction.version", {}).get("finalized")
+    )
     return ClusterFacts(
         len(nodes),
-        _configs(settings, nodes[0]),
-        _transaction_version(settings),
+        tuple((name, configs[name]) for name in _CONFIGS if name in configs),
+        None if finalized is None else int(finalized[1]),
         can_end,
-        _state_topic(settings),
+        _if_allowed(lambda: topic_facts(settings, [STATE_TOPIC], again=True)).get(STATE_TOPIC),
     )
 
 
@@ -107,42 +112,17 @@ def _knows(versions: Any, request: Any) -> bool:
     return True
 
 
-def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
-    resource = ConfigResource(ConfigResourceType.BROKER, str(node), dict.fromkeys(_CONFIGS))
+def _if_allowed(look: Callable[[], dict[str, T]]) -> dict[str, T]:
+    """What a look finds; nothing where it fails for good."""
     try:
-        with translate_errors("reading settings of a broker"):
-            found = (
-                cluster(settings)
-                .connection()
-                .client()
-                .describe_configs([resource], config_filter="all")
-            )
+        return look()
     except AbsError as error:
         if error.retryable:
             raise
-        return ()
-    values = found.get("broker", {}).get(str(node), {})
-    return tuple(
-        sorted((key, str(v["value"])) for key, v in values.items() if v["value"] is not None)
-    )
+        return {}
 
 
-def _transaction_version(settings: Settings) -> int | None:
-    try:
-        with translate_errors("reading features"):
-            found = cluster(settings).client().describe_features()
-    except AbsError as error:
-        if error.retryable:
-            raise
-        return None
-    finalized = found.get("transaction.version", {}).get("finalized")
-    return None if finalized is None else int(finalized[1])
-
-
-def _state_topic(settings: Settings) -> TopicFacts | None:
-    try:
-        return topic_facts(settings, [STATE_TOPIC], again=True).get(STATE_TOPIC)
-    except AbsError as error:
-        if error.retryable:
-            raise
-        return None
+def _features(settings: Settings) -> dict[str, Any]:
+    with translate_errors("reading features"):
+        found: dict[str, Any] = cluster(settings).client().describe_features()
+        return found

@@ -222,7 +222,8 @@ def _numbers(names: Iterable[str]) -> frozenset[int]:
     return frozenset(map(number_of, names))
 
 
-_BY_NUMBER = {number_of(name): meaning for name, meaning in MEANINGS.items()}
+BY_NUMBER = {number_of(name): meaning for name, meaning in MEANINGS.items()}
+"""The meaning of each code in the table."""
 
 UNHEARD = _numbers(
     ("UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
@@ -235,13 +236,8 @@ PRODUCE_RETRIABLE = _numbers(
 """Errors of the protocol that it calls retriable, as far as they can answer a produce request."""
 
 CONSUMER_RETRIES = frozenset(
-    number for number, meaning in _BY_NUMBER.items() if meaning.kind.retryable
+    number for number, meaning in BY_NUMBER.items() if meaning.kind.retryable
 ) | _numbers(("GROUP_AUTHORIZATION_FAILED",))
 """Events after which a consumer of librdkafka continues by itself; the caller decides for how long.
 
 No group is joined here, so the group's coordinator does not matter."""
-
-
-def meaning_of(code: int) -> Meaning | None:
-    """The meaning of a code; None if it is not in the table."""
-    return _BY_NUMBER.get(code)

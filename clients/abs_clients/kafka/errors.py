@@ -13,7 +13,7 @@ from typing import Any
 import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
-from abs_clients.kafka.codes import ACCESS, CONSEQUENCES, Meaning, meaning_of
+from abs_clients.kafka.codes import ACCESS, BY_NUMBER, CONSEQUENCES, Meaning
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
@@ -58,7 +58,7 @@ def to_abs_error(
         error = error.args[0]
     code, text, retriable = _facts(error)
     text = without_secrets(text, who)
-    found = None if code is None else meaning_of(code)
+    found = None if code is None else BY_NUMBER.get(code)
     if found is None:
         found = Meaning(UnavailableError if retriable else TargetError)
     if isinstance(error, KafkaError) and is_auth_failure(error):

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from abs_clients.kafka.codes import CONSEQUENCES
-from abs_clients.kafka.errors import reason_of, to_abs_error
+from abs_clients.kafka.errors import reason_of, to_abs_error, translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 
@@ -65,23 +65,24 @@ class Failures:
     @contextmanager
     def named(self, producer: Producer, doing: str) -> Iterator[None]:
         """``translate_errors`` around calls of the producer, with the original reason."""
-        try:
-            yield
-        except KafkaException as error:
-            self.raise_any(producer)
-            found = error.args[0]
-            if _is_consequence(found):
-                found = self._fatal or reason_of(producer) or found
-            raise to_abs_error(found, doing, self._who) from error
-        except SystemError as error:  # see ``report``
-            self.raise_any(producer)
-            found = _cause(error) or self._fatal or reason_of(producer)
-            if found is not None:
+        with translate_errors(doing, self._who):
+            try:
+                yield
+            except KafkaException as error:
+                self.raise_any(producer)
+                found = error.args[0]
+                if _is_consequence(found):
+                    found = self._fatal or reason_of(producer) or found
                 raise to_abs_error(found, doing, self._who) from error
-            raise UnavailableError(
-                f"The Kafka client failed while {doing}, and cannot be used again.",
-                remedy="the job tries again with a new client.",
-            ) from error
+            except SystemError as error:  # see ``report``
+                self.raise_any(producer)
+                found = _cause(error) or self._fatal or reason_of(producer)
+                if found is not None:
+                    raise to_abs_error(found, doing, self._who) from error
+                raise UnavailableError(
+                    f"The Kafka client failed while {doing}, and cannot be used again.",
+                    remedy="the job tries again with a new client.",
+                ) from error
 
 
 def _is_consequence(error: KafkaError) -> bool:

@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import kafka.errors as errors
 from kafka.protocol.consumer import ListOffsetsRequest
-from kafka.protocol.metadata import MetadataRequest
 
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.routing import MissingPartitionError, leaders_of
+from abs_clients.kafka.routing import (
+    MissingPartitionError,
+    leaders_of,
+    metadata_request,
+    raise_for,
+)
 from abs_clients.kafka.settings import Settings
 
 _EARLIEST, _LATEST = -2, -1
@@ -60,7 +63,7 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None
             manager.send(_request(topic, partition, *what), node_id=node)
             for what in ((_EARLIEST, _UNCOMMITTED), (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED))
         ]
-        described = manager.send(_description(topic), node_id=node)  # in the same round trip
+        described = manager.send(metadata_request([topic]), node_id=node)  # in the same round trip
         first, stable, end = [_offset(await future) for future in asked]
         return Extent(first, end, stable, _topic_id(await described))
 
@@ -79,30 +82,17 @@ def _request(topic: str, partition: int, when: int, isolation: int) -> Any:
     )
 
 
-def _description(topic: str) -> Any:
-    asked = MetadataRequest.MetadataRequestTopic(name=topic)
-    return MetadataRequest(topics=[asked], allow_auto_topic_creation=False, min_version=4)
-
-
 def _topic_id(response: Any) -> str:
     found = response.topics[0]
-    kind = errors.for_code(found.error_code)
-    if kind is errors.UnknownTopicOrPartitionError:
-        raise MissingPartitionError(f"there is no topic {found.name}")
-    if kind is not errors.NoError:
-        raise kind(found.name)
+    raise_for(found.error_code, found.name, missing=f"there is no topic {found.name}")
     told = found.topic_id
     return str(told) if told else ""
 
 
 def _offset(response: Any) -> int:
     found = response.topics[0].partitions[0]
-    kind = errors.for_code(found.error_code)
     name = f"{response.topics[0].name}/{found.partition_index}"
-    if kind is errors.UnknownTopicOrPartitionError:
-        # Another broker has named it as the leader. Of a new topic it has not heard yet.
-        raise MissingPartitionError(f"the leader of {name} knows no such partition")
-    if kind is not errors.NoError:
-        # One that leads no more says so; whoever asks again asks the new one.
-        raise kind(name)
+    # One that leads no more says so, and one that was just named as the leader of a new topic may not
+    # have heard of it yet: whoever asks again asks the new one.
+    raise_for(found.error_code, name, missing=f"the leader of {name} knows no such partition")
     return int(found.offset)

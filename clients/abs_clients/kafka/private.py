@@ -120,12 +120,12 @@ def lacking_to_produce() -> list[str]:
         }
     except Exception as error:  # noqa: BLE001 - whatever a version raises that has them otherwise
         return [f"kafka.net.connection as it was ({type(error).__name__}: {error})"]
-    return [
-        f"{owner}.{name}"
-        for owner, names in TO_PRODUCE.items()
-        for name in names
-        if not hasattr(owners[owner], name)
-    ]
+    return _missing(TO_PRODUCE, owners)
+
+
+def _missing(needs: Mapping[str, tuple[str, ...]], owners: Mapping[str, Any]) -> list[str]:
+    wanted = [(owner, name) for owner, names in needs.items() for name in names]
+    return [f"{owner}.{name}" for owner, name in wanted if not hasattr(owners.get(owner), name)]
 
 
 def lacking(client: KafkaAdminClient) -> list[str]:
@@ -135,12 +135,7 @@ def lacking(client: KafkaAdminClient) -> list[str]:
         owners |= {"manager": client._manager, "cluster": getattr(client._manager, "cluster", None)}
     if hasattr(client, "_net"):
         owners |= {"loop": client._net}
-    missing = [
-        f"{owner}.{name}"
-        for owner, names in NEEDS.items()
-        for name in names
-        if not hasattr(owners.get(owner), name)
-    ]
+    missing = _missing(NEEDS, owners)
     waits = [each.split(".") for each in WAITS]
     if not any(hasattr(owners.get(owner), name) for owner, name in waits):
         missing.append(" or ".join(WAITS))

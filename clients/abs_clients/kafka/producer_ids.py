@@ -26,9 +26,8 @@ from tenacity import (
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.routing import coordinators_of, leaders_of
+from abs_clients.kafka.routing import coordinators_of, leaders_of, raise_for
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import raise_for
 from abs_core.errors import UnavailableError
 
 TAKEN_OVER = -1, -1
@@ -70,17 +69,30 @@ def init_producer_id(
         FencedError: somebody else has taken the id over since.
         TargetError: the coordinator refuses, or does not get done in time.
     """
+
+    async def work(manager: Any) -> tuple[int, int] | None:
+        nodes = await coordinators_of(manager, [transactional_id])
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms or settings.transaction_timeout_ms,
+            producer_id=held[0],
+            producer_epoch=held[1],
+            max_version=5,
+        )
+        response = await manager.send(request, node_id=nodes[transactional_id])
+        if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
+            return None  # it is being aborted
+        raise_for(response.error_code, "InitProducerId")
+        return response.producer_id, response.producer_epoch
+
     trying = Retrying(
         retry=retry_if_result(lambda done: done is None),
         wait=wait_random_exponential(multiplier=0.005, max=0.2),
         stop=stop_after_delay(timeouts.FENCE_SECONDS),
     )
+    doing = f"initialising transactional id {transactional_id}"
     try:
-        found = trying(
-            lambda: try_init_producer_id(
-                settings, transactional_id, timeout_ms or settings.transaction_timeout_ms, held
-            )
-        )
+        found = trying(lambda: cluster(settings).run(doing, work))
     except RetryError as error:
         raise UnavailableError(
             "The abort under a transactional id was not finished within "
@@ -108,32 +120,6 @@ def new_producer_id(settings: Settings) -> tuple[int, int]:
         return response.producer_id, response.producer_epoch
 
     return cluster(settings).run("asking for a producer id", work)
-
-
-def try_init_producer_id(
-    settings: Settings,
-    transactional_id: str,
-    timeout_ms: int,
-    held: tuple[int, int] = TAKEN_OVER,
-) -> tuple[int, int] | None:
-    """``fence``; the producer id and epoch that are the id's from now on, None if that is False."""
-
-    async def work(manager: Any) -> tuple[int, int] | None:
-        nodes = await coordinators_of(manager, [transactional_id])
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=held[0],
-            producer_epoch=held[1],
-            max_version=5,
-        )
-        response = await manager.send(request, node_id=nodes[transactional_id])
-        if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
-            return None
-        raise_for(response.error_code, "InitProducerId")
-        return response.producer_id, response.producer_epoch
-
-    return cluster(settings).run(f"initialising transactional id {transactional_id}", work)
 
 
 def describe_producers(

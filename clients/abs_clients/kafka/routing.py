@@ -12,7 +12,7 @@ needed (``_ensure_addresses``).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ _CACHE = "_abs_routing"
 """The attribute of a connection's manager: what it knows ends with it."""
 
 MAX_ENTRIES = 10_000
-"""RoutingCache that a connection remembers at most of a kind; then it begins anew."""
+"""Nodes that a connection remembers at most of a kind; then it begins anew."""
 
 T = TypeVar("T")
 
@@ -68,11 +68,24 @@ def invalidate(manager: Any) -> None:
 
 async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
     """The node of each id's coordinator, cached or queried."""
-    seen = routing_of(manager).coordinators
-    found = {each: seen[each] for each in ids if each in seen}
-    if unknown := [each for each in ids if each not in found]:
-        asked = await _find_coordinators(manager, unknown)
-        _remember(seen, asked)
+    return await _nodes_of(manager, routing_of(manager).coordinators, ids, _find_coordinators)
+
+
+async def _nodes_of(
+    manager: Any,
+    seen: dict[T, int],
+    keys: Sequence[T],
+    find: Callable[[Any, Sequence[T]], Awaitable[dict[T, int]]],
+    *,
+    remembered: bool = True,
+) -> dict[T, int]:
+    """The node of each key, as ``seen`` if it may be ``remembered``, else as ``find`` tells."""
+    found = {each: seen[each] for each in keys if remembered and each in seen}
+    if unknown := [each for each in keys if each not in found]:
+        asked = await find(manager, unknown)
+        if len(seen) + len(asked) > MAX_ENTRIES:
+            seen.clear()
+        seen |= asked
         found |= asked
     await _ensure_addresses(manager, set(found.values()))
     return found
@@ -108,9 +121,7 @@ async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]
             request = FindCoordinatorRequest(key=each, key_type=_TRANSACTION, max_version=3)
             rows.append((each, await manager.send(request)))
     for key, row in rows:
-        kind = errors.for_code(row.error_code)
-        if kind is not errors.NoError:
-            raise kind(f"finding the coordinator of {key}")
+        raise_for(row.error_code, f"finding the coordinator of {key}")
         found[key] = row.node_id
     return found
 
@@ -124,12 +135,7 @@ async def leaders_of(
     leader.
     """
     seen = routing_of(manager).leaders
-    leaders = {each: seen[each] for each in partitions if remembered and each in seen}
-    if unknown := [each for each in partitions if each not in leaders]:
-        asked = await _find_leaders(manager, unknown)
-        _remember(seen, asked)
-        leaders |= asked
-    await _ensure_addresses(manager, {leaders[each] for each in partitions})
+    leaders = await _nodes_of(manager, seen, partitions, _find_leaders, remembered=remembered)
     found: dict[int, list[Partition]] = defaultdict(list)
     for each in partitions:
         found[leaders[each]].append(each)
@@ -137,17 +143,9 @@ async def leaders_of(
 
 
 async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[Partition, int]:
-    topic_request = MetadataRequest.MetadataRequestTopic
-    topics = [topic_request(name=name) for name in {topic for topic, _ in partitions}]
-    response = await manager.send(
-        MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4)
-    )
+    response = await manager.send(metadata_request({topic for topic, _ in partitions}))
     for topic in response.topics:
-        kind = errors.for_code(topic.error_code)
-        if kind is errors.UnknownTopicOrPartitionError:
-            raise MissingPartitionError(f"there is no topic {topic.name}")
-        if kind is not errors.NoError:
-            raise kind(topic.name)
+        raise_for(topic.error_code, topic.name, missing=f"there is no topic {topic.name}")
     leaders = {
         (topic.name, each.partition_index): each.leader_id
         for topic in response.topics
@@ -161,7 +159,20 @@ async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[P
     return {place: leaders[place] for place in partitions}
 
 
-def _remember(seen: dict[T, int], asked: dict[T, int]) -> None:
-    if len(seen) + len(asked) > MAX_ENTRIES:
-        seen.clear()
-    seen |= asked
+def metadata_request(topics: Iterable[str]) -> Any:
+    """The request for these topics' ids and leaders; creates none."""
+    asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+    return MetadataRequest(topics=asked, allow_auto_topic_creation=False, min_version=4)
+
+
+def raise_for(code: int, what: str, *, missing: str | None = None) -> None:
+    """Raise the error of a broker's code, if it is one.
+
+    Args:
+        missing: the text of a ``MissingPartitionError`` for a topic or partition that is not known.
+    """
+    kind = errors.for_code(code)
+    if missing is not None and kind is errors.UnknownTopicOrPartitionError:
+        raise MissingPartitionError(missing)
+    if kind is not errors.NoError:
+        raise kind(what)

@@ -85,8 +85,7 @@ class Settings:
     @property
     def transaction_timeout_ms(self) -> int:
         """Milliseconds after which the broker aborts a transaction."""
-        given = self.get("transaction.timeout.ms")
-        return DEFAULT_TRANSACTION_TIMEOUT_MS if given is None else int(given)
+        return int(self.get("transaction.timeout.ms") or DEFAULT_TRANSACTION_TIMEOUT_MS)
 
     @property
     def message_max_bytes(self) -> int:

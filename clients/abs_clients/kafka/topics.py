@@ -73,8 +73,8 @@ def topic_facts(
     found: dict[str, TopicFacts] = {name: facts for name, facts in learnt.items() if facts}
     missing = [name for name in wanted if name not in found]
     if missing:
-        asked = _described(known, missing)
         known.forget(*((_TOPIC, name) for name in missing))
+        asked = _described(known, missing)
         for name, facts in asked.items():
             known.learn((_TOPIC, name), facts)
         found |= asked
@@ -98,11 +98,6 @@ def topics_in_time(
         return found
 
     return cluster(settings).admin.until_heard(look, lambda _: len(found) < len(wanted))
-
-
-def forget(settings: Settings, name: str) -> None:
-    """Clear the cached answer for a topic."""
-    cluster(settings).forget((_TOPIC, name))
 
 
 def configs_in_time(settings: Settings, name: str) -> dict[str, str]:

@@ -33,9 +33,9 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.private import Work
 from abs_clients.kafka.producer_ids import ProducerState, active_producers, produced
-from abs_clients.kafka.routing import brokers_of, coordinators_of, routing_of
+from abs_clients.kafka.routing import brokers_of, coordinators_of, raise_for, routing_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import IN_FLIGHT, gather, raise_for
+from abs_clients.kafka.wire import IN_FLIGHT, gather
 
 Partition = tuple[str, int]
 
@@ -124,7 +124,6 @@ def listed(
     *,
     pattern: str | None = None,
     producer_ids: Sequence[int] = (),
-    longer_than_ms: int | None = None,
 ) -> dict[str, State]:
     """Transactional ids and their states, from all coordinators.
 
@@ -133,24 +132,25 @@ def listed(
         pattern: regular expression for whole ids; ignored by brokers before 4.1, so
             match exactly afterwards.
         producer_ids: only these; all if empty.
-        longer_than_ms: only longer transactions, by the coordinator's clock.
-
-    Raises:
-        RefusedError: ``longer_than_ms`` is given and the brokers are older than 3.8.
     """
-
-    work = listing(states, pattern, producer_ids, longer_than_ms)
+    work = _listing(states, pattern, producer_ids)
     return cluster(settings).run("listing transactions", work)
 
 
-def listing(
+def _listing(
     states: Iterable[State],
     pattern: str | None,
     producer_ids: Sequence[int],
-    longer_than_ms: int | None,
+    longer_than_ms: int | None = None,
     nodes: Iterable[int] | None = None,
 ) -> Work[dict[str, State]]:
-    """``listed`` as a coroutine; ``nodes`` limits it to these brokers."""
+    """``listed`` as a coroutine.
+
+    Args:
+        longer_than_ms: only longer transactions, by the coordinator's clock; brokers before 3.8
+            know no such request.
+        nodes: only of these brokers.
+    """
 
     async def work(manager: Any) -> dict[str, State]:
         version = manager.broker_version_data.api_version(ListTransactionsRequest)
@@ -211,12 +211,6 @@ def end(
     return cluster(settings).run("ending transactions", work) if endings else {}
 
 
-def end_txn_version(manager: Any) -> int:
-    """The newest version of EndTxn that keeps the producer epoch."""
-    newest: int = manager.broker_version_data.api_version(EndTxnRequest)
-    return min(newest, PLAIN_END_TXN)
-
-
 def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
     """``describe`` as a coroutine."""
 
@@ -235,25 +229,19 @@ def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
 
 async def _described(manager: Any, ids: Sequence[str]) -> dict[str, Description | None]:
     found: dict[str, Description | None] = {}
-    nodes = await coordinators_of(manager, ids)
-    for node, some in _by_node(nodes).items():
+    by_node: dict[int, list[str]] = defaultdict(list)
+    for key, node in (await coordinators_of(manager, ids)).items():
+        by_node[node].append(key)
+    for node, some in by_node.items():
         request = DescribeTransactionsRequest(transactional_ids=some)
         response = await manager.send(request, node_id=node)
         for each in response.transaction_states:
             kind = errors.for_code(each.error_code)
             if kind is errors.TransactionalIdNotFoundError:
                 found[each.transactional_id] = None
-            elif kind is errors.NoError:
-                found[each.transactional_id] = _description(each)
-            else:
-                raise kind(f"transactional id {each.transactional_id}")
-    return found
-
-
-def _by_node(nodes: Mapping[str, int]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = defaultdict(list)
-    for key, node in nodes.items():
-        found[node].append(key)
+                continue
+            raise_for(each.error_code, f"transactional id {each.transactional_id}")
+            found[each.transactional_id] = _description(each)
     return found
 
 
@@ -270,22 +258,19 @@ def _end_request(ending: EndTxn, commit: bool) -> Any:
 
 def _reply(code: int) -> Reply:
     kind = errors.for_code(code)
-    if kind is errors.NoError:
-        return Reply.DONE
-    if kind is errors.ConcurrentTransactionsError:
-        return Reply.BUSY
-    if kind in _REFUSALS:
-        return Reply.REFUSED
-    raise kind("EndTxn")
+    if kind not in _REPLIES:
+        raise kind("EndTxn")
+    return _REPLIES[kind]
 
 
-_REFUSALS = (
-    errors.ProducerFencedError,
-    errors.InvalidProducerEpochError,
-    errors.InvalidTxnStateError,
-    errors.InvalidProducerIdMappingError,
-)
-"""Versions 0 and 1 report fencing as an invalid epoch."""
+_REPLIES = {
+    errors.NoError: Reply.DONE,
+    errors.ConcurrentTransactionsError: Reply.BUSY,
+    errors.ProducerFencedError: Reply.REFUSED,
+    errors.InvalidProducerEpochError: Reply.REFUSED,  # so versions 0 and 1 report fencing
+    errors.InvalidTxnStateError: Reply.REFUSED,
+    errors.InvalidProducerIdMappingError: Reply.REFUSED,
+}
 
 
 def _description(each: Any) -> Description:
@@ -310,39 +295,35 @@ def describe_open(
     """
 
     async def work(manager: Any) -> TransactionView:
-        both = gather(describing([transactional_id]), lambda m: _guessed(m, guess))
-        described, active = await both(manager)
+        # A guess may fail: a topic of the last transaction may be gone.
+        both = gather(
+            describing([transactional_id]), lambda m: _active(m, guess, errors.KafkaError)
+        )
+        described, guessed = await both(manager)
         now: Description | None = described[transactional_id]
-        version = end_txn_version(manager)
-        if now is None:
-            return TransactionView(now, None, version)
-        more = await _active(manager, [place for place in now.partitions if place not in active])
-        if more is None:
-            return TransactionView(now, None, version)
-        active |= more
-        found = {place: produced(active[place], now.producer_id) for place in now.partitions}
-        return TransactionView(now, found, version)
+        active, found = guessed or {}, None
+        if now is not None:
+            unasked = [place for place in now.partitions if place not in active]
+            if (more := await _active(manager, unasked, *_MAY_NOT_ASK)) is not None:
+                active |= more
+                found = {p: produced(active[p], now.producer_id) for p in now.partitions}
+        newest: int = manager.broker_version_data.api_version(EndTxnRequest)
+        return TransactionView(now, found, min(newest, PLAIN_END_TXN))
 
     return cluster(settings).run("looking at a transaction", work)
 
 
-async def _guessed(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any]:
-    """A failure is ignored: a topic of the last transaction may be gone."""
+_MAY_NOT_ASK = errors.AuthorizationError, errors.IncompatibleBrokerVersion
+
+
+async def _active(
+    manager: Any, places: Sequence[Partition], *passing: type[Exception]
+) -> dict[Partition, Any] | None:
+    """Their producers by their cached leader; None after one of these errors."""
     try:
         return await active_producers(manager, places, remembered=True) if places else {}
-    except errors.KafkaError as error:
-        log.debug("%s", error)
-        return {}
-
-
-async def _active(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any] | None:
-    """Their producers by their cached leader; None if the principal may not ask."""
-    if not places:
-        return {}
-    try:
-        return await active_producers(manager, places, remembered=True)
-    except (errors.AuthorizationError, errors.IncompatibleBrokerVersion) as error:
-        log.debug("records of a transaction are not counted: %s", error)
+    except passing as error:
+        log.debug("asking partitions for a transaction's records: %s", error)
         return None
 
 
@@ -360,7 +341,7 @@ def describe_and_list_late(
         found: set[str] = set()
         nodes = set((await coordinators_of(manager, ids)).values()) if late else set()
         for producer_ids, longer_than_ms in late:
-            asking = listing((State.ONGOING,), None, producer_ids, longer_than_ms, nodes)
+            asking = _listing((State.ONGOING,), None, producer_ids, longer_than_ms, nodes)
             try:
                 found |= set(await asking(manager))
             except errors.KafkaError as error:

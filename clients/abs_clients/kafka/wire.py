@@ -171,10 +171,3 @@ def gather(*works: Work[Any]) -> Work[list[Any]]:
         return [await each for each in begun]
 
     return work
-
-
-def raise_for(code: int, what: str) -> None:
-    """Raise the error of a broker's code, if it is one."""
-    kind = kafka.errors.for_code(code)
-    if kind is not kafka.errors.NoError:
-        raise kind(what)

@@ -28,7 +28,7 @@ def engine() -> Iterator[Any]:
     if it refuses.
     """
     # Ryuk would remove what `abs up` leaves running, and its image is not to be had everywhere. The
-    # leash removes containers, and `remove_orphans` those whose leash died as well.
+    # reaper removes containers, and `remove_orphans` those whose reaper died as well.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     try:
         import docker.errors
@@ -102,7 +102,7 @@ def owner_label() -> dict[str, str]:
 
 
 def remove_orphans() -> None:
-    """Remove containers of ended processes of this host: their leash died with them."""
+    """Remove containers of ended processes of this host: their reaper died with them."""
     with engine() as client:
         for container in client.containers.list(all=True, filters={"label": _OWNER}):
             host, pid, started = container.labels[_OWNER].rsplit("/", 2)

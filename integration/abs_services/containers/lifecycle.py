@@ -18,7 +18,7 @@ from abs_services.containers.engine import (
 from abs_services.contracts import Provider, Running
 from abs_services.processes import free_port
 from abs_services.readiness import StartedService
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
@@ -96,14 +96,14 @@ class DockerService(StartedService):
                 self.container.wait()
 
     def detach(self) -> None:
-        LEASH.untie(self.container.id)
+        REAPER.unregister(self.container.id)
 
     def close(self) -> None:
         """Remove the container with its data."""
         if self._started is not None:
             name = self.container.id
             remove(name)
-            LEASH.untie(name)
+            REAPER.unregister(name)
             self._started.get_docker_client().client.close()
             self._started = None
 
@@ -134,4 +134,4 @@ class DockerService(StartedService):
         container.with_kwargs(labels={} if self._lasting else owner_label(), **more)
         self._started = container
         container.start()
-        LEASH.tie(self.container.id)
+        REAPER.register(self.container.id)

@@ -18,7 +18,7 @@ from abs_services.native.server import Command, ServerProcess
 from abs_services.paths import delete, temporary_folder
 from abs_services.processes import ProcessId
 from abs_services.readiness import StartedService
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -112,7 +112,7 @@ class NativeService(StartedService, Generic[IdentityT]):
         command = self._set_up()
         if self._temporary:
             for path in self._paths_outside():
-                LEASH.tie(path)
+                REAPER.register(path)
         self._server = ServerProcess(command, self.log)
 
     def _await_ready(self) -> None:
@@ -162,7 +162,7 @@ class NativeService(StartedService, Generic[IdentityT]):
         if self._folder is None:
             self._folder = (self._given or temporary_folder(self.kind)).resolve()
             if self._temporary:
-                LEASH.tie(self._folder)
+                REAPER.register(self._folder)
         self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self.log.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""One native server process: launch, log, leash, end."""
+"""One native server process: launch, log, reaper, end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from abs_services.paths import Account
 from abs_services.processes import ProcessId, clean_environment, end_tree
-from abs_services.reaper import LEASH
+from abs_services.reaper import REAPER
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ServerProcess:
                 **as_account(command.account),
             )
         self.id = ProcessId.of_child(self._popen)
-        LEASH.tie(self.id)
+        REAPER.register(self.id)
 
     @property
     def is_running(self) -> bool:
@@ -56,7 +56,7 @@ class ServerProcess:
 
     def detach(self) -> None:
         """Let the server outlive this Python process; this object is of no use after that."""
-        LEASH.untie(self.id)
+        REAPER.unregister(self.id)
         # Not waited for any more: else Python warns of a child that still runs.
         self._popen.returncode = 0
 
@@ -65,7 +65,7 @@ class ServerProcess:
         if self.is_running:
             end_tree(self.id, signals, deadline_s=deadline_s)
         self._popen.wait()
-        LEASH.untie(self.id)
+        REAPER.unregister(self.id)
 
     def said(self) -> str:
         """The log since the launch."""

@@ -32,7 +32,7 @@ _CLASSES: Mapping[Kind, type[NativeService[Any]]] = {
 
 
 class NativeServices(Services):
-    """Services as native processes; temporary and on a leash unless ``lasting``."""
+    """Services as native processes; temporary and registered with the reaper unless ``lasting``."""
 
     provider = Provider.NATIVE
 

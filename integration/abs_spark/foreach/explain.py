@@ -95,6 +95,5 @@ def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
         return f"cannot be read now: {error.what}"
     names = [doubt.handle for doubt in found]
     mine = [name for name in names if name.epoch == NO_EPOCH or number_of(name) in numbers]
-    if state is None:
-        return "; ".join(map(str, mine)) or "nothing"
-    return "; ".join(f"{name} ({fate(state, name)})" for name in mine) or "nothing"
+    fates = [str(name) if state is None else f"{name} ({fate(state, name)})" for name in mine]
+    return "; ".join(fates) or "nothing"

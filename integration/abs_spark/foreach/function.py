@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,44 +36,38 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Epoch:
     """Writes each micro-batch to all sinks exactly once, under one decision; see ``abs_spark.epoch``.
 
     It belongs to the driver's process, which Spark calls it in, and is used by one query.
     """
 
-    def __init__(
-        self,
-        sinks: Sequence[EpochSink],
-        *,
-        job: str | None,
-        register: str | None,
-        checkpoint: str,
-        adopt: str | None,
-        mode: str | None,
-    ) -> None:
-        names = [sink.name for sink in sinks]
+    sinks: tuple[EpochSink, ...]
+    job: str | None
+    register: InitVar[str | None]
+    checkpoint: str
+    adopt: str | None
+    mode: str | None
+    run: EpochRun | None = field(default=None, init=False)
+    """The query's present run; None before its first batch."""
+    _known: dict[int, Target] = field(default_factory=dict, init=False)
+    _known_of: Running | None = field(default=None, init=False)
+    _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
+
+    def __post_init__(self, register: str | None) -> None:
+        names = [sink.name for sink in self.sinks]
         check_names(names)
-        if mode not in (None, *MODES):
+        if self.mode not in (None, *MODES):
             raise OptionError(
-                f"There is no outputMode {mode!r}.", remedy=f"give one of {', '.join(MODES)}."
+                f"There is no outputMode {self.mode!r}.", remedy=f"give one of {', '.join(MODES)}."
             )
         if register is not None and register not in names:
             raise OptionError(
                 f"register={register!r} is not a sink of this epoch.",
                 remedy=f"name one of {', '.join(filter(None, names)) or 'its sinks'}.",
             )
-        self.sinks = tuple(sinks)
         self._register = names[0] if register is None else register
-        self._job = job
-        self._checkpoint = checkpoint
-        self._adopt = adopt
-        self._mode = mode
-        self.run: EpochRun | None = None
-        """The query's present run; None before its first batch."""
-        self._known: dict[int, Target] = {}
-        self._known_of: Running | None = None
-        self._passes = Passes(())
 
     def __getstate__(self) -> dict[str, Sealed]:
         """Under Spark Connect it is pickled to the server, without its open run."""
@@ -89,7 +84,7 @@ class Epoch:
 
     def __repr__(self) -> str:
         sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self.sinks)
-        job = self._job or "<query id>"
+        job = self.job or "<query id>"
         return f"abs_spark.epoch([{sinks}], job={job!r}, register={self._register!r})"
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -100,7 +95,7 @@ class Epoch:
         """
         show_logs()
         query = self._running(df, batch_id)
-        job = job_key(self._job or query.query)
+        job = job_key(self.job or query.query)
         runs.of(query.query, query.run, job).check(job, batch_id)
         try:
             self._write_batch(df, query, batch_id)
@@ -110,7 +105,7 @@ class Epoch:
             # process remembers, in the next one by the note in the checkpoint.
             known = runs.of(query.query, query.run, job)
             runs.note(query.query, query.run, job, known.and_failed(batch_id, error))
-            FailedBatch(self._checkpoint, job).note(batch_id, partly=batch_id in known.finished)
+            FailedBatch(self.checkpoint, job).note(batch_id, partly=batch_id in known.finished)
             if self.run is not None and self.run.name.run == query.run:
                 # Tasks that still run are fenced before all is swept.
                 self.run.end(tasks_may_run=True)
@@ -122,19 +117,19 @@ class Epoch:
         Such an error is easily lost with the thread in which the function was called.
         """
         try:
-            return running(df.sparkSession, batch_id, self._checkpoint, process_id())
+            return running(df.sparkSession, batch_id, self.checkpoint, process_id())
         except OptionError:
             raise  # the checkpoint belongs to another query, and its note would, too
         except ConfigError:
-            owner = self._job or query_id(self._checkpoint)
+            owner = self.job or query_id(self.checkpoint)
             if owner is not None:
-                FailedBatch(self._checkpoint, job_key(owner)).note(batch_id)
+                FailedBatch(self.checkpoint, job_key(owner)).note(batch_id)
                 if self.run is not None:
                     self.run.look_again()
             raise
 
     def _write_batch(self, df: DataFrame, query: Running, batch_id: int) -> None:
-        query = replace(query, mode=output_mode(query.mode, self._mode, self._checkpoint))
+        query = replace(query, mode=output_mode(query.mode, self.mode, self.checkpoint))
         if query != self._known_of:
             # Another run may have other columns, and another output mode.
             self._known, self._known_of = {}, query
@@ -174,7 +169,7 @@ class Epoch:
         A stateful plan must be executed: its operators store their state while it runs, and
         Spark 4.1 and later fail a batch if they did not.
         """
-        return told is not None and recorded.fingerprint == told and is_stateless(self._checkpoint)
+        return told is not None and recorded.fingerprint == told and is_stateless(self.checkpoint)
 
     def _work(
         self, run: EpochRun, one: Pass, state: JobState, epoch: int, *, drain: bool, digests: bool
@@ -189,7 +184,7 @@ class Epoch:
 
     def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
         name = RunName(
-            job_key(self._job or query.query), query.query, query.run, location(self._checkpoint)
+            job_key(self.job or query.query), query.query, query.run, location(self.checkpoint)
         )
         if self.run is not None and self.run.name == name:
             return self.run
@@ -203,7 +198,7 @@ class Epoch:
             check_whole(targets)
         opened = Targets(names, targets, self._register, apart)
         try:
-            self.run = EpochRun(name, opened, self._checkpoint, self._adopt)
+            self.run = EpochRun(name, opened, self.checkpoint, self.adopt)
         except BaseException:
             opened.close()
             raise
@@ -227,7 +222,7 @@ class Epoch:
         if known is None:
             sink = self.sinks[place]
             kind = sink_format(sink.format)
-            given = {**sink.options, "checkpointLocation": self._checkpoint}
+            given = {**sink.options, "checkpointLocation": self.checkpoint}
             options = kind.parse(given)
             if whole:
                 options = replacing(kind, options, sink.name)
@@ -267,8 +262,11 @@ def epoch(
     Raises:
         OptionError: names are missing or used twice; or there is no such mode.
     """
-    given = [sinks] if isinstance(sinks, EpochSink) else list(sinks)
-    mode = None if outputMode is None else outputMode.lower()
     return Epoch(
-        given, job=job, register=register, checkpoint=checkpointLocation, adopt=adopt, mode=mode
+        sinks=(sinks,) if isinstance(sinks, EpochSink) else tuple(sinks),
+        job=job,
+        register=register,
+        checkpoint=checkpointLocation,
+        adopt=adopt,
+        mode=None if outputMode is None else outputMode.lower(),
     )

@@ -12,7 +12,9 @@ from importlib import import_module
 
 from abs_clients.extras import missing
 from abs_core.errors import AbsError, OptionError
+from abs_core.formats import GROUP, format_names
 from abs_core.model import Guarantee
+from abs_spark.formats.others import other_format
 from abs_spark.target import Format
 
 _MODULES = {
@@ -44,9 +46,6 @@ def sink_format(name: str) -> Format:
 
 
 def _other(name: str) -> Format:
-    from abs_core.formats import GROUP, format_names
-    from abs_spark.formats.others import other_format
-
     found = other_format(name)
     if found is None:
         known = ", ".join([*sorted(_MODULES), *format_names()])

@@ -11,11 +11,7 @@ from abs_spark.wal_default import with_wal
 
 
 def parse_options(given: Mapping[str, str]) -> KafkaOptions:
-    """As ``KafkaOptions.parse``, with the log of a stream (``wal_default``).
-
-    A function, because Spark pickles a class method by value: a target that is unpickled twice would
-    not equal itself then, and its run never be found again.
-    """
+    """As ``KafkaOptions.parse``, with the log of a stream (``wal_default``)."""
     return KafkaOptions.parse(with_wal(given))
 
 

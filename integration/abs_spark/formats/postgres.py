@@ -11,10 +11,7 @@ from abs_spark.target import Format
 
 
 def parse_options(given: Mapping[str, str]) -> PostgresOptions:
-    """As ``PostgresOptions.parse``; a function, because Spark pickles a class method by value.
-
-    A target that is unpickled twice would not equal itself then, and its run never be found again.
-    """
+    """As ``PostgresOptions.parse``; see ``Format`` for why it is a function."""
     return PostgresOptions.parse(given)
 
 

@@ -12,10 +12,7 @@ from abs_spark.target import Format
 
 
 def parse_options(given: Mapping[str, str]) -> S3Options:
-    """As ``S3Options.parse``; a function, because Spark pickles a class method by value.
-
-    A target that is unpickled twice would not equal itself then, and its run never be found again.
-    """
+    """As ``S3Options.parse``; see ``Format`` for why it is a function."""
     return S3Options.parse(given)
 
 

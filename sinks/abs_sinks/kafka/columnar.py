@@ -24,7 +24,7 @@ from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
 from abs_clients.kafka.producer_ids import init_producer_id, new_producer_id
 from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import forget, topic_facts
+from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, Reply, end
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience
@@ -116,7 +116,7 @@ class ColumnarSender:
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
             # Until an answer comes, or the pause ends.
-            wait = min(left, paused) if paused or not self._outbox.flying else left
+            wait = min(left, paused) if paused or not self._outbox.flying_bytes else left
             answer = self._transport.answer(wait)
             if answer is not None:
                 self._take(answer)
@@ -164,8 +164,7 @@ class ColumnarSender:
         """Raise the error for a batch above the topic's limit, which was lowered or is not known."""
         size = len(batch.payload)
         told = f"Topic {self._topic} does not accept a batch of {size} bytes"
-        forget(self._settings, self._topic)
-        now = topic_facts(self._settings, [self._topic]).get(self._topic)
+        now = topic_facts(self._settings, [self._topic], again=True).get(self._topic)
         if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
             raise TargetError(
                 f"{told}, and its limit is unknown.",
@@ -220,12 +219,7 @@ class ColumnarProducer:
     Each transaction has an epoch of its own (KIP-360), so a late or repeated EndTxn ends no other.
     After an abort, or a commit without an answer, it is unusable.
 
-    Args:
-        topic: written to, if known; its metadata is read now, since partitions may have been added.
-        timeout_ms: of a transaction; None: as the settings say.
-
-    Raises:
-        TargetError: the coordinator refuses, or does not answer.
+    Args, Raises: as ``sending.transactional_producer``.
     """
 
     def __init__(
@@ -240,7 +234,7 @@ class ColumnarProducer:
         self._timeout_ms = timeout_ms
         self._committed = False
         self._senders: dict[str, ColumnarSender] = {}
-        self.may_end_late = False  # each transaction has an epoch of its own
+        self.may_end_late = False
 
     def begin(self) -> None:
         """See the contract.

@@ -113,9 +113,7 @@ def check_log(committables: Sequence[Committable], log: str) -> None:
         if place is not None and place.log not in (None, log):
             raise ConfigError(
                 f"The option wal is {log}, but this segment is in {place.log}, so it was not sent.",
-                job=committable.handle.job,
-                epoch=committable.handle.epoch,
-                handle=str(committable.handle),
+                handle=committable.handle,
                 remedy=f"set wal={place.log} until the decided epoch is finished; after that it "
                 "may be changed.",
             )

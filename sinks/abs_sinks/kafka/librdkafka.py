@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -95,7 +95,7 @@ class LibrdkafkaSender:
     def _serve(self, call: Callable[[float], int], seconds: float) -> int:
         """Run ``call(seconds)``, then raise any delivery failure or fatal error of the producer."""
         doing = "waiting for acknowledgements"
-        with translate_errors(doing), self._failures.named(self._producer, doing):
+        with self._failures.named(self._producer, doing):
             found = call(seconds)
         self._failures.raise_any(self._producer)
         return found
@@ -107,12 +107,7 @@ class LibrdkafkaProducer:
     Opening it fences older ones, and aborts their open transactions. librdkafka repeats EndTxn silently
     when a connection breaks or a reply is late: see ``may_end_late``.
 
-    Args:
-        topic: its metadata is read now, not while a task waits.
-        timeout_ms: of a transaction and of each record; None: as the settings say.
-
-    Raises:
-        TargetError: the coordinator refuses, or does not answer.
+    Args, Raises: as ``sending.transactional_producer``; ``timeout_ms`` is of each record, too.
     """
 
     def __init__(
@@ -143,14 +138,14 @@ class LibrdkafkaProducer:
     def begin(self) -> None:
         self.may_end_late = True
         self._failures = Failures(self._settings)
-        with self._named("beginning a transaction"):
+        with self._failures.named(self._producer, "beginning a transaction"):
             self._producer.begin_transaction()
 
     def to(self, topic: str | None, patience: float) -> LibrdkafkaSender:
         return LibrdkafkaSender(self._producer, self._failures, topic, patience)
 
     def commit(self) -> None:
-        with self._named("committing a transaction"):
+        with self._failures.named(self._producer, "committing a transaction"):
             self._producer.commit_transaction(timeouts.END_SECONDS)
 
     def abort(self) -> bool:
@@ -170,14 +165,6 @@ class LibrdkafkaProducer:
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
         self._failures.report(error, message)
-
-    @contextmanager
-    def _named(self, doing: str) -> Iterator[None]:
-        with (
-            translate_errors(doing, self._settings),
-            self._failures.named(self._producer, doing),
-        ):
-            yield
 
 
 def outside_transactions(

@@ -26,7 +26,7 @@ CompleteCommit is the proof. The committable records the version.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Self
 
 from abs_clients.kafka.producer_ids import ProducerState
@@ -81,7 +81,7 @@ def with_open(settings: Settings, ids: Sequence[HandleName]) -> list[HandleName]
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An open transaction, as a committable's ``extra`` records it.
+    """An open transaction, as a committable's ``extra`` records it, under the names of its fields.
 
     Args:
         held_as: its transactional id.
@@ -104,17 +104,8 @@ class OpenTransaction:
 
     @property
     def extra(self) -> tuple[tuple[str, str], ...]:
-        found = {
-            "protocol": "2pc",
-            HELD_AS: str(self.held_as),
-            "producer_id": str(self.producer_id),
-            "epoch": str(self.epoch),
-            "end_txn": str(self.end_txn),
-            "timeout_ms": str(self.timeout_ms),
-            "start_ms": str(self.start_ms),
-            "offsets": self.offsets,
-        }
-        return tuple(sorted(found.items()))
+        told = {each.name: str(getattr(self, each.name)) for each in fields(self)}
+        return tuple(sorted({"protocol": "2pc", **told}.items()))
 
     @classmethod
     def of(cls, committable: Committable) -> Self | None:

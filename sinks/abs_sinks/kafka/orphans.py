@@ -163,25 +163,22 @@ class Claim:
         return [path for path in there if _parsed(path)[1] != self.incarnation]
 
 
-def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
-    """Abort the transactions of this machine's dead processes; their number.
+def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> None:
+    """Abort the transactions of this machine's dead processes.
 
     It raises nothing: the timeout or the next run ends the rest.
     """
-    ended = 0
     try:
         for ids in claim.orphaned(task):
             for name in with_open(options.kafka, ids):
                 init_producer_id(options.kafka, str(name))
                 log.info("transaction %s of a process that has died is aborted", name)
-                ended += 1
     except (AbsError, OSError) as error:
         log.warning(
             "transactions that dead processes of job %s left open are not aborted: %s",
             task.job,
             error,
         )
-    return ended
 
 
 def _claimed(content: bytes) -> tuple[int, int] | None:

@@ -180,7 +180,7 @@ class Session:
         with self._lock:
             if partition not in self._tails:
                 # It raises at once if authentication fails.
-                cluster(self.options.kafka).admin.open()
+                cluster(self.options.kafka).admin.opened()
                 name = self.options.registertopic
                 self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]

@@ -53,13 +53,9 @@ class Tail:
         self._consumer = _consumer(settings)
         self._at_an_end = False  # of what may be read now, as its leader has said
         self._topic_id: str | None = None
-        self._reads = 0
-        self._reset()
-
-    @property
-    def reads(self) -> int:
+        self.reads = 0
         """A number that changes whenever records are read; see ``wrote``."""
-        return self._reads
+        self._reset()
 
     def wrote(self, records: Sequence[Record], reads: int) -> None:
         """Take note of records that this process has committed, in one transaction with no others here.
@@ -69,7 +65,7 @@ class Tail:
                 among them.
         """
         with self._lock:
-            if reads == self._reads:
+            if reads == self.reads:
                 self._own.extend(records)
                 self._own_entries += len(records) + 1  # and the commit's marker
 
@@ -94,7 +90,7 @@ class Tail:
             try:
                 self._read_to_end(patience, before)
                 while not self._cells.has(job) and self._start > self._low:
-                    self._go_back()
+                    self._begin_at(self._at - STEP * (self._at - self._start))
                     self._read_to_end(patience, before)
             except BaseException:
                 self._reset()  # where it stands is not sure
@@ -125,7 +121,7 @@ class Tail:
         self._forget_own()
 
     def _forget_own(self) -> None:
-        self._reads += 1
+        self.reads += 1
         self._own: list[Record] = []
         self._own_entries = 0
 
@@ -149,9 +145,6 @@ class Tail:
     def _begin_at(self, start: int) -> None:
         self._cells = Cells()
         self._start = self._at = max(start, self._low)
-
-    def _go_back(self) -> None:
-        self._begin_at(self._at - STEP * (self._at - self._start))
 
     def _read_to_end(self, patience: float, before: int | None = None) -> None:
         # The end is asked for first: what was committed before the call lies before it, even where

@@ -82,7 +82,7 @@ def transactional_producer(
     """Initialise a transactional id, which fences others and aborts its open transaction.
 
     Args:
-        topic: written to, if known; its metadata is read now.
+        topic: written to, if known; its metadata is read now, since partitions may have been added.
         timeout_ms: of a transaction; None: as the settings say.
 
     Raises:

@@ -96,12 +96,12 @@ class KafkaSink:
     def __init__(self, options: KafkaOptions, schema: pa.Schema, *, co_commit: bool = True) -> None:
         if options.protocol == "idempotent":
             data_topic(options)
-        if options.protocol == "idempotent" and not co_commit:
-            raise OptionError(
-                "protocol=idempotent needs the register in the topic's own cluster: the winners of an "
-                "epoch are written in the transaction that decides it.",
-                remedy="set protocol=2pc or protocol=wal.",
-            )
+            if not co_commit:
+                raise OptionError(
+                    "protocol=idempotent needs the register in the topic's own cluster: the winners "
+                    "of an epoch are written in the transaction that decides it.",
+                    remedy="set protocol=2pc or protocol=wal.",
+                )
         options.choice  # noqa: B018 - it raises before anything is written
         self._options = options
         self._schema = schema

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -190,10 +191,11 @@ class TwoPhaseCommitter:
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the lesser by this machine's and the broker's clock."""
         known = {c.handle: OpenTransaction.of(c) for c in committables}
-        ids = [str(p.held_as) for p in known.values() if p is not None]
+        theirs = [p for p in known.values() if p is not None]
         patience = self._options.patience
-        late_by = _late_by([p for p in known.values() if p is not None], patience)
-        now, late = describe_and_list_late(self._options.kafka, ids, late_by)
+        now, late = describe_and_list_late(
+            self._options.kafka, [str(p.held_as) for p in theirs], _late_by(theirs, patience)
+        )
         return {
             handle: Inspection(Outcome.UNKNOWN)
             if prepared is None
@@ -284,13 +286,10 @@ def _late_by(
     """Producer ids, and the age in ms at which too little of their timeout is left to decide."""
     # The broker's clock compares it: a slow clock here would decide what the broker is about to abort.
     needed_ms = round(patience.to_decide * 1000)
-    return [
-        (
-            [p.producer_id for p in prepared if p.timeout_ms == timeout_ms],
-            max(0, timeout_ms - needed_ms),
-        )
-        for timeout_ms in sorted({p.timeout_ms for p in prepared})
-    ]
+    by_timeout: dict[int, list[int]] = defaultdict(list)
+    for each in prepared:
+        by_timeout[each.timeout_ms].append(each.producer_id)
+    return [(ids, max(0, timeout - needed_ms)) for timeout, ids in sorted(by_timeout.items())]
 
 
 def _inspection(

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -124,7 +125,7 @@ class WalCommitter:
         found: dict[HandleName, Outcome] = {}
         for job in sorted({c.handle.job for c in committables}):
             of_job = [c for c in committables if c.handle.job == job]
-            found |= self._options.patience.retry(lambda of=of_job, job=job: self._commit(job, of))  # type: ignore[misc]
+            found |= self._options.patience.retry(partial(self._commit, job, of_job))
         self._delete([c.handle for c in committables if found[c.handle] is Outcome.COMMITTED])
         return found
 

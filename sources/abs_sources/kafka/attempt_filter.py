@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 from confluent_kafka import Message
 
-from abs_clients.kafka.attempts import Judged, Winners, side_topic
+from abs_clients.kafka.attempts import FilterResult, Winners, side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_core.errors import ReplayMismatchError
 from abs_sources.kafka.lookup import lookup
@@ -41,8 +41,8 @@ class AttemptFilter:
         self._next = 0
         self._lock = threading.Lock()
 
-    def judge(self, messages: Sequence[Message]) -> Judged:
-        """See ``Winners.judge``; the side topic is read to its end before a record is undecided.
+    def filter(self, messages: Sequence[Message]) -> FilterResult:
+        """See ``Winners.filter``; the side topic is read to its end before a record is undecided.
 
         Raises:
             CorruptionError: a winners record is deleted or invalid; or the side topic is gone.
@@ -50,15 +50,15 @@ class AttemptFilter:
         """
         attempts = pa.array(list(map(attempt_header, messages)), pa.binary())
         if attempts.null_count == len(attempts):
-            return Winners().judge(attempts)
+            return Winners().filter(attempts)
         with self._lock:
-            judged = (self._winners or self._read_on()).judge(attempts)
-            if judged.undecided is None:
-                return judged
-            return self._read_on().judge(attempts)
+            filtered = (self._winners or self._read_on()).filter(attempts)
+            if filtered.undecided is None:
+                return filtered
+            return self._read_on().filter(attempts)
 
     def winners(self) -> Winners:
-        """The decisions so far. Raises as ``judge``."""
+        """The decisions so far. Raises as ``filter``."""
         with self._lock:
             return self._read_on()
 
@@ -103,8 +103,8 @@ def reader_of(
 
     Args, Raises: as ``KafkaReader``.
     """
-    judge = attempt_filter(options, part.topic).judge if options.winners else None
-    return KafkaReader(options, part, judge, waits=waits)
+    filter_ = attempt_filter(options, part.topic).filter if options.winners else None
+    return KafkaReader(options, part, filter_, waits=waits)
 
 
 def decided_until(options: KafkaSourceOptions, part: Range) -> int:

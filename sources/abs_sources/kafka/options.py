@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
+from abs_clients.kafka.configs import consumer_settings
 from abs_clients.kafka.setting_rules import SOURCE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import (
@@ -37,6 +39,22 @@ from abs_sources.kafka.bounds import names as topic_names
 from abs_sources.kafka.offsets import Partition
 
 NAME = "abs-kafka"
+log = logging.getLogger("abs_sources.kafka")
+
+_OWN = {
+    "enable.auto.offset.store": False,
+    # A place that is gone is an error to decide about, never a reason to begin elsewhere.
+    "auto.offset.reset": "error",
+}
+_DEFAULTS = {
+    "group.id": "abs-sources",
+    "isolation.level": "read_committed",
+    # The default, 1000 ms, lets a fast reader wait most of the time once its queue was full.
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 100,
+    "queued.max.messages.kbytes": 32_768,
+}
+
 _COUNT = whole_number(1, 2**62)
 
 HEADERS = Option("includeHeaders", boolean, False)
@@ -125,6 +143,11 @@ class KafkaSourceOptions:
     def limit(self) -> Limit:
         """``most_offsets`` as the core's type."""
         return Limit(rows=self.most_offsets)
+
+    @property
+    def consumer(self) -> dict[str, Any]:
+        """librdkafka's configuration of the consumer that reads records."""
+        return consumer_settings(self.client, _DEFAULTS, _OWN)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, batch: bool = False) -> Self:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_clients.kafka.attempts import HEADER, Judged, attempt_of, side_topic
+from abs_clients.kafka.attempts import HEADER, FilterResult, attempt_of, side_topic
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.errors import to_abs_error, translate_errors
 from abs_core.errors import AbsError, CorruptionError, ReplayMismatchError
@@ -20,11 +20,10 @@ from abs_core.patience import Patience
 from abs_core.reading import rest_of
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
-from abs_sources.kafka.client import consumer_settings, log
 from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
-from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.options import KafkaSourceOptions, log
 
 _LOOK_SECONDS = 0.05
 """How long one call into librdkafka waits for the rest of a batch: it returns what has come by then."""
@@ -38,7 +37,7 @@ _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
 
 
-Judge = Callable[[Sequence[Message]], Judged]
+Filter = Callable[[Sequence[Message]], FilterResult]
 
 
 class KafkaReader:
@@ -56,7 +55,7 @@ class KafkaReader:
     undecided record.
 
     Args:
-        judge: which records count with ``winners`` (``attempt_filter.reader_of``).
+        filter_: which records count with ``winners`` (``attempt_filter.reader_of``).
         waits: wait for an undecided record; otherwise it is an error in a range, because the range
             was planned up to what was decided.
 
@@ -68,7 +67,7 @@ class KafkaReader:
         self,
         options: KafkaSourceOptions,
         part: Range,
-        judge: Judge | None = None,
+        filter_: Filter | None = None,
         *,
         waits: bool | None = None,
     ) -> None:
@@ -78,7 +77,7 @@ class KafkaReader:
         self._most = options.batchsize
         self._fitting = min(_PIECE, self._most)
         self._short_since: float | None = None
-        self._judge = judge
+        self._filter = filter_
         self._waits = part.end is None if waits is None else waits
         self.waiting = False
         """Whether the next record is not decided yet."""
@@ -87,7 +86,7 @@ class KafkaReader:
         """When its place has changed since the topic was looked at."""
         self._check_topic()
         with translate_errors("setting up the consumer"):
-            self._consumer = Consumer(consumer_settings(options.client))
+            self._consumer = Consumer(options.consumer)
         self._assign(self._at)
 
     @property
@@ -194,11 +193,11 @@ class KafkaReader:
         self._short_since = None
         if self._options.winners is None:
             refuse_attempts(found, self._part.topic)
-        judged = None if self._judge is None else self._judge(found)
-        if judged is not None and judged.undecided is not None:
-            found, stopped = found[: judged.stop], int(offsets[judged.stop])
-            offsets = offsets[: judged.stop]
-            self._wait_at(stopped, judged.undecided)
+        filtered = None if self._filter is None else self._filter(found)
+        if filtered is not None and filtered.undecided is not None:
+            found, stopped = found[: filtered.stop], int(offsets[filtered.stop])
+            offsets = offsets[: filtered.stop]
+            self._wait_at(stopped, filtered.undecided)
         batch = batch_of(
             found,
             offsets,
@@ -206,10 +205,10 @@ class KafkaReader:
             self._part.partition,
             headers=self._options.headers,
             # It has done its work, and must not be copied with the records to another topic.
-            hidden=None if judged is None else HEADER,
+            hidden=None if filtered is None else HEADER,
         )
-        if judged is not None:
-            batch = batch.filter(judged.keep.slice(0, judged.stop))
+        if filtered is not None:
+            batch = batch.filter(filtered.keep.slice(0, filtered.stop))
         return batch if batch.num_rows else None
 
     def _wait_at(self, offset: int, undecided: HandleName) -> None:

@@ -14,12 +14,11 @@ from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismat
 from abs_core.patience import Patience
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.attempt_filter import decided_until, reader_of
-from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
-from abs_sources.kafka.client import log
+from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, Bound, resolve
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
-from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.options import KafkaSourceOptions, log
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
 
 
@@ -61,15 +60,8 @@ class KafkaSource:
         Raises OptionError for partitions or times that do not exist, RefusedError for a missing
         topic.
         """
-        facts = self._facts()
-        start = resolve(
-            self.options.start,
-            facts.first,
-            facts.end,
-            lookup(self.options).at,
-            without=self.options.without_time,
-            option="startingOffsets or startingTimestamp",
-        )
+        facts, option = self._facts(), "startingOffsets or startingTimestamp"
+        start = self._resolved(self.options.start, facts, self.options.without_time, option)
         for (topic, number), offset in sorted(start.items()):
             first, end = facts.first[topic, number], facts.end[topic, number]
             if not first <= offset <= end:
@@ -230,14 +222,7 @@ class KafkaSource:
     def _ending(self, facts: Facts, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         assert self.options.end is not None
         option = "endingOffsets or endingTimestamp"
-        found = resolve(
-            self.options.end,
-            facts.first,
-            facts.end,
-            lookup(self.options).at,
-            without=LATEST,
-            option=option,
-        )
+        found = self._resolved(self.options.end, facts, LATEST, option)
         for (topic, number), offset in sorted(found.items()):
             first, end = starts[topic, number], facts.end[topic, number]
             if not first <= offset <= end:
@@ -248,6 +233,12 @@ class KafkaSource:
                     "been deleted by the topic's retention.",
                 )
         return found
+
+    def _resolved(
+        self, bound: Bound, facts: Facts, without: int | None, option: str
+    ) -> dict[Partition, int]:
+        at = lookup(self.options).at
+        return resolve(bound, facts.first, facts.end, at, without=without, option=option)
 
     def _report(self, start: Offsets, found: Sequence[str]) -> None:
         if not found:

@@ -70,16 +70,16 @@ def undecided(
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
     how["patience"] = f"{patience:g}"
     options = KafkaSourceOptions.parse({**given, **fixed, **how})
-    judge = attempt_filter(options, topic)
+    attempts = attempt_filter(options, topic)
     decided: Winners | None = None
     found: dict[HandleName, Undecided] = {}
     for batch in _batches(KafkaSource(options)):
         for each in _attempts(batch):
-            decided = judge.winners() if decided is None else decided
+            decided = attempts.winners() if decided is None else decided
             if decided.counts(each.handle) is None:
                 known = found.get(each.handle)
                 found[each.handle] = each if known is None else known.with_more(each)
-    decided = judge.winners() if found else Winners()
+    decided = attempts.winners() if found else Winners()
     return [each for handle, each in sorted(found.items()) if decided.counts(handle) is None]
 
 

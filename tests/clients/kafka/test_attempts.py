@@ -1,4 +1,4 @@
-"""Attempts are judged once and for all: winners count, losers are dropped, the undecided wait."""
+"""Attempts are filtered once and for all: winners count, losers are dropped, the undecided wait."""
 
 from __future__ import annotations
 
@@ -98,24 +98,24 @@ def test_a_winner_whose_record_was_deleted_is_never_dropped() -> None:
     assert winners.counts(LOST) is False
 
 
-def test_a_batch_is_judged_up_to_the_first_undecided_record() -> None:
+def test_a_batch_is_filtered_up_to_the_first_undecided_record() -> None:
     winners = read_winners([DECIDED.to_bytes()])
     names = [None, WON, LOST, WON, LATER, WON, LATER]
     headers = pa.array([None if n is None else str(n).encode() for n in names], pa.binary())
     for given_as in (headers, headers.cast(pa.string()), pa.chunked_array([headers])):
-        judged = winners.judge(given_as)
-        assert judged.stop == 4
-        assert judged.undecided == LATER
-        assert judged.keep.slice(0, judged.stop).to_pylist() == [True, True, False, True]
-    judged = winners.judge(headers.slice(0, 4))
-    assert (judged.stop, judged.undecided) == (4, None)
-    assert winners.judge(headers.slice(0, 0)).stop == 0
-    assert winners.judge(pa.nulls(3, pa.binary())).keep.to_pylist() == [True] * 3
+        filtered = winners.filter(given_as)
+        assert filtered.stop == 4
+        assert filtered.undecided == LATER
+        assert filtered.keep.slice(0, filtered.stop).to_pylist() == [True, True, False, True]
+    filtered = winners.filter(headers.slice(0, 4))
+    assert (filtered.stop, filtered.undecided) == (4, None)
+    assert winners.filter(headers.slice(0, 0)).stop == 0
+    assert winners.filter(pa.nulls(3, pa.binary())).keep.to_pylist() == [True] * 3
 
 
 @given(st.data())
 def test_a_verdict_never_changes(data: st.DataObject) -> None:
-    """Any history of runs and epochs: what was once judged is judged the same ever after."""
+    """Any history of runs and epochs: what once counted counts ever after."""
     generations = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=4))
     attempts_seen = [
         HandleName(REGISTER, "job", g, e, 0, f"{a:x}")

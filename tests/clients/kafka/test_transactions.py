@@ -17,6 +17,7 @@ from abs_clients.kafka.transactions import (
     Reply,
     State,
     describe,
+    describe_and_list_late,
     describe_open,
     end,
     listed,
@@ -104,7 +105,9 @@ def test_ids_are_listed_by_state_pattern_and_age(
     assert listed(settings, pattern=f"{name}") == {name: State.ONGOING}
     assert name not in listed(settings, pattern="abs1:.*")
     assert listed(settings, producer_ids=[now.producer_id]) == {name: State.ONGOING}
-    assert name not in listed(settings, longer_than_ms=3_600_000)
+    for longer_than_ms, found in ((3_600_000, set()), (0, {name})):
+        late = [([now.producer_id], longer_than_ms)]
+        assert describe_and_list_late(settings, [name], late)[1] == found
 
 
 def test_a_partition_counts_the_records_of_a_transaction(

@@ -10,8 +10,7 @@ from abs_core.runtime import Settings
 from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.background import Background
 from abs_core.runtime.channel import Channel
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import Barrier, TaskId
+from abs_core.runtime.elements import Barrier, Copy, TaskId
 from abs_core.runtime.operators import Stateless
 from abs_core.runtime.task import Command, Input, Task
 from abs_core.state.contracts import Snapshot, StateHandle

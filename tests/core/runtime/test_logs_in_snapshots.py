@@ -13,8 +13,7 @@ from abs_core.errors import ConfigError
 from abs_core.model import Committable
 from abs_core.runtime import Graph, Restore
 from abs_core.runtime.context import TaskState
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import Copy, TaskId
 from abs_core.runtime.snapshot import Record, load, persist, read_record
 from abs_core.runtime.tables import TableSource
 from abs_core.state.contracts import Place, Snapshot

@@ -22,8 +22,7 @@ from abs_core.runtime.checkpoint_rules import (
     Ended,
     Settings,
 )
-from abs_core.runtime.copies import Copy
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import Copy, TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
 from abs_core.runtime.sinks import SinkOperator, undecided

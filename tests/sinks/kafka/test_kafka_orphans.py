@@ -229,7 +229,7 @@ def test_a_broker_that_is_away_is_no_error_to_who_looks_for_orphans(
     dead.release()
     monkeypatch.setattr("abs_clients.kafka.timeouts.REQUEST_SECONDS", 1.0)
     nowhere = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
-    assert end_orphans(nowhere, _claim(tmp_path, "bb"), NEXT) == 0
+    end_orphans(nowhere, _claim(tmp_path, "bb"), NEXT)
     assert len(_seen(tmp_path, NEXT)) == 1, "the next one tries again"
 
 

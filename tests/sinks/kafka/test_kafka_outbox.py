@@ -87,7 +87,7 @@ def _run(data: st.DataObject) -> dict[int, Log]:
             chaos.send(taken)
         for batch, code in chaos.answer():
             assert box.answered(batch, code) is not Verdict.REFUSED, (batch, code)
-    assert (box.unsent_bytes, box.flying) == (0, 0)
+    assert (box.unsent_bytes, box.flying_bytes) == (0, 0)
     assert {p: chaos.logs[p].taken for p in range(PARTITIONS)} == {
         p: list(range(count)) for p, count in enumerate(counts)
     }

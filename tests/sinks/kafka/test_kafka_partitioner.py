@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,11 +30,6 @@ def test_a_column_gives_what_each_key_gives_alone(keys: list[bytes | None], skip
     column = pa.array(keys, pa.binary())[skip:]
     found = partitions_of(column, 7).tolist()
     assert found == [-1 if key is None else _alone(key) % 7 for key in keys[skip:]]
-
-
-@pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary()])
-def test_the_width_of_offsets_does_not_matter(kind: pa.DataType) -> None:
-    assert partitions_of(pa.array([b"", b"21"], kind), 10).tolist() == [1, 0]
 
 
 def _alone(key: bytes) -> int:

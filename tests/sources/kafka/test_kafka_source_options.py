@@ -10,7 +10,6 @@ from abs_clients.kafka.configs import admin_settings
 from abs_core.errors import OptionError
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import EARLIEST, LATEST, Bound, resolve
-from abs_sources.kafka.client import consumer_settings
 from abs_sources.kafka.options import KafkaSourceOptions
 
 BASE = {"kafka.bootstrap.servers": "host:9092", "subscribe": "t"}
@@ -42,7 +41,7 @@ def test_names_are_taken_in_any_case_and_the_client_s_are_passed_on() -> None:
     )
     assert options.pattern == "t.*"
     assert options.limit == Limit(rows=7)
-    assert consumer_settings(options.client)["sasl.password"] == "hunter2"
+    assert options.consumer["sasl.password"] == "hunter2"
     assert "hunter2" not in repr(options)
 
 
@@ -115,11 +114,11 @@ def test_all_problems_are_told_at_once() -> None:
 
 
 def test_only_committed_records_are_read_and_nothing_is_committed() -> None:
-    settings = consumer_settings(parse().client)
+    settings = parse().consumer
     assert settings["isolation.level"] == "read_committed"
     assert settings["enable.auto.commit"] is False
     level = {"kafka.isolation.level": "read_uncommitted"}
-    assert consumer_settings(parse(level).client)["isolation.level"] == "read_uncommitted"
+    assert parse(level).consumer["isolation.level"] == "read_uncommitted"
     assert "isolation.level" not in admin_settings(parse(level).client)
 
 

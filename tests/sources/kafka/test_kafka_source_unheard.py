@@ -203,17 +203,17 @@ def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
 ) -> None:
     first, second = Broker(), Broker({side_topic("t"): "its id"})
     _among(monkeypatch, first, second)
-    judge = AttemptFilter(_source(subscribe="t").options, "t")
-    assert judge.judge([_attempt()]).undecided is not None
+    attempts = AttemptFilter(_source(subscribe="t").options, "t")
+    assert attempts.filter([_attempt()]).undecided is not None
     assert first.asked == 1
     assert second.asked > 0
 
 
 def test_attempts_without_a_side_topic_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     _among(monkeypatch, *(Broker() for _ in range(20)))
-    judge = AttemptFilter(_source(subscribe="t").options, "t")
+    attempts = AttemptFilter(_source(subscribe="t").options, "t")
     with pytest.raises(CorruptionError, match="no side topic"):
-        judge.judge([_attempt()])
+        attempts.filter([_attempt()])
 
 
 def _attempt() -> Any:

@@ -7,11 +7,11 @@ Apache Kafka.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from abs_clients.buffers import bytes_of, offsets_of
 
 _M = np.uint32(0x5BD1E995)
 _SEED = np.uint32(0x9747B28C)
@@ -23,7 +23,8 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
 
     Works on all keys at once, four bytes at a time: as many steps as the longest key has words.
     """
-    data, starts, lengths = _layout(keys)
+    ends = offsets_of(keys).astype(np.int64)
+    data, starts, lengths = bytes_of(keys), ends[:-1] - ends[0], np.diff(ends)
     data_words = _words(data)
     with np.errstate(over="ignore"):
         h: npt.NDArray[np.uint32] = _SEED ^ lengths.astype(np.uint32)
@@ -62,13 +63,3 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> npt.NDArray[np.int32]:
 def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """The four bytes from each position on, little-endian, without a copy."""
     return np.ndarray((max(0, len(data) - 3),), "<u4", data, strides=(1,))
-
-
-def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Any, Any]:
-    """All bytes, and each key's start and length."""
-    _, offsets_buffer, data_buffer = keys.buffers()
-    width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
-    offsets = np.frombuffer(offsets_buffer, width)[keys.offset : keys.offset + len(keys) + 1]
-    offsets = offsets.astype(np.int64)
-    data = np.frombuffer(data_buffer or b"", np.uint8)
-    return data, offsets[:-1], np.diff(offsets)

@@ -88,9 +88,8 @@ class Outbox:
         """Of batches that wait, or wait again."""
         self.unfinished = 0
         """Batches."""
-        self.flying = 0
-        """Batches that are sent and not answered."""
         self.flying_bytes = 0
+        """Of batches that are sent and not answered."""
 
     def add(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
@@ -113,7 +112,6 @@ class Outbox:
             room -= len(batch.payload)
             taken.append(batch)
         size = sum(len(batch.payload) for batch in taken)
-        self.flying += len(taken)
         self.flying_bytes += size
         self.unsent_bytes -= size
         return taken
@@ -128,7 +126,6 @@ class Outbox:
         if verdict is not Verdict.REFUSED:
             again = verdict is Verdict.AGAIN
             lane.answered(batch, again=again)
-            self.flying -= 1
             self.flying_bytes -= len(batch.payload)
             self.unfinished -= not again
             self.unsent_bytes += again * len(batch.payload)
