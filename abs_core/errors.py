@@ -1,5 +1,29 @@
 """The project's errors. Each says what happened, to what, what to do next, and whether a retry helps.
 
+    AbsError
+    ├── ConfigError             the job as written cannot run; nothing was touched
+    │   ├── OptionError         an option is unknown, missing, malformed or contradicts another
+    │   └── PreflightError      the target, as it is set up, cannot keep the promise
+    ├── DataError               the input does not fit the target; nothing of the epoch becomes visible
+    │   ├── SchemaError         columns or types do not match
+    │   └── RowError            one value cannot be represented in the target
+    ├── ProtocolError           a rule of the commit protocol refuses
+    │   ├── UnknownProtocolError a handle was made under a protocol that nothing here can act on
+    │   ├── FencedError         a newer run of the job has taken over; this one must stop
+    │   ├── IdentityError       the register belongs to another lineage or another target
+    │   ├── RegisterLostError   the job's register is missing, another one, or older than it was
+    │   ├── ReplayMismatchError a replayed epoch is not the epoch that was committed
+    │   ├── EpochGapError       an epoch was left out
+    │   ├── AbandonedError      the epoch was given up by this generation; only a new run may try it
+    │   ├── NotPreparedError    before the decision: a handle is no longer prepared; the epoch replays
+    │   └── HandleLostError     after the decision: a handle is aborted or of unknown outcome (I7)
+    └── TargetError             the other system answered with an error, or not at all
+        ├── UnavailableError    it cannot be reached, or went away; the outcome may be unknown
+        ├── ContentionError     something else holds a lock or a name that is needed
+        ├── HungError           a function or a call does not come back
+        ├── RefusedError        it refused: credentials, privileges, a constraint, a limit
+        └── CorruptionError     what was read back is not what was written
+
 Foreign exceptions (a database driver's, the file system's) are mapped once, at the edge, with
 ``from``. No message holds a secret (I9). Errors can be pickled.
 """

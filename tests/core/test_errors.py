@@ -1,10 +1,11 @@
-"""Every error says what it means, and survives the way between processes."""
+"""The error tree is what its docstring draws, and every error survives the way between processes."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -15,6 +16,30 @@ from abs_core.errors import AbsError, ConfigError, RefusedError
 CLASSES = [
     found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, AbsError)
 ]
+
+
+def drawn() -> dict[str, str | None]:
+    """Class -> the class above it, as the docstring of the module draws them."""
+    parents: dict[str, str | None] = {}
+    above: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^    ([│├└─ ]*)(\w+Error)\b", line)
+        if not found:
+            continue
+        depth, name = len(found[1]), found[2]
+        while above and above[-1][0] >= depth:
+            above.pop()
+        parents[name] = above[-1][1] if above else None
+        above.append((depth, name))
+    return parents
+
+
+def test_the_tree_in_the_docstring_is_the_real_one() -> None:
+    real = {
+        found.__name__: None if found is AbsError else found.__bases__[0].__name__
+        for found in CLASSES
+    }
+    assert drawn() == real
 
 
 def test_every_class_says_what_it_means() -> None:
