@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from abs_core.errors import RefusedError, UnavailableError
+from abs_core.errors import RefusedError, TargetError, UnavailableError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NO_HANDLE_LEFT = {errno.EMFILE, errno.ENFILE}
@@ -116,24 +116,15 @@ def disk_errors(
         yield
     except OSError as error:
         why = f"{f' ({doing})' if doing else ''}: {error.strerror or error}"
+        kind: type[TargetError] = RefusedError
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            raise RefusedError(
-                f"{what} cannot be used{why}.",
-                job=job,
-                remedy=f"give this user the right to {right} it.",
-            ) from error
-        if error.errno in FULL:
-            raise RefusedError(
-                f"{what} is full{why}.", job=job, remedy=f"{room}, then restart."
-            ) from error
-        if error.errno in NO_HANDLE_LEFT:
-            raise UnavailableError(
-                f"{what} cannot be opened{why}.",
-                job=job,
-                remedy="raise the limit of open files (`ulimit -n`; LimitNOFILE= of a systemd unit).",
-            ) from error
-        raise UnavailableError(
-            f"{what} does not answer{why}.",
-            job=job,
-            remedy="look for a disk or a file system that has failed or gone.",
-        ) from error
+            how, remedy = "cannot be used", f"give this user the right to {right} it."
+        elif error.errno in FULL:
+            how, remedy = "is full", f"{room}, then restart."
+        elif error.errno in NO_HANDLE_LEFT:
+            kind, how = UnavailableError, "cannot be opened"
+            remedy = "raise the limit of open files (`ulimit -n`; LimitNOFILE= of a systemd unit)."
+        else:
+            kind, how = UnavailableError, "does not answer"
+            remedy = "look for a disk or a file system that has failed or gone."
+        raise kind(f"{what} {how}{why}.", job=job, remedy=remedy) from error

@@ -49,11 +49,7 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
         )
     moved = replace(state, job=new, lineage=lineage)
     if there is None and isinstance(register.compare_and_set(new, None, moved), Conflict):
-        raise ContentionError(
-            "Another process is moving this job's register at the same time.",
-            job=job,
-            remedy="wait until it has finished, then run the command again.",
-        )
+        raise _moving(job)
     register.retire(job)
     return there or moved
 
@@ -87,9 +83,7 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
             )
         state = take_over(register, committer, state)
         # From here on no run can start, even if this process dies.
-        marked = replace(state, lineage=f"{begun}{state.lineage}")
-        _swap(register, state, marked)
-        state = marked
+        state = _swap(register, state, replace(state, lineage=f"{begun}{state.lineage}"))
     if not state.lineage.startswith(begun):
         raise ConfigError(
             f"The register of job {job!r} was moved to {state.moved_to}.",
@@ -108,11 +102,7 @@ def _put(other: Inventory, state: JobState) -> JobState:
         return there.state
     version = None if there is None else there.version
     if isinstance(other.compare_and_set(state.job, version, state), Conflict):
-        raise ContentionError(
-            "Another process is moving this job's register at the same time.",
-            job=state.job,
-            remedy="wait until it has finished, then run the command again.",
-        )
+        raise _moving(state.job)
     return state
 
 
@@ -156,7 +146,15 @@ def take_over(register: RegisterStore, committer: Committer, state: JobState) ->
     return coordinator.take_over()
 
 
-def _swap(register: RegisterStore, expected: JobState, state: JobState) -> None:
+def _moving(job: str) -> ContentionError:
+    return ContentionError(
+        "Another process is moving this job's register at the same time.",
+        job=job,
+        remedy="wait until it has finished, then run the command again.",
+    )
+
+
+def _swap(register: RegisterStore, expected: JobState, state: JobState) -> JobState:
     stored = register.load(expected.job)
     swapped: object = Conflict()
     if stored is not None and stored.state == expected:
@@ -167,3 +165,4 @@ def _swap(register: RegisterStore, expected: JobState, state: JobState) -> None:
             job=expected.job,
             remedy="stop the job, then run the command again.",
         )
+    return state

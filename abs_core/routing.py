@@ -161,11 +161,7 @@ def none_to_commit(
         ProtocolError: with ``why`` and ``remedy``, if there is any committable.
     """
     for committable in committables:
-        raise ProtocolError(
-            why,
-            handle=committable.handle,
-            remedy=remedy,
-        )
+        raise ProtocolError(why, handle=committable.handle, remedy=remedy)
     return {}
 
 

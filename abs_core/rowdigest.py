@@ -43,8 +43,6 @@ class RowDigest:
 
     def prefixed(self, prefix: str) -> RowDigest:
         """The digest with prefixed column names, to distinguish the sinks of an epoch."""
-        if not prefix:
-            return self
         return RowDigest(
             self.total, tuple((f"{prefix}{name}", part) for name, part in self.columns)
         )

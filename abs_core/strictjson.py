@@ -52,10 +52,9 @@ def parse(content: str | bytes) -> Any:
         value = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant)
     except RecursionError as error:
         raise _too_deep() from error
-    if text.count("[") + text.count("{") > MOST_LEVELS:
-        _check_levels(value)
-    if _HALF.search(text) is not None or not _is_unicode(text):
-        _check_texts(value)
+    deep = text.count("[") + text.count("{") > MOST_LEVELS
+    if deep or _HALF.search(text) is not None or not _is_unicode(text):
+        _check(value)
     return value
 
 
@@ -138,32 +137,19 @@ def _constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
 
-def _check_levels(value: object) -> None:
-    level = [value]
-    for _ in range(MOST_LEVELS):
-        level = [item for one in level for item in _items(one) if isinstance(item, (list, dict))]
+def _check(value: object) -> None:
+    """Refuse deep nesting, and texts that are not Unicode."""
+    level: list[Any] = [[value]]
+    for _ in range(MOST_LEVELS + 1):
+        items = [i for one in level for i in one]
+        items += [value for one in level if isinstance(one, dict) for value in one.values()]
+        for item in items:
+            if isinstance(item, str) and not _is_unicode(item):
+                raise ValueError(f"{shown(item)} contains an unpaired surrogate")
+        level = [item for item in items if isinstance(item, (list, dict))]
         if not level:
             return
     raise _too_deep()
-
-
-def _check_texts(value: object) -> None:
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, str):
-            if not _is_unicode(one):
-                raise ValueError(f"{shown(one)} contains an unpaired surrogate")
-        elif isinstance(one, dict):
-            left += [*one, *one.values()]
-        elif isinstance(one, list):
-            left += one
-
-
-def _items(value: object) -> list[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 def _is_unicode(text: str) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
-from abs_core.contracts import ByOption, Inventory, RegisterStore
+from abs_core.contracts import Inventory, RegisterStore
 from abs_core.errors import CorruptionError
 from abs_core.strictjson import HIGHEST, NEWER, fields, parse, text, version, whole
 
@@ -88,24 +88,9 @@ def place_of(store: RegisterStore, job: str) -> str:
     return store.place(job) if isinstance(store, Inventory) else type(store).__name__
 
 
-def shown_place_of(store: RegisterStore, job: str) -> str:
-    """``place_of`` with the option that sets the location."""
-    place = place_of(store, job)
-    return f"{place} (option {store.option})" if isinstance(store, ByOption) else place
-
-
 def to_text(certificate: Certificate) -> str:
     """One line of JSON; equal certificates give equal text."""
-    value = {
-        "kind": _KIND,
-        "version": VERSION,
-        "job": certificate.job,
-        "register": certificate.register,
-        "place": certificate.place,
-        "generation": certificate.generation,
-        "frontier": certificate.frontier,
-        "deciding": certificate.deciding,
-    }
+    value = {"kind": _KIND, "version": VERSION, **asdict(certificate)}
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 

@@ -42,12 +42,9 @@ def start(
         epoch: the epoch that the run is about to write or skip.
         place: the register's expected location.
     """
-    if state is not None and who.run in state.superseded:
-        return protocol.start(
-            state, who, new_register, epoch
-        )  # a zombie: that is the reason to name
-    if state is not None and state.moved_to is not None:
-        return protocol.start(state, who, new_register, epoch)  # no consent overrides that
+    # To be a zombie is the reason to name, and no consent overrides a move.
+    if state is not None and (who.run in state.superseded or state.moved_to is not None):
+        return protocol.start(state, who, new_register, epoch)
     renamed = _renamed(state, who, origin.certificate)
     if renamed is not None:
         return renamed

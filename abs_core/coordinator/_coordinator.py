@@ -20,7 +20,7 @@ from abs_core.births.certifier import Certifier
 from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
 from abs_core.coordinator._report import Report
-from abs_core.coordinator._sweeper import NOTHING, Sweeper
+from abs_core.coordinator._sweeper import Sweeper
 from abs_core.coordinator.cell import Cell
 from abs_core.coordinator.rollforward import RollForward, present
 from abs_core.crash import CrashPoint, reached
@@ -30,8 +30,6 @@ from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
 from abs_core.several.together import in_turn, side_by_side
-
-__all__ = ["NOTHING_BEGUN", "Coordinator", "Report"]
 
 NOTHING_BEGUN = Origin()
 """For an engine without certificates: a missing register is minted."""
@@ -244,15 +242,12 @@ class Coordinator:
         """
         return self._forward.accept_loss(self._oldest(epoch), consented)
 
-    def sweep(self, state: JobState, spent: frozenset[HandleName] = NOTHING) -> None:
+    def sweep(self, state: JobState) -> None:
         """Abort every handle that no decision, present or future, can name (I4).
 
         Does nothing if a newer run has taken over (I5).
-
-        Args:
-            spent: tasks' handles that were composed into others; not reported as swept.
         """
-        self._sweeper.sweep(state, self._who, spent)
+        self._sweeper.sweep(state)
 
     def discard(self, handles: Sequence[HandleName]) -> None:
         """Abort handles of this run's undecided epochs that no report will ever name.
@@ -263,7 +258,7 @@ class Coordinator:
         Raises:
             FencedError: a newer run has taken over, and sweeps them.
         """
-        self._sweeper.discard(self._decider.mine(), self._who, handles)
+        self._sweeper.discard(self._decider.mine(), handles)
 
     def _start(self, origin: Origin, epoch: int) -> JobState:
         register = secrets.token_hex(8)

@@ -32,17 +32,13 @@ class Sweeper:
     _patience: Patience
     _observe: Observer
 
-    def sweep(self, state: JobState, who: Identity, spent: frozenset[HandleName] = NOTHING) -> None:
-        """Abort every handle that no decision can name (I4); do nothing if ``who`` is fenced (I5).
-
-        Args:
-            who: this run, or its identity after it ended itself.
-            spent: tasks' handles that were composed into others; not reported as swept.
+    def sweep(self, state: JobState) -> None:
+        """Abort every handle that no decision can name (I4); do nothing if this run is fenced (I5).
 
         Raises:
             TargetError: some handles stay. Every system that answers is swept.
         """
-        self._in_each(lambda system: self._sweeping(system, state, who, spent))
+        self._in_each(lambda system: self._sweeping(system, state))
 
     def sweep_superseded(self, state: JobState) -> None:
         """Abort what runs before the present one have pre-committed, as its start did; any run may.
@@ -60,10 +56,13 @@ class Sweeper:
 
         It is never needed for safety: for instance, a handle that only another role may abort must not
         stop a job whose epochs are finished.
+
+        Args:
+            spent: tasks' handles that were composed into others; not reported as swept.
         """
 
         def tidying(system: Committer) -> Callable[[], None]:
-            parts = [self._sweeping(system, state, self._who, spent)]
+            parts = [self._sweeping(system, state, spent)]
             if forget:
                 parts.insert(0, partial(_forget, system, state))
             # Do both even if one fails: leftovers would grow without bound.
@@ -74,9 +73,9 @@ class Sweeper:
         except TargetError as error:
             self._observe(SweepFailed(self._who.job, str(error)))
 
-    def discard(self, state: JobState, who: Identity, handles: Iterable[HandleName]) -> None:
+    def discard(self, state: JobState, handles: Iterable[HandleName]) -> None:
         """Abort handles that no report will name, see ``Coordinator.discard``; only report failures."""
-        generation, last = protocol.generation_of(state, who), state.last_decided
+        generation, last = protocol.generation_of(state, self._who), state.last_decided
         dead = [
             handle
             for handle in handles
@@ -109,10 +108,10 @@ class Sweeper:
         self._patience.retry(attempt)
 
     def _sweeping(
-        self, system: Committer, state: JobState, who: Identity, spent: frozenset[HandleName]
+        self, system: Committer, state: JobState, spent: frozenset[HandleName] = NOTHING
     ) -> Callable[[], None]:
         """The sweep of one system; it can be repeated."""
-        generation = protocol.generation_of(state, who)
+        generation = protocol.generation_of(state, self._who)
         if isinstance(generation, Refused):
             return lambda: None
         return self._aborting(system, partial(protocol.sweep, state, generation), spent)

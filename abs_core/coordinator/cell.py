@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from abs_core.births import rules as births
-from abs_core.births.certificate import place_of, shown_place_of
-from abs_core.contracts import Conflict, Punctual, RegisterStore, Stored, Version
+from abs_core.births.certificate import place_of
+from abs_core.contracts import ByOption, Conflict, Punctual, RegisterStore, Stored, Version
 from abs_core.coordinator.permission import Permission
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
@@ -39,8 +39,9 @@ class Cell:
 
     @property
     def shown_place(self) -> str:
-        """The location for errors, see ``shown_place_of``."""
-        return shown_place_of(self._store, self._job)
+        """The location for errors, with the option that sets it."""
+        option = f" (option {self._store.option})" if isinstance(self._store, ByOption) else ""
+        return f"{self.place}{option}"
 
     def load(self) -> JobState | None:
         """The present state; None if the job has none yet.

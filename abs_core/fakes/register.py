@@ -56,7 +56,7 @@ def read(db: sqlite3.Connection, job: str) -> Stored | None:
     if row is None:
         return None
     state = state_from_text(row[0], "fake")
-    return Stored(state, _version(row[1], state))
+    return Stored(state, row[1])
 
 
 def swap(
@@ -67,11 +67,8 @@ def swap(
     if (None if stored is None else stored.version) != expected:
         return Conflict()
     number = 1 if expected is None else int(expected.partition(".")[0]) + 1
-    text = state_to_text(state)
-    db.execute("INSERT OR REPLACE INTO register VALUES (?, ?, ?)", [job, number, text])
-    return _version(number, state)
-
-
-def _version(number: int, state: JobState) -> Version:
     # With the register's id: a deleted and recreated cell has other versions.
-    return f"{number}.{state.register}"
+    version = f"{number}.{state.register}"
+    cell = [job, version, state_to_text(state)]
+    db.execute("INSERT OR REPLACE INTO register VALUES (?, ?, ?)", cell)
+    return version

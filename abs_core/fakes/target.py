@@ -18,7 +18,7 @@ _STATE = """
 CREATE TABLE IF NOT EXISTS {at}staged (handle TEXT, id INTEGER, value TEXT);
 CREATE TABLE IF NOT EXISTS {at}prepared (handle TEXT PRIMARY KEY, job TEXT, rows INTEGER);
 CREATE TABLE IF NOT EXISTS {at}marker (handle TEXT PRIMARY KEY, job TEXT);
-CREATE TABLE IF NOT EXISTS {at}register (job TEXT PRIMARY KEY, version INTEGER, state TEXT);
+CREATE TABLE IF NOT EXISTS {at}register (job TEXT PRIMARY KEY, version TEXT, state TEXT);
 CREATE TABLE IF NOT EXISTS {at}held (handle TEXT PRIMARY KEY);
 CREATE INDEX IF NOT EXISTS {at}staged_by_handle ON staged (handle);
 """

@@ -62,7 +62,7 @@ class FileRegister:
                 stored = self._read(job)
                 if (None if stored is None else stored.version) != expected:
                     return Conflict()
-                number = 1 if stored is None else _number(stored.version) + 1
+                number = 1 if stored is None else int(stored.version.partition(".")[0]) + 1
                 cell = {"cell": number, "format": FORMAT, "state": state_to_text(state)}
                 replace_durably(self._path(job), json.dumps(cell).encode())
                 return _version(state, number)
@@ -132,7 +132,3 @@ def _version(state: JobState, number: int) -> Version:
     # With the register's id, as a deleted and recreated file begins at number 1 again: a delayed
     # request must not match the version of the new file.
     return f"{number}.{state.register}"
-
-
-def _number(version: Version) -> int:
-    return int(version.partition(".")[0])

@@ -39,12 +39,7 @@ class CompositeCommitter:
         self._place = {n: place for place, (numbers, _) in enumerate(ordered) for n in numbers}
         self._number_of = number_of
         self._gone = gone
-        self._way = way
-
-    @property
-    def way(self) -> Asking:
-        """See ``Composite``."""
-        return self._way
+        self.way = way
 
     def inspect(self, committables: Sequence[Committable]) -> dict[HandleName, Inspection]:
         """See ``Committer``.
@@ -53,7 +48,7 @@ class CompositeCommitter:
             Exception: the first error, after all sinks were called; its notes hold the others.
         """
         routed = self._routed(committables)
-        told = self._way([partial(committer.inspect, share) for committer, share in routed])
+        told = self.way([partial(committer.inspect, share) for committer, share in routed])
         return {handle: found for share in answers(told) for handle, found in share.items()}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
@@ -66,7 +61,7 @@ class CompositeCommitter:
         def composed(committer: Committer, share: list[Committable]) -> Sequence[Committable]:
             return committer.compose(share) if isinstance(committer, Composer) else share
 
-        made = self._way([partial(composed, *routed) for routed in self._routed(committables)])
+        made = self.way([partial(composed, *routed) for routed in self._routed(committables)])
         return [committable for share in answers(made) for committable in share]
 
     def commit(self, committables: Sequence[Committable]) -> dict[HandleName, Outcome]:
@@ -79,7 +74,7 @@ class CompositeCommitter:
             return committer.commit(share)
 
         # The crash point lies between two commits only if they run one after the other.
-        way = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self._way
+        way = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self.way
         told = way([partial(commit, *one) for one in routed])
         raise_all(outcome for outcome in told if isinstance(outcome, Exception))
         return {handle: outcome for share in answers(told) for handle, outcome in share.items()}
@@ -92,7 +87,7 @@ class CompositeCommitter:
             if share := [handle for handle in handles if handle in seen]:
                 committer.abort(share)
 
-        attempt_all([partial(abort, committer) for committer in self._committers], self._way)
+        attempt_all([partial(abort, committer) for committer in self._committers], self.way)
 
     def systems(self) -> Sequence[Committer]:
         """See ``Composite``: the sinks' committers."""
@@ -104,13 +99,13 @@ class CompositeCommitter:
         Raises:
             Exception: as ``inspect``.
         """
-        told = self._way([partial(committer.in_doubt, job) for committer in self._committers])
+        told = self.way([partial(committer.in_doubt, job) for committer in self._committers])
         # Two sinks on one server see the same handles.
         return list({d.handle: d for share in answers(told) for d in share}.values())
 
     def forget(self, state: JobState) -> None:
         forgets = [partial(committer.forget, state) for committer in self._committers]
-        attempt_all(forgets, self._way)
+        attempt_all(forgets, self.way)
 
     def _routed(
         self, committables: Sequence[Committable]

@@ -27,7 +27,7 @@ class Asking(Protocol):
 
 def in_turn(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
     """Call one after another, in this thread; an exception other than ``AbsError`` ends it at once."""
-    return [_outcome(call) for call in calls]
+    return [_outcome(call, AbsError) for call in calls]
 
 
 def side_by_side(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
@@ -39,7 +39,7 @@ def side_by_side(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
         return in_turn(calls)
     with ThreadPoolExecutor(len(calls) - 1, thread_name_prefix="abs-system") as pool:
         others = [_begun(pool, call) for call in calls[1:]]
-        first = _any_outcome(calls[0])
+        first = _outcome(calls[0], Exception)
     return [first, *(other() for other in others)]
 
 
@@ -49,16 +49,11 @@ def answers(outcomes: Iterable[T | Exception]) -> list[T]:
     Raises:
         Exception: the first error, by the order of the calls; its notes hold the others.
     """
-    found: list[T] = []
-    failed: list[Exception] = []
-    for outcome in outcomes:
-        if isinstance(outcome, Exception):
-            failed.append(outcome)
-        else:
-            found.append(outcome)
+    every = list(outcomes)
+    failed = [outcome for outcome in every if isinstance(outcome, Exception)]
     if failed:
         raise noted(failed[0], failed[1:])
-    return found
+    return [outcome for outcome in every if not isinstance(outcome, Exception)]
 
 
 def noted(error: Exception, others: Iterable[Exception]) -> Exception:
@@ -71,22 +66,16 @@ def noted(error: Exception, others: Iterable[Exception]) -> Exception:
 def _begun(pool: Executor, call: Callable[[], T]) -> Callable[[], T | Exception]:
     """Start a call in a new thread; the result waits for it and returns its outcome."""
     # A copy, because only one thread at a time can enter a context.
-    outcome = partial(copy_context().run, _any_outcome, call)
+    outcome = partial(copy_context().run, _outcome, call, Exception)
     try:
         return pool.submit(outcome).result
     except RuntimeError:  # at interpreter shutdown no pool takes work: call it in this thread
         return outcome
 
 
-def _outcome(call: Callable[[], T]) -> T | Exception:
+def _outcome(call: Callable[[], T], kind: type[Exception]) -> T | Exception:
+    """The result, or the exception of this kind, to be raised once the other calls have ended."""
     try:
         return call()
-    except AbsError as error:
-        return error
-
-
-def _any_outcome(call: Callable[[], T]) -> T | Exception:
-    try:
-        return call()
-    except Exception as error:  # noqa: BLE001 - raised later, once the other calls have ended
+    except kind as error:
         return error

@@ -137,18 +137,14 @@ class ContractCalls(Wire):
     def __init__(self) -> None:
         super().__init__()
         self._plan: tuple[int, Loss | None, str] = (0, None, "")
-        self._fired = False
+        self.fired = False
         self._again: Again[Callable[[], object]] | None = None
         self._call: Callable[[], object] = lambda: None
 
     def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
         self.seen.clear()
         self._plan = number, loss, name
-        self._fired = False
-
-    @property
-    def fired(self) -> bool:
-        return self._fired
+        self.fired = False
 
     def losses(self, name: str) -> Sequence[Loss]:
         if name in _READS:
@@ -195,8 +191,8 @@ class ContractCalls(Wire):
         fault = super()._next(name)
         number, loss, wanted = self._plan
         made = self.seen.count(wanted) if wanted else len(self.seen)
-        if loss is not None and not self._fired and made == number:
-            self._fired = True
+        if loss is not None and not self.fired and made == number:
+            self.fired = True
             fault = _FAULTS[loss]
         late = None if self._again is None else self._again.meets(self.seen, self._call)
         if late:

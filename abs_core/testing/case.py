@@ -9,18 +9,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
-from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import CoCommitter, RegisterStore, Sink
 from abs_core.errors import AbsError
-from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.cuts import Cut
-from abs_core.testing.engine import QUICK, Run
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import Run, RunSettings
 from abs_core.testing.harness import Harness, Row
 
 JOB = "job"
+LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10", "a-b")
+"""Prefixes of each other, wildcards of SQL and of regular expressions, case, and batch tokens."""
+
 PATIENCE = 10.0
 """Seconds for which a server may keep resources of a dead client."""
 
@@ -61,41 +62,27 @@ class Case:
         for sink in self._sinks:
             sink.close()
 
-    def run(
-        self,
-        job: str = JOB,
-        *,
-        run: str | None = None,
-        lineage: str = "lineage",
-        adopt: str | None = None,
-        store: RegisterStore | None = None,
-        cut: Cut | None = None,
-        patience: Patience = QUICK,
-        certificates: CertificateStore | None = None,
-        digests: bool = False,
-        gaps: bool = False,
-        checkpoint: str | None = None,
-    ) -> Run:
+    def run(self, job: str = JOB, **settings: Unpack[RunSettings]) -> Run:
         """A new run of the job, which simulates a new process."""
-        return Run(
-            self.sink(),
-            job,
-            run=run,
-            lineage=lineage,
-            adopt=adopt,
-            store=self._foreign if store is None else store,
-            cut=cut,
-            patience=patience,
-            certificates=certificates,
-            digests=digests,
-            gaps=gaps,
-            checkpoint=checkpoint,
-        )
+        settings.setdefault("store", self._foreign)
+        return Run(self.sink(), job, **settings)
+
+    def halted(self, cut: Cut, /, *parts: Sequence[Row], **settings: Unpack[RunSettings]) -> Run:
+        """A run that ends at the cut, in epoch 0 of these parts."""
+        settings["cut"] = cut
+        run = self.run(**settings)
+        raises(Halted, lambda: run.epoch(0, *parts))
+        return run
+
+    def replayed(self, *parts: Sequence[Row], when: str) -> None:
+        """Epoch 0 of these parts by a new run; then all of it is there once, and nothing is left."""
+        self.run().epoch(0, *parts)
+        self.finished(*parts, when=when)
 
     def holds(self, *expected: Iterable[Row], when: str) -> None:
         """Assert that a reader sees exactly these rows, each as often as given."""
         wanted = Counter(row for rows in expected for row in rows)
-        found = Counter((int(key), str(value)) for key, value in self.harness.read())
+        found = self._seen()
         missing, extra = wanted - found, found - wanted
         assert wanted == found, (
             f"{when}: {missing.total()} rows are missing, {extra.total()} are there that must not "
@@ -109,9 +96,11 @@ class Case:
 
     def nothing_beyond(self, allowed: Iterable[Row], when: str) -> None:
         """Assert that no row is there twice, and none that was never written."""
-        found = Counter((int(key), str(value)) for key, value in self.harness.read())
-        extra = found - Counter(allowed)
+        extra = self._seen() - Counter(allowed)
         assert not extra, f"{when}: rows that must not be there: {_some(extra)}"
+
+    def _seen(self) -> Counter[Row]:
+        return Counter((int(key), str(value)) for key, value in self.harness.read())
 
     def hides_all(self, when: str) -> None:
         """Assert that a reader sees nothing, under a protocol that hides rows until commit."""
@@ -203,6 +192,9 @@ def consent_in(error: AbsError) -> str:
 def rows(start: int, count: int, text: str = "v") -> list[Row]:
     """``count`` rows with ids from ``start`` on."""
     return [(key, f"{text}{key}") for key in range(start, start + count)]
+
+
+LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
 def written(epochs: Epochs) -> list[Row]:

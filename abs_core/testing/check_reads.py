@@ -18,8 +18,8 @@ from abs_core.testing.calls import ContractCalls, Loss
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.check_positions import NO_PATIENCE
 from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import QUICK, Run
-from abs_core.testing.harness import Harness
+from abs_core.testing.engine import QUICK
+from abs_core.testing.harness import Harness, Row
 
 FIRST, SECOND = rows(0, 3), rows(10, 3)
 
@@ -33,12 +33,14 @@ class Start:
 
     Args:
         before: actions of an earlier run, without failures, with the same checkpoint.
-        start: actions of the run whose reads fail.
+        epoch: which the run writes whose reads fail; with its ``parts`` and ``fingerprint``.
         lineage: of that run.
     """
 
     before: Callable[[Case, MemoryCertificates], object]
-    start: Callable[[Run], object]
+    epoch: int = 0
+    parts: tuple[Sequence[Row], ...] = (FIRST,)
+    fingerprint: str = "one"
     lineage: str = "lineage"
 
 
@@ -67,31 +69,15 @@ def _nothing(case: Case, checkpoint: MemoryCertificates) -> None:
     """A job that never ran."""
 
 
-def _goes_on(run: Run) -> None:
-    run.epoch(1, SECOND, fingerprint="two")
-
-
-def _replays(run: Run) -> None:
-    run.epoch(0, FIRST, fingerprint="one")
-
-
-def _replays_what_was_cut(run: Run) -> None:
-    run.epoch(0, FIRST, SECOND, fingerprint="one")
-
-
-def _replays_another_input(run: Run) -> None:
-    run.epoch(0, FIRST, fingerprint="another")
-
-
 STARTS = {
-    "a first start": Start(_nothing, _replays),
-    "a start that goes on": Start(_written, _goes_on),
-    "a start that replays": Start(_written, _replays),
-    "a start that finds an epoch cut off": Start(_cut, _replays_what_was_cut),
-    "a start whose register is gone": Start(_gone, _replays),
-    "a start whose register is another one": Start(_lost, _goes_on),
-    "a start with another checkpoint": Start(_written, _goes_on, "another"),
-    "a start that replays another input": Start(_written, _replays_another_input),
+    "a first start": Start(_nothing),
+    "a start that goes on": Start(_written, 1, (SECOND,), "two"),
+    "a start that replays": Start(_written),
+    "a start that finds an epoch cut off": Start(_cut, parts=(FIRST, SECOND)),
+    "a start whose register is gone": Start(_gone),
+    "a start whose register is another one": Start(_lost, 1, (SECOND,), "two"),
+    "a start with another checkpoint": Start(_written, 1, (SECOND,), "two", lineage="another"),
+    "a start that replays another input": Start(_written, fingerprint="another"),
 }
 
 
@@ -166,7 +152,7 @@ def _start(case: Case, scene: Start, checkpoint: CertificateStore, patience: Pat
     """The kind of error that ends it, or nothing."""
     try:
         run = case.run(lineage=scene.lineage, certificates=checkpoint, patience=patience)
-        scene.start(run)
+        run.epoch(scene.epoch, *scene.parts, fingerprint=scene.fingerprint)
     except AbsError as error:
         return type(error).__name__
     return ""

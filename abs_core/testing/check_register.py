@@ -16,13 +16,12 @@ from abs_core.births.parent import TOKENS_MAX, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
-from abs_core.testing.case import check_all, rules_in
+from abs_core.testing.case import LOOK_ALIKES, check_all, raises, rules_in
 
 NewStore = Callable[[], RegisterStore]
 NewInventory = Callable[[], Inventory]
 OldAnswers = Callable[[str], AbstractContextManager[object]]
 """Notes what reads of a job's cell are answered now; in the context they are answered so again."""
-LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@", "a@1", "a@10")
 
 
 def check_register(new_store: NewStore) -> list[str]:
@@ -107,7 +106,7 @@ def a_version_never_comes_again(new_store: NewStore) -> None:
 
 def jobs_never_touch_each_other(new_store: NewStore) -> None:
     salt = secrets.token_hex(4)
-    states = [_state(f"{salt}{name}") for name in LOOK_ALIKES]
+    states = [_state(f"{salt}{name}") for name in (*LOOK_ALIKES, "a@")]
     states += [_state(job_key(f"{salt} ünï/code\\ ';--", "2024-01-01T00:00"))]
     for state in states:
         _put(new_store(), None, state)
@@ -187,12 +186,7 @@ def a_job_with_an_open_decision_is_not_retired(new_store: NewInventory) -> None:
     state = _state(_job())
     state = replace(state, open=(Decision(state.lineage, 0, state.generation, ()),))
     _put(new_store(), None, state)
-    try:
-        new_store().retire(state.job)
-    except ProtocolError:
-        pass
-    else:
-        raise AssertionError("a job was retired that has decided something and not finished it")
+    raises(ProtocolError, lambda: new_store().retire(state.job))
     assert _load(new_store(), state.job).state == state, "the decision is gone"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypedDict, Unpack
 
 import xxhash
 
@@ -17,12 +18,13 @@ from abs_core.contracts import (
     CoCommitter,
     RegisterStore,
     Sink,
+    Stored,
     Task,
     Writer,
     is_known_empty,
 )
 from abs_core.coordinator import Coordinator, Report
-from abs_core.model import Drained, JobState, Share, Wrote
+from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.rowdigest import RowDigest
@@ -44,6 +46,11 @@ def digest_of(rows: Sequence[Row]) -> RowDigest:
     return RowDigest(total(rows), columns)
 
 
+def committables_of(shares: Sequence[Share]) -> list[Committable]:
+    """What tasks have pre-committed."""
+    return Report(0, shares, None).committables
+
+
 class Attempt:
     """One attempt of a task, with its writer."""
 
@@ -63,49 +70,51 @@ class Attempt:
         return Wrote(self._rows, self.writer.pre_commit())
 
 
-class Run:
-    """One run of a job, with a sink, a register and a coordinator of its own.
+class RunSettings(TypedDict, total=False):
+    """How a run differs from the first one of an ordinary job.
 
-    Args:
-        store: the register; default: the sink's own.
-        cut: where its commit process stops with ``Halted``; tasks never stop.
-        certificates: in the engine's checkpoint; read before tasks begin.
-        wire: carries the calls of its tasks and its commit process to register and committer.
-        digests: whether its tasks make digests of their rows.
-        gaps: whether the engine may leave epochs out.
-        checkpoint: location of the engine's checkpoint, see ``JobState``.
+    ``store``: the register; default: the sink's own. ``cut``: where its commit process stops with
+    ``Halted``; tasks never stop. ``certificates``: in the engine's checkpoint; read before tasks begin.
+    ``wire``: carries the calls of its tasks and its commit process to register and committer.
+    ``digests``: whether its tasks make digests of their rows. ``gaps``: whether the engine may leave
+    epochs out. ``checkpoint``: location of the engine's checkpoint, see ``JobState``.
     """
 
-    def __init__(
-        self,
-        sink: Sink,
-        job: str,
-        *,
-        run: str | None = None,
-        lineage: str = "lineage",
-        adopt: str | None = None,
-        store: RegisterStore | None = None,
-        cut: Cut | None = None,
-        wire: Wire | None = None,
-        certificates: CertificateStore | None = None,
-        patience: Patience = QUICK,
-        digests: bool = False,
-        gaps: bool = False,
-        checkpoint: str | None = None,
-    ) -> None:
+    run: str
+    lineage: str
+    adopt: str | None
+    store: RegisterStore | None
+    cut: Cut | None
+    wire: Wire | None
+    certificates: CertificateStore | None
+    patience: Patience
+    digests: bool
+    gaps: bool
+    checkpoint: str | None
+
+
+class Run:
+    """One run of a job, with a sink, a register and a coordinator of its own."""
+
+    def __init__(self, sink: Sink, job: str, **settings: Unpack[RunSettings]) -> None:
         self.sink = sink
-        self._digests = digests
         self.job = job
-        run = run or secrets.token_hex(4)
-        self.who = Identity(job, lineage, run, sink.target, adopt, checkpoint)
-        self._gaps = gaps
+        self._digests = settings.get("digests", False)
+        self._gaps = settings.get("gaps", False)
+        run, lineage = (
+            settings.get("run") or secrets.token_hex(4),
+            settings.get("lineage", "lineage"),
+        )
+        consent, checkpoint = settings.get("adopt"), settings.get("checkpoint")
+        self.who = Identity(job, lineage, run, sink.target, consent, checkpoint)
+        store, cut = settings.get("store"), settings.get("cut")
         self.store = sink.register() if store is None else store
         self.committer = sink.committer()
-        self._certificates = certificates
+        self._certificates = settings.get("certificates")
         self._own = store is None
         self.co_commits = self._own and isinstance(self.committer, CoCommitter)
-        self._patience = patience
-        self._tasks = self._coordinator(wire)
+        self._patience = settings.get("patience", QUICK)
+        self._tasks = self._coordinator(settings.get("wire"))
         self.coordinator = self._tasks if cut is None else self._coordinator(CutWire(cut))
 
     def _coordinator(self, wire: Wire | None) -> Coordinator:
@@ -162,10 +171,13 @@ class Run:
         """What the engine calls when the epoch has failed."""
         self.coordinator.abort(epoch)
 
-    def state(self) -> JobState:
+    def stored(self) -> Stored:
         stored = self.store.load(self.job)
         assert stored is not None, f"job {self.job!r} has no register"
-        return stored.state
+        return stored
+
+    def state(self) -> JobState:
+        return self.stored().state
 
     def sweep(self) -> None:
         """A sweep, as at every start and after each epoch."""

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pyarrow as pa
 
@@ -61,11 +61,8 @@ class SourceCase:
 
     def read(self, split: Split, source: Source | None = None) -> list[Record]:
         """The rows of a split that has an end, read by a new source if none is given."""
-        reader = (source or self.source()).open(split)
-        try:
+        with closing((source or self.source()).open(split)) as reader:
             return [row for batch in self.batches(reader) for row in self.harness.records(batch)]
-        finally:
-            reader.close()
 
     def batches(self, reader: Reader) -> Iterator[pa.RecordBatch]:
         """The batches with rows of a reader, to the end of its split."""

@@ -122,11 +122,13 @@ def _nested(family: Family, children: list[tuple[str, Any]]) -> Type | None:
     return Type(family, children=tuple(known))
 
 
-_CONVERTIBLE: tuple[tuple[set[Family], Family], ...] = (
-    ({Family.TEXT, Family.UUID}, Family.UUID),
-    ({Family.BINARY, Family.UUID}, Family.UUID),
-    ({Family.TEXT, Family.JSON}, Family.JSON),
-)
+_CONVERTIBLE = {
+    EXACT_NUMBERS: Type(Family.DECIMAL),
+    frozenset({Family.INTEGER, Family.FLOAT}): Type(Family.FLOAT, 64),
+    frozenset({Family.TEXT, Family.UUID}): Type(Family.UUID),
+    frozenset({Family.BINARY, Family.UUID}): Type(Family.UUID),
+    frozenset({Family.TEXT, Family.JSON}): Type(Family.JSON),
+}
 
 
 def meet(one: Type, other: Type) -> Type | None:
@@ -135,20 +137,16 @@ def meet(one: Type, other: Type) -> Type | None:
     A float is not a decimal, text is not a number. A date is the instant at which it begins in UTC.
     Symmetric.
     """
-    families = {one.family, other.family}
+    families = frozenset({one.family, other.family})
     if Family.UNTYPED in families:
         return _typed(other if one.family is Family.UNTYPED else one)
     if one.family == other.family:
         return _within(one, other)
-    if families == EXACT_NUMBERS:
-        return Type(Family.DECIMAL)
     if families == {Family.DATE, Family.INSTANT}:
         return Type(Family.INSTANT, max(one.precision, other.precision))
-    if families == {Family.INTEGER, Family.FLOAT}:
-        return Type(Family.FLOAT, 64)
     if Family.JSON in families and families & NESTED:
         return other if one.family is Family.JSON else one
-    return next((Type(wide) for pair, wide in _CONVERTIBLE if families == pair), None)
+    return _CONVERTIBLE.get(families)
 
 
 def _typed(known: Type) -> Type | None:

@@ -99,10 +99,10 @@ class Files:
         inner = [name for name in names if name not in outside]
         for path, folders in found.items():
             if kind == "csv":
-                batches = csv_batches([path], inner, self.null)
+                batches = csv_batches(path, inner, self.null)
             else:
-                batches = json_batches([path], inner)
-            yield from batches if not outside else with_folders(batches, names, folders)
+                batches = json_batches(path, inner)
+            yield from batches if not outside else with_folders(batches, names, folders, outside)
 
     def _found(self) -> tuple[str, dict[Path, Folders]]:
         """The format and the files, in a stable order, with the columns of their folders."""
@@ -161,7 +161,9 @@ def _typed(
     batches = (
         batch
         for path, folders in found.items()
-        for batch in with_folders(_arrow_batches(path, first, inside.names), schema.names, folders)
+        for batch in with_folders(
+            _arrow_batches(path, first, inside.names), schema.names, folders, outside
+        )
     )
     with streamed(connection, schema, batches) as rows:
         yield rows

@@ -22,20 +22,22 @@ def folders_of(parts: Iterable[str]) -> dict[str, str | None]:
 
 
 def common_names(folders: Iterable[Folders]) -> tuple[str, ...]:
-    """The columns that every file's folders have."""
-    all_of_them = list(folders)
-    first = all_of_them[0] if all_of_them else {}
-    return tuple(name for name in first if all(name in other for other in all_of_them))
+    """The columns that every file's folders have; there is a file."""
+    first, *others = folders
+    return tuple(name for name in first if all(name in other for other in others))
 
 
 def with_folders(
-    batches: Iterable[pa.RecordBatch], names: Sequence[str], folders: Folders
+    batches: Iterable[pa.RecordBatch],
+    names: Sequence[str],
+    folders: Folders,
+    outside: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one file with its folder columns, in the order ``names``."""
+    """The columns ``names`` of one file: those ``outside`` from its folders, the others its own."""
     for batch in batches:
         columns = [
             pa.array([folders[name]] * batch.num_rows, pa.string())
-            if name in folders
+            if name in outside
             else batch.column(name)
             for name in names
         ]

@@ -98,23 +98,23 @@ def plan(
     declared = declared or {}
     expected, actual = _declared(expected, declared), _declared(actual, declared)
     expected, actual = _filled(expected, actual), _filled(actual, expected)
-    derived = tuple(n for n, kind in actual.items() if kind.folder and not _has(expected, n))
+    keys, others = (
+        [_named(name, expected, "expected") for name in given]
+        for given in (key, expected if columns is None else columns)
+    )
+    wanted = [*keys, *(name for name in others if name not in keys)]
+    derived: tuple[str, ...] = ()
     if columns is None:
+        derived = tuple(n for n, kind in actual.items() if kind.folder and not _has(expected, n))
         actual = {name: kind for name, kind in actual.items() if name not in derived}
-    keys = [_named(name, expected, "expected") for name in key]
-    if columns is None:
-        wanted = [*keys, *(name for name in expected if name not in keys)]
-        _require_no_more(wanted, expected, actual)
-    else:
-        others = [_named(name, expected, "expected") for name in columns]
-        wanted = [*keys, *(name for name in others if name not in keys)]
+        _require_no_more(wanted, actual)
     if not wanted:
         raise OptionError("There is no column to compare.", remedy="name one with `columns`.")
     pairs = []
     for name in wanted:
         there = _named(name, actual, "actual")
         pairs.append(_pair(name, there, expected[name], actual[there], declared))
-    return Plan(tuple(pairs), len(keys), derived if columns is None else ())
+    return Plan(tuple(pairs), len(keys), derived)
 
 
 def _declared(columns: Mapping[str, Type], declared: Mapping[str, Type]) -> Mapping[str, Type]:
@@ -145,9 +145,7 @@ def _named(name: str, columns: Mapping[str, Type], side: str) -> str:
     )
 
 
-def _require_no_more(
-    wanted: Sequence[str], expected: Mapping[str, Type], actual: Mapping[str, Type]
-) -> None:
+def _require_no_more(wanted: Sequence[str], actual: Mapping[str, Type]) -> None:
     matched = {_named(name, actual, "actual") for name in wanted}
     more = [name for name in actual if name not in matched]
     if more or len(matched) != len(wanted):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from abs_audit.epochs import EpochFound
 from abs_audit.report import LeftBehind, Report
@@ -20,7 +20,15 @@ _MEANING = {
 
 
 def show(report: Report, console: Console) -> None:
-    console.print(rendered(report), highlight=False)
+    verdict = "[bold green]CLEAN[/]" if report.clean else "[bold red]NOT CLEAN[/]"
+    lines = (
+        *_samples(report),
+        *_left_behind(report.left_behind),
+        f"{verdict}  {report.reads} reads of the target, {report.seconds:.1f} s",
+        *(f"  [red]- {escape(reason)}[/]" for reason in report.reasons),
+        *(f"[dim]note: {escape(note)}[/]" for note in report.notes),
+    )
+    console.print(_counts(report), *lines, sep="\n", highlight=False)
 
 
 def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
@@ -38,24 +46,8 @@ def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
     )
 
 
-def rendered(report: Report) -> RenderableType:
-    verdict = "[bold green]CLEAN[/]" if report.clean else "[bold red]NOT CLEAN[/]"
-    reasons = [f"  [red]- {escape(reason)}[/]" for reason in report.reasons]
-    notes = [f"[dim]note: {escape(note)}[/]" for note in report.notes]
-    after = f"{verdict}  {report.reads} reads of the target, {report.seconds:.1f} s"
-    return Group(
-        _counts(report),
-        *_samples(report),
-        *_left_behind(report.left_behind),
-        after,
-        *reasons,
-        *notes,
-    )
-
-
 def _counts(report: Report) -> Table:
-    table = Table("", "records", "", box=None, pad_edge=False)
-    table.columns[1].justify = "right"
+    table = Table("", Column("records", justify="right"), "", box=None, pad_edge=False)
     differences = report.differences
     table.add_row("expected", f"{differences.expected:,}", escape(report.expected_name))
     table.add_row("actual", f"{differences.actual:,}", escape(report.actual_name))

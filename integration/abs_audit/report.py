@@ -253,7 +253,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: plain dicts, lists, numbers, text."""
-        left = self.left_behind
+        left, figures = self.left_behind, self.differences.figures()
         return {
             "clean": self.clean,
             "reasons": list(self.reasons),
@@ -262,7 +262,7 @@ class Report:
             "actual": {"name": self.actual_name, "records": self.differences.actual},
             "key": list(self.key),
             "columns": list(self.columns),
-            **{k: v for k, v in self.differences.figures().items() if k not in _COUNTED},
+            **{k: v for k, v in figures.items() if k not in ("expected", "actual")},
             "scale_only": dict(self.differences.scale_only),
             "samples": {
                 name: [dataclasses.asdict(sample) for sample in samples]
@@ -273,6 +273,3 @@ class Report:
             "left_behind": None if left is None else dataclasses.asdict(left),
             "seconds": round(self.seconds, 3),
         }
-
-
-_COUNTED = frozenset({"expected", "actual"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,21 +66,16 @@ class S3Files:
         """Multipart uploads under the prefix that are neither completed nor aborted."""
         now = datetime.now(UTC)
         with self._mapped():
-            call, what = self._client().list_multipart_uploads, f"uploads below {self.name}"
-            uploads = [
-                upload
-                for page in pages(call, UPLOADS, what, Bucket=self.bucket, Prefix=self._folder)
-                for upload in page.get("Uploads", ())
-            ]
-        return LeftBehind(
-            pending=tuple(
-                Pending(
-                    f"upload of {upload['Key']}",
-                    max(0.0, (now - upload["Initiated"]).total_seconds()),
+            call = self._client().list_multipart_uploads
+            return LeftBehind(
+                pending=tuple(
+                    Pending(
+                        f"upload of {upload['Key']}",
+                        max(0.0, (now - upload["Initiated"]).total_seconds()),
+                    )
+                    for upload in self._listed(call, UPLOADS, "uploads", "Uploads")
                 )
-                for upload in uploads
             )
-        )
 
     @property
     def _folder(self) -> str:
@@ -108,13 +103,15 @@ class S3Files:
             yield Files((str(root),), self.null)
 
     def _keys(self, client: Any) -> list[str]:
-        call, what = client.list_objects_v2, f"objects below {self.name}"
-        found = [
-            entry["Key"]
-            for page in pages(call, OBJECTS, what, Bucket=self.bucket, Prefix=self._folder)
-            for entry in page.get("Contents", ())
-        ]
-        return [key for key in found if not self._hidden(key)]
+        found = self._listed(client.list_objects_v2, OBJECTS, "objects", "Contents")
+        return [entry["Key"] for entry in found if not self._hidden(entry["Key"])]
+
+    def _listed(
+        self, call: Callable[..., Any], markers: Mapping[str, str], what: str, field: str
+    ) -> Iterator[Mapping[str, Any]]:
+        below = f"{what} below {self.name}"
+        for page in pages(call, markers, below, Bucket=self.bucket, Prefix=self._folder):
+            yield from page.get(field, ())
 
     def _hidden(self, key: str) -> bool:
         parts = key.removeprefix(self._folder).split("/")

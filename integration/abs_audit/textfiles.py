@@ -31,10 +31,8 @@ def csv_columns(files: Iterable[Path]) -> list[str]:
     return list(found)
 
 
-def csv_batches(
-    files: Iterable[Path], names: Sequence[str], null: str | None
-) -> Iterator[pa.RecordBatch]:
-    """The columns ``names`` of each file, as text; NULL for a column that a file lacks."""
+def csv_batches(path: Path, names: Sequence[str], null: str | None) -> Iterator[pa.RecordBatch]:
+    """The columns ``names`` of a file, as text; NULL for a column that it lacks."""
     convert = pc.ConvertOptions(
         column_types=text_schema(names),
         include_columns=list(names),
@@ -44,9 +42,8 @@ def csv_batches(
         quoted_strings_can_be_null=False,
     )
     read = pc.ReadOptions(block_size=BLOCK_BYTES)
-    for path in files:
-        with pc.open_csv(path, read, _CSV_DIALECT, convert) as reader:
-            yield from reader
+    with pc.open_csv(path, read, _CSV_DIALECT, convert) as reader:
+        yield from reader
 
 
 # An empty line of a file with one column is a record: NULL.
@@ -62,17 +59,16 @@ def json_columns(connection: DuckDBPyConnection, files: Iterable[Path]) -> list[
     return [name for (name,) in rows]
 
 
-def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def json_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The values of ``names`` in each object, as text; numbers keep every written digit.
 
     ``1`` and ``"1"`` are the same text. Nested values are JSON text. Raises DataError for a line
     that is not one JSON object.
     """
     schema = text_schema(names)
-    for path in files:
-        for block in _whole_lines(path):
-            lines = [line for line in block.split(b"\n") if not line.isspace() and line]
-            yield as_text(json_objects(lines, str(path)), schema, str(path))
+    for block in _whole_lines(path):
+        lines = [line for line in block.split(b"\n") if line.strip()]
+        yield as_text(json_objects(lines, str(path)), schema, str(path))
 
 
 def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:

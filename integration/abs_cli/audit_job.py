@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from abs_audit import AuditSettings, EpochFound, Relation, Report
+    from abs_audit import AuditSettings, Relation, Report
     from abs_core.model import JobState
 
 _SINK = "sink:"
@@ -36,80 +36,54 @@ def report_job(path: Path, settings: AuditSettings, *, by_epoch: bool, as_json: 
         ConfigError: the file, the settings of an audit in it, or the checkpoint cannot be read.
         TargetError: a side cannot be read.
     """
-    import abs_audit
+    from abs_audit import by_epoch as judged
     from abs_audit.checkpoint import epochs_in
+    from abs_audit.render import show, show_epochs
 
     job = SinksFile.read(path)
     records = epochs_in(_checkpoint(job)) if by_epoch else {}
-    found = {}
-    for sink in job.sinks:
-        if "expected" not in sink.audit:
-            continue
-        with errors.status(f"reading both sides of {escape(sink.name)} ..."):
-            own = _settings(sink, settings)
-            source, target = _expected(job, sink), target_of(sink)
-            found[sink.name] = abs_audit.audit(source, target, own, epochs=records)
+    found = {
+        sink.name: _audit(job, sink, settings, records)
+        for sink in job.sinks
+        if "expected" in sink.audit
+    }
+    skipped = [sink.name for sink in job.sinks if sink.name not in found]
     state = _state(job)
+    undone = [] if state is None else [decision.epoch for decision in state.open]
     frontier = None if state is None else state.frontier
-    since = (
-        {} if state is None else {one.name: one.since for one in state.sinks if one.until is None}
-    )
-    audited = Audited(
-        found,
-        [sink.name for sink in job.sinks if sink.name not in found],
-        [] if state is None else [decision.epoch for decision in state.open],
-        abs_audit.by_epoch(found, frontier, since),
-    )
+    there = () if state is None else state.sinks
+    epochs = judged(found, frontier, {one.name: one.since for one in there if one.until is None})
     if as_json:
-        print_json(audited.to_dict())
+        print_json(
+            {
+                "sinks": {name: report.to_dict() for name, report in found.items()},
+                "not_audited": skipped,
+                "open_epochs": undone,
+                "epochs": [each.to_dict() for each in epochs],
+            }
+        )
     else:
-        audited.show()
-    return audited.clean
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """The audits of a job's targets.
-
-    Args:
-        skipped: names of sinks without an audit.
-        undone: epochs that are decided and not finished.
-        epochs: empty where they were not asked for.
-    """
-
-    reports: Mapping[str, Report]
-    skipped: Sequence[str]
-    undone: Sequence[int]
-    epochs: Sequence[EpochFound]
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing is wrong, and everything was looked at."""
-        wrong = (*self.skipped, *self.undone, *(f for f in self.epochs if f.shortcoming))
-        return all(report.clean for report in self.reports.values()) and not wrong
-
-    def to_dict(self) -> dict[str, object]:
-        """For JSON."""
-        return {
-            "sinks": {name: report.to_dict() for name, report in self.reports.items()},
-            "not_audited": self.skipped,
-            "open_epochs": self.undone,
-            "epochs": [found.to_dict() for found in self.epochs],
-        }
-
-    def show(self) -> None:
-        """For people."""
-        from abs_audit.render import show, show_epochs
-
-        for name, report in self.reports.items():
+        for name, report in found.items():
             people.print(f"[bold]{escape(name)}[/]")
             show(report, people)
-        if self.epochs:
-            show_epochs(self.epochs, people)
-        if self.skipped:
-            people.print(f"[red]not audited[/] {escape(', '.join(self.skipped))}")
-        for epoch in self.undone:
+        if epochs:
+            show_epochs(epochs, people)
+        if skipped:
+            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}")
+        for epoch in undone:
             people.print(f"[red]decided but not finished[/] epoch {epoch}")
+    wrong = (*skipped, *undone, *(each for each in epochs if each.shortcoming))
+    return not wrong and all(report.clean for report in found.values())
+
+
+def _audit(
+    job: SinksFile, sink: FiledSink, settings: AuditSettings, records: Mapping[int, Relation]
+) -> Report:
+    from abs_audit import audit
+
+    with errors.status(f"reading both sides of {escape(sink.name)} ..."):
+        own = _settings(sink, settings)
+        return audit(_expected(job, sink), target_of(sink), own, epochs=records)
 
 
 def compared_by(key: str, columns: str, schema: str | None) -> dict[str, Any]:
@@ -141,15 +115,13 @@ def target_of(sink: FiledSink) -> Relation:
                     remedy="audit each topic with `abs audit --actual kafka://host:port/topic`.",
                 )
             settings = access_settings(options.kafka)
-            servers = options.kafka.bootstrap
-            return KafkaTopic(servers, options.topic, "json", winners=None, settings=settings)
+            return KafkaTopic(options.kafka.bootstrap, options.topic, settings=settings)
         case "abs-s3":
             from abs_audit.s3 import S3Files
 
             path, server = options.path, options.server
-            return S3Files(
-                path.bucket, path.folder.rstrip("/"), server.endpoint, server.region, None
-            )
+            prefix = path.folder.rstrip("/")
+            return S3Files(path.bucket, prefix, server.endpoint, server.region)
         case _:
             from abs_audit import relation
 

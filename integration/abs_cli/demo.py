@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
-_KILLS = 5
-_DAYS = 365
-
 Routes = Annotated[
     str,
     typer.Option(
@@ -45,11 +42,11 @@ def demo(
     protocol: Annotated[
         str, typer.Option(help="The protocol of the sink: 2pc, wal or idempotent.")
     ] = "2pc",
-    kills: Annotated[int, typer.Option(help="How often the job is killed.")] = _KILLS,
+    kills: Annotated[int, typer.Option(help="How often the job is killed.")] = 5,
     seed: Annotated[
         int | None, typer.Option(help="Chooses the moments of the kills; default: random.")
     ] = None,
-    days: Annotated[int, typer.Option(help="How many days of 2013 are written.")] = _DAYS,
+    days: Annotated[int, typer.Option(help="How many days of 2013 are written.")] = 365,
     unsafe: Annotated[
         bool,
         typer.Option("--unsafe", help="Use a plain at-least-once writer; the audit then fails."),
@@ -100,7 +97,7 @@ def demo(
 
 
 def _show(result: Result, seconds: float, *, as_json: bool) -> None:
-    from abs_audit.render import show
+    from abs_audit.render import show, show_epochs
     from abs_demo.job import UNSAFE
 
     if as_json:
@@ -109,8 +106,6 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     for report in (result.report, *result.others.values()):
         show(report, people)
     if result.epochs:
-        from abs_audit.render import show_epochs
-
         show_epochs(result.epochs, people)
     figures = (
         f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "

@@ -6,17 +6,15 @@ supports.
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from abs_cli.codes import FAILED
-from abs_cli.doctor_checks import LOOKS, look_of, show
+from abs_cli.doctor_checks import LOOKS, Around, document, fails, look_of, show
 from abs_cli.output import AsJson, print_json
 from abs_core.errors import ConfigError
-from abs_core.model import Severity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,14 +88,13 @@ def doctor(
     if not option:
         raise typer.BadParameter("give the options of the job.", param_hint="-o or --sinks")
     given = _pairs(option)
-    columns = _columns(sample, schema)
-    findings, promise = look_of(sink or _meant(given))(given, columns, tasks)
+    around = Around(_columns(sample, schema), tasks)
+    findings, promise = look_of(sink or _meant(given))(given, around)
     if as_json:
-        listed = [dataclasses.asdict(finding) for finding in findings]
-        print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
+        print_json(document(findings, promise))
     else:
         show(findings, promise)
-    if any(finding.severity is Severity.ERROR for finding in findings):
+    if fails(findings):
         raise typer.Exit(FAILED)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,34 +23,41 @@ if TYPE_CHECKING:
 DOCTOR = "doctor"
 """The job whose register a sink of others is asked for, where the options name no job."""
 
-Look = Callable[[dict[str, str], "pa.Schema | None", "int | None"], tuple[list[Finding], Guarantee]]
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of a job besides the options of one sink.
+
+    Args:
+        tasks: how many tasks write an epoch.
+        composes: the sink is one of several that do not commit at once.
+        own_register: the register is in the sink's own system.
+    """
+
+    schema: pa.Schema | None = None
+    tasks: int | None = None
+    composes: bool = False
+    own_register: bool = True
+
+
+Looked = tuple[list[Finding], Guarantee]
+Look = Callable[[dict[str, str], Around], Looked]
 
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
-def postgres(
-    given: dict[str, str],
-    schema: pa.Schema | None,
-    tasks: int | None,
-    *,
-    composes: bool = False,
-) -> tuple[list[Finding], Guarantee]:
+def _postgres(given: dict[str, str], around: Around) -> Looked:
     from abs_sinks.postgres import PostgresOptions
     from abs_sinks.postgres.preflight import preflight
     from abs_sinks.postgres.sink import guarantee
 
     options = PostgresOptions.parse(given)
-    findings = preflight(options, schema, _job(options.common), tasks, composes=composes)
+    job = _job(options.common)
+    findings = preflight(options, around.schema, job, around.tasks, composes=around.composes)
     return findings, guarantee(options)
 
 
-def kafka(
-    given: dict[str, str],
-    schema: pa.Schema | None,
-    tasks: int | None,
-    *,
-    own_register: bool = True,
-) -> tuple[list[Finding], Guarantee]:
+def _kafka(given: dict[str, str], around: Around) -> Looked:
     from abs_sinks.kafka import KafkaOptions
     from abs_sinks.kafka.preflight import preflight
     from abs_sinks.kafka.preflight_state import preflight_state
@@ -56,49 +65,45 @@ def kafka(
     from abs_spark.wal_default import with_wal
 
     options = KafkaOptions.parse(with_wal(given, started=False))
-    job = _job(options.common)
     findings = [
-        *preflight(options, schema),
-        *preflight_state(options, job, own_register=own_register),
+        *preflight(options, around.schema),
+        *preflight_state(options, _job(options.common), own_register=around.own_register),
     ]
     return findings, guarantee(options)
 
 
-def _s3(
-    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
-) -> tuple[list[Finding], Guarantee]:
+def _s3(given: dict[str, str], around: Around) -> Looked:
     from abs_sinks.s3 import S3Options, S3Sink
     from abs_sinks.s3.preflight import preflight
     from abs_sinks.s3.sink import guarantee
 
     options = S3Options.parse(given)
     findings = preflight(options, _job(options.common))
-    if schema is not None:
+    if around.schema is not None:
         try:
-            S3Sink(options, schema)
+            S3Sink(options, around.schema)
         except SchemaError as misfit:
             findings.append(Finding.of(misfit))
     return findings, guarantee(options)
 
 
-def _other(
-    format_: SinkFormat, given: dict[str, str], schema: pa.Schema | None, tasks: int | None
-) -> tuple[list[Finding], Guarantee]:
+def _other(format_: SinkFormat, given: dict[str, str], around: Around) -> Looked:
     """Checks a sink of another package, in the way an engine builds it."""
     import pyarrow as pa
 
     from abs_spark.formats.others import of_the_sink
 
     names = {name.lower(): text for name, text in given.items()}
-    sink = format_.sink(of_the_sink(given), pa.schema([]) if schema is None else schema)
+    schema = pa.schema([]) if around.schema is None else around.schema
+    sink = format_.sink(of_the_sink(given), schema)
     try:
         job = job_key(names.get("job", DOCTOR), names.get("epoch"))
-        return list(sink.preflight(job, tasks)), sink.guarantee()
+        return list(sink.preflight(job, around.tasks)), sink.guarantee()
     finally:
         sink.close()
 
 
-LOOKS: dict[str, Look] = {"abs-postgres": postgres, "abs-kafka": kafka, "abs-s3": _s3}
+LOOKS: dict[str, Look] = {"abs-postgres": _postgres, "abs-kafka": _kafka, "abs-s3": _s3}
 
 
 def look_of(name: str) -> Look:
@@ -121,6 +126,20 @@ def _job(common: CommonOptions) -> str | None:
     return None if common.job is None else job_key(common.job, common.epoch)
 
 
+def fails(findings: Iterable[Finding]) -> bool:
+    """Whether a job with these findings would not run."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def document(findings: Sequence[Finding], promise: Guarantee) -> dict[str, object]:
+    """What was found out about one sink, for JSON."""
+    return {"findings": listed(findings), "guarantee": dataclasses.asdict(promise)}
+
+
+def listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    return [dataclasses.asdict(finding) for finding in findings]
+
+
 def show_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = _COLOUR[finding.severity]
@@ -133,9 +152,8 @@ def show_findings(findings: Sequence[Finding]) -> None:
 
 def show(findings: Sequence[Finding], promise: Guarantee) -> None:
     show_findings(findings)
-    fails = any(finding.severity is Severity.ERROR for finding in findings)
     people.print(
-        f"{'once that is corrected: ' if fails else ''}every row exactly once (protocol "
+        f"{'once that is corrected: ' if fails(findings) else ''}every row exactly once (protocol "
         f"{promise.protocol}, write {promise.write})"
     )
     people.print(f"  visible: {promise.visibility}")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from rich.markup import escape
 
-from abs_cli.doctor_checks import kafka, look_of, postgres, show, show_findings
+from abs_cli.doctor_checks import (
+    Around,
+    Looked,
+    document,
+    fails,
+    listed,
+    look_of,
+    show,
+    show_findings,
+)
 from abs_cli.output import people, print_json
 from abs_cli.places import options_of
 from abs_cli.sinksfile import FiledSink, SinksFile
-from abs_core.model import Finding, Guarantee, Severity
 from abs_spark.foreach.targets import together
 from abs_spark.formats import sink_format
 from abs_spark.target import Target, commit_at_once
@@ -33,11 +38,8 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     looked = {sink.name: _look(sink, job, tasks, composes=not at_once) for sink in job.sinks}
     shared = together(sinks, tasks, at_once=at_once)
     if as_json:
-        named = {
-            name: {"findings": _listed(findings), "guarantee": dataclasses.asdict(promise)}
-            for name, (findings, promise) in looked.items()
-        }
-        print_json({"sinks": named, "findings": _listed(shared)})
+        named = {name: document(*found) for name, found in looked.items()}
+        print_json({"sinks": named, "findings": listed(shared)})
     else:
         for name, (findings, promise) in looked.items():
             people.print(f"[bold]{escape(name)}[/]")
@@ -45,21 +47,10 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
         people.print("[bold]all sinks together[/]")
         show_findings(shared)
         people.print("one decision: after recovery an epoch is in all targets or in none")
-    every = [*shared, *(finding for findings, _ in looked.values() for finding in findings)]
-    return not any(finding.severity is Severity.ERROR for finding in every)
+    return not any(map(fails, [shared, *(findings for findings, _ in looked.values())]))
 
 
-def _look(
-    sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool
-) -> tuple[list[Finding], Guarantee]:
+def _look(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool) -> Looked:
     given = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
-    look = look_of(sink.format)
-    if look is kafka:
-        look = partial(kafka, own_register=sink.name == job.register)
-    if look is postgres:
-        look = partial(postgres, composes=composes)
-    return look(given, None, tasks)
-
-
-def _listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    return [dataclasses.asdict(finding) for finding in findings]
+    own_register = sink.name == job.register
+    return look_of(sink.format)(given, Around(None, tasks, composes, own_register))

@@ -17,7 +17,7 @@ from rich.table import Table
 from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_attempts
 from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
-from abs_cli.output import AsJson, confirm, errors, people, print_json, print_table
+from abs_cli.output import AsJson, confirm, done, errors, handle_of, people, print_json, print_table
 from abs_cli.places import kafka_options
 from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
@@ -111,12 +111,8 @@ def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks 
         after = state.coordinator(before).roll_forward()
     handles = sum(len(decision.handles) for decision in before.open)
     errors.print(
-        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} "
-        + (
-            "has finished no epoch"
-            if after.frontier is None
-            else f"is finished up to epoch {after.frontier}"
-        )
+        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} has "
+        f"committed {done(after)}"
     )
 
 
@@ -203,10 +199,10 @@ def abort(
     if not dry_run:
         with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]):
             state.committer(known).abort(doomed)
-    done = "would abort" if dry_run else "aborted"
+    said = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
     why = f": {_LEFT}" if left else ""
-    errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left{why}")
+    errors.print(f"[green]{said}[/] {len(doomed)} handles; {left} left{why}")
 
 
 def _cluster(url: str | None) -> str:
@@ -223,19 +219,13 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
             "--dry-run cannot be combined with --attempts.",
             remedy="`abs in-doubt list --attempts TOPIC` shows what would be given up.",
         )
-    handles = [HandleName.parse(text) for text in orphans]
-    if None in handles:
-        raise ConfigError(
-            "An --orphan is not the name of an attempt.",
-            remedy="copy it from `abs in-doubt list --attempts TOPIC`.",
-        )
-    named = [handle for handle in handles if handle is not None]
+    named = [handle_of(text, "abs in-doubt list --attempts TOPIC") for text in orphans]
     with noted("give up attempts", job, url, topic=topic, orphans=orphans):
         given_up = give_up(kafka_options(url, topic=topic), job, named)
-    for done in given_up:
+    for each in given_up:
         errors.print(
-            f"[green]given up[/] what job {job} did not decide before generation {done.generation} "
-            f"(register {done.register}); {done.note}"
+            f"[green]given up[/] what job {job} did not decide before generation {each.generation} "
+            f"(register {each.register}); {each.note}"
         )
 
 

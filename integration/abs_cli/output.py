@@ -1,4 +1,4 @@
-"""Output: results to stdout, everything else to stderr."""
+"""What commands share: results go to stdout, everything else to stderr; and how names are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from abs_cli.codes import FAILED
-from abs_core.model import JobState
+from abs_core.errors import ConfigError
+from abs_core.model import HandleName, JobState
 
 people = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -43,3 +44,11 @@ def confirm(question: str, *, yes: bool) -> None:
 def done(state: JobState) -> str:
     """What a job has committed, for people."""
     return "nothing" if state.frontier is None else f"everything up to epoch {state.frontier}"
+
+
+def handle_of(text: str, listing: str) -> HandleName:
+    """The handle of that name; raises ConfigError, with the command that lists handles."""
+    name = HandleName.parse(text)
+    if name is None:
+        raise ConfigError(f"{text!r} is not the name of a handle.", remedy=f"see `{listing}`.")
+    return name

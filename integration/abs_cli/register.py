@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """Show the register of one job, or of JOB@TOKEN; for a batch job its tokens."""
     state = Registers.at(url, stateschema, sinks)
-    batch = tokens.find(state, job) if state.register.load(job) is None else None
+    batch = tokens.find(state, job)
     document = _document(state.of(job)) if batch is None else tokens.document(batch)
     if as_json:
         print_json(document)
@@ -107,7 +107,7 @@ def retire(
     written again.
     """
     state = Registers.at(url, stateschema, sinks)
-    batch = tokens.find(state, job) if state.register.load(job) is None else None
+    batch = tokens.find(state, job)
     if tokens_before is not None:
         _retire_tokens(state, job, batch, tokens_before, yes=yes)
         return
@@ -136,10 +136,10 @@ def _retire_tokens(
         raise ConfigError(
             f"There is no batch job {job!r} here.", remedy="see `abs register list` for its name."
         )
-    planned = tokens.plan(batch, moment)
-    named = [token.token for token in planned.tokens]
-    for token, why in planned.kept:
-        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}")
+    named, kept = tokens.plan(batch, moment)
+    for token in kept:
+        why = "it has a decided epoch that is not finished: run the batch once more"
+        errors.print(f"[yellow]kept[/] {escape(token)}: {why}")
     if not named:
         errors.print(f"{escape(job)} has no token to retire.")
         return

@@ -89,7 +89,7 @@ def status(names: Names = None, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json({k: _status_document(found.get(k)) for k in kinds})
     else:
-        people.print(_table([found[k] for k in kinds if k in found], kinds))
+        people.print(_table(found, kinds))
     if not asked or not all(k in found and found[k].is_up for k in asked):
         raise typer.Exit(FAILED)
 
@@ -105,12 +105,11 @@ def _kinds(names: Sequence[str] | None) -> list[Kind]:
     return [kind for kind in KINDS if not names or kind in names]
 
 
-def _table(found: Sequence[Status], kinds: Sequence[Kind]) -> Table:
+def _table(found: Mapping[Kind, Status], kinds: Sequence[Kind]) -> Table:
     table = Table("service", "way", "state", "process", box=None)
     table.add_column("address", overflow="fold")
-    rows = {s.running.kind: s for s in found}
     for kind in kinds:
-        known = rows.get(kind)
+        known = found.get(kind)
         if known is None:
             table.add_row(kind, "", "[dim]not started[/]", "", "")
             continue

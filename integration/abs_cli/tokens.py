@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import AbsError, ConfigError, UnavailableError
-from abs_core.model import JobState, NotedToken
+from abs_core.model import JobState
 
 if TYPE_CHECKING:
     from abs_cli.state import Registers
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def find(state: Registers, job: str) -> BatchJob | None:
-    """The batch job of that name, with all its tokens; None if there is none."""
+    """The batch job of that name, with all its tokens; None if there is none, or a job or token."""
+    if state.register.load(job) is not None:
+        return None
     from abs_core.births.parent import batch_jobs
 
     found = batch_jobs(stored.state for stored in state.jobs())[1]
@@ -43,16 +44,8 @@ def document(job: BatchJob) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Retirement:
-    """The tokens that ``--tokens-before`` retires, and those that it keeps, each with a reason."""
-
-    tokens: tuple[NotedToken, ...]
-    kept: tuple[tuple[str, str], ...]
-
-
-def plan(job: BatchJob, moment: datetime) -> Retirement:
-    """The tokens that were last noted before the moment and have no open decision.
+def plan(job: BatchJob, moment: datetime) -> tuple[list[str], list[str]]:
+    """The tokens that were last noted before the moment: without an open decision, and with one.
 
     Raises ConfigError if the job has no parent record, which holds the tokens' times.
     """
@@ -64,13 +57,9 @@ def plan(job: BatchJob, moment: datetime) -> Retirement:
             remedy="retire its tokens one by one: `abs register retire JOB@TOKEN`.",
         )
     still_open = {token_of(state.job) for state in job.states if state.open}
-    old = before(job.parent, moment)
-    kept = [
-        (token.token, "it has a decided epoch that is not finished: run the batch once more")
-        for token in old
-        if token.token in still_open
-    ]
-    return Retirement(tuple(t for t in old if t.token not in still_open), tuple(kept))
+    old = [token.token for token in before(job.parent, moment)]
+    kept = [token for token in old if token in still_open]
+    return [token for token in old if token not in still_open], kept
 
 
 def retire(register: Inventory, job: str, tokens: Sequence[str]) -> list[tuple[str, AbsError]]:

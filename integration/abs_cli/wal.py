@@ -10,9 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, people, print_json
-from abs_core.errors import ConfigError, CorruptionError, NotPreparedError
-from abs_core.model import HandleName
+from abs_cli.output import AsJson, errors, handle_of, people, print_json
+from abs_core.errors import CorruptionError, NotPreparedError
 
 if TYPE_CHECKING:  # Arrow takes long to import; `abs --help` shall not wait for it
     from abs_core.wal import Entry, SegmentStore
@@ -55,7 +54,7 @@ def verify(
     if handle is None:
         names = [entry.handle for entry in store.list(job) if entry.sealed]
     else:
-        names = [_parse(handle)]
+        names = [handle_of(handle, "abs wal ls")]
     checked = []
     for name in names:
         try:
@@ -80,13 +79,6 @@ def verify(
         )
     if damaged:
         raise typer.Exit(FAILED)
-
-
-def _parse(text: str) -> HandleName:
-    name = HandleName.parse(text)
-    if name is None:
-        raise ConfigError(f"{text!r} is not the name of a handle.", remedy="see `abs wal ls`.")
-    return name
 
 
 def _document(entry: Entry) -> dict[str, object]:

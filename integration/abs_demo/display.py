@@ -12,6 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from abs_demo.moments import counted
+
 LINE_EVERY_EPOCHS = 10
 
 
@@ -92,16 +94,12 @@ def panel(view: View) -> RenderableType:
     rows, expected = view.rows
     style = "red" if rows > expected else ""
     figures.add_row("rows", Text(f"{rows:,} of {expected:,}", style=style))
-    figures.add_row("in doubt", _in_doubt(view))
+    style = "yellow" if view.in_doubt else "dim"
+    figures.add_row("in doubt", Text(counted(view.in_doubt, view.thing), style=style))
     figures.add_row("job", Text(view.state, style="red" if view.state == "killed" else "green"))
     figures.add_row("elapsed", clock(view.elapsed))
     events = [Text(event, style="red") for event in view.events]
     return Panel(Group(figures, *events), title=Text(view.title), title_align="left")
-
-
-def _in_doubt(view: View) -> Text:
-    counted = f"{view.in_doubt} {view.thing}{'' if view.in_doubt == 1 else 's'}"
-    return Text(counted, style="yellow" if view.in_doubt else "dim")
 
 
 def clock(seconds: float) -> str:

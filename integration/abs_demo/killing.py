@@ -59,7 +59,7 @@ class Killing:
                     self._note(processes)
                     continue
                 pause = self._aim.pause(sight)
-                self._check_moving(sight, process)
+                self._check_moving(sight)
                 self._picture.update(sight, process, aiming=pause < _AIMING_S)
                 time.sleep(pause)
             self._check_end(process)
@@ -90,7 +90,7 @@ class Killing:
         self._moved_at = time.monotonic()
         self._picture.killed(len(self._kills), told, found)
 
-    def _check_moving(self, sight: Sight, process: JobProcess) -> None:
+    def _check_moving(self, sight: Sight) -> None:
         if sight.noted != self._newest:
             self._newest = sight.noted
             self._moved_at = time.monotonic()

@@ -61,6 +61,11 @@ class Sight:
         return Moment.PREPARED if self.in_doubt else Moment.WRITING
 
 
+def counted(number: int, thing: str) -> str:
+    """So many of them, for people."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
     """One line about the state after a kill.
 
@@ -69,7 +74,7 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
         recovering: the job had just been restarted.
     """
     again = ", during the recovery" if recovering else ""
-    counted = f"{sight.in_doubt} {thing}{'' if sight.in_doubt == 1 else 's'}"
+    undone = counted(sight.in_doubt, thing)
     match sight.moment:
         case Moment.BETWEEN:
             after = "before epoch 0" if sight.noted is None else f"after epoch {sight.noted}"
@@ -83,9 +88,9 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
         case Moment.DECIDED if sight.in_doubt == 0:
             what = "decided and committed, not recorded as finished yet"
         case Moment.DECIDED:
-            what = f"decided, {counted} not committed yet"
+            what = f"decided, {undone} not committed yet"
         case Moment.PREPARED:
-            what = f"{counted} in doubt"
+            what = f"{undone} in doubt"
         case _:
             what = "half written, nothing in doubt"
     return f"at epoch {sight.epoch}{again}: {what}"

@@ -47,9 +47,8 @@ class JobProcess:
             )
         # The driver counts also where it is killed before anybody has looked.
         self._seen: set[int] = {self._popen.pid}
-        self._id = ProcessId.of(self._popen.pid)
-        if self._id is not None:
-            REAPER.register(self._id)
+        self._id = ProcessId.of_child(self._popen)
+        REAPER.register(self._id)
 
     @property
     def has_ended(self) -> bool:
@@ -84,8 +83,7 @@ class JobProcess:
                     process.kill()
             time.sleep(0.002)
         self._popen.wait()
-        if self._id is not None:
-            REAPER.unregister(self._id)
+        REAPER.unregister(self._id)
         return len(self._seen)
 
     def end(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,14 +16,13 @@ from abs_audit.checkpoint import epochs_in
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
-from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import TABLE, Places, Route, further_places
 from abs_demo.job import JobSettings
 from abs_demo.killing import Killing
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
-from abs_demo.watch import watching
+from abs_demo.watch import database_errors, watching
 from abs_services import chosen_provider, fresh_database, in_database, services
 from abs_services.databases import create_database
 from abs_services.lasting import bring_up
@@ -71,7 +69,9 @@ def temporary_places(settings: DemoSettings) -> Iterator[Places]:
     """
     settings.engine.check_machine()
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(_folder())
+        made = tempfile.TemporaryDirectory(prefix="abs-demo-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
+        REAPER.register(folder)
         server = stack.enter_context(services().postgres())
         places = Places(folder, stack.enter_context(fresh_database(server)))
         if settings.route is not Route.DIRECT:
@@ -90,23 +90,13 @@ def lasting_places(settings: DemoSettings) -> Places:
     provider = chosen_provider()
     env = bring_up("postgres", provider).running.env
     url, name = env["ABS_POSTGRES_URL"], f"abs_demo_{secrets.token_hex(4)}"
-    with _mapped():
+    with database_errors():
         create_database(env["ABS_POSTGRES_ADMIN_URL"], name, owner_of=url)
     places = Places(Path(tempfile.mkdtemp(prefix="abs-demo-")), in_database(url, name))
     if settings.route is Route.DIRECT:
         return places
     kafka, store = (bring_up(kind, provider).running.env for kind in ("kafka", "s3"))
     return further_places(places, {**kafka, **store})
-
-
-@contextlib.contextmanager
-def _folder() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="abs-demo-"))
-    REAPER.register_path(folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def create_table(url: str, *, unique: bool) -> None:
@@ -118,7 +108,7 @@ def create_table(url: str, *, unique: bool) -> None:
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
     if unique:
         columns.append(f"PRIMARY KEY ({', '.join(KEY)})")
-    with _mapped(), psycopg.connect(url, autocommit=True) as connection:
+    with database_errors(), psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
 
 
@@ -139,14 +129,3 @@ def further_targets(places: Places) -> dict[str, Relation]:
             secrets=places.secrets,
         ),
     }
-
-
-@contextlib.contextmanager
-def _mapped() -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        raise UnavailableError(
-            f"The demo's database does not answer: {str(error).strip()}",
-            remedy="check that the server runs, and start the demo again.",
-        ) from error

@@ -86,18 +86,27 @@ def watching(
 ) -> Iterator[Watch]:
     """A watch on the demo's job, with a connection of its own.
 
-    Errors of the database inside become UnavailableError: the demo does nothing that it may refuse.
+    Raises UnavailableError as ``database_errors``.
     """
+    with (
+        database_errors(),
+        psycopg.connect(url, autocommit=True, application_name="abs-demo watch") as connection,
+    ):
+        if protocol == UNSAFE:
+            yield PlainWatch(connection, checkpoint)
+        else:
+            kind = RegisterWatch if engine is Engine.SPARK else EmbeddedWatch
+            yield kind(connection, checkpoint, protocol)
+
+
+@contextlib.contextmanager
+def database_errors() -> Iterator[None]:
+    """Map every error of the database to UnavailableError: the demo does nothing it may refuse."""
     try:
-        with psycopg.connect(url, autocommit=True, application_name="abs-demo watch") as connection:
-            if protocol == UNSAFE:
-                yield PlainWatch(connection, checkpoint)
-            else:
-                kind = RegisterWatch if engine is Engine.SPARK else EmbeddedWatch
-                yield kind(connection, checkpoint, protocol)
+        yield
     except psycopg.Error as error:
         raise UnavailableError(
-            f"The demo's database no longer answers: {str(error).strip()}",
+            f"The demo's database does not answer: {str(error).strip()}",
             remedy="check whether something stopped it, and run the demo again.",
         ) from error
 

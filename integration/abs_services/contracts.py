@@ -163,11 +163,16 @@ class S3Service(Service):
 
     @property
     @abstractmethod
-    def access_key(self) -> str: ...
+    def keys(self) -> tuple[str, str]:
+        """The access key and the secret key."""
 
     @property
-    @abstractmethod
-    def secret_key(self) -> str: ...
+    def access_key(self) -> str:
+        return self.keys[0]
+
+    @property
+    def secret_key(self) -> str:
+        return self.keys[1]
 
     @property
     def region(self) -> str:

@@ -54,19 +54,15 @@ class ExternalService(Service):
         return Running(self.kind, Provider.EXTERNAL, self.env)
 
     def stop(self) -> None:
-        """Does nothing."""
+        """Does nothing: it is not ours, and outlives this process anyway."""
+
+    close = detach = stop
 
     def kill(self) -> None:
         raise ConfigError(
             f"the external {self.kind} is not ours to kill",
             remedy="use ABS_SERVICES=native or docker where servers are to fail.",
         )
-
-    def close(self) -> None:
-        """Does nothing."""
-
-    def detach(self) -> None:
-        """Does nothing: it outlives this process anyway."""
 
 
 class ExternalPostgres(ExternalService, PostgresService):
@@ -129,12 +125,8 @@ class ExternalS3(ExternalService, S3Service):
         return os.environ.get("ABS_S3_BUCKET") or BUCKET
 
     @property
-    def access_key(self) -> str:
-        return _variable("AWS_ACCESS_KEY_ID")
-
-    @property
-    def secret_key(self) -> str:
-        return _variable("AWS_SECRET_ACCESS_KEY")
+    def keys(self) -> tuple[str, str]:
+        return _variable("AWS_ACCESS_KEY_ID"), _variable("AWS_SECRET_ACCESS_KEY")
 
     @property
     def region(self) -> str:

@@ -43,6 +43,11 @@ class ProcessId:
         except psutil.NoSuchProcess:
             return None
 
+    @classmethod
+    def of_child(cls, child: subprocess.Popen[bytes]) -> ProcessId:
+        """The identity of a child that was not waited for; it keeps its pid until then."""
+        return cls(child.pid, psutil.Process(child.pid).create_time())
+
     def process(self) -> psutil.Process | None:
         """The process; None if it has ended, is a zombie, or the pid is reused."""
         try:

@@ -11,20 +11,22 @@ Limit: if it is itself SIGKILLed before the session, servers stay.
 from __future__ import annotations
 
 import atexit
-import json
+import base64
 import os
+import pickle
 import select
 import subprocess
 import sys
 import threading
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from abs_services.paths import delete
 from abs_services.processes import ProcessId, end_tree
 
 _PARENT_CHECK_S = 1.0
+
+Thing = ProcessId | Path | str
+"""A process, a folder or file that is to be deleted, or a container's id."""
 
 
 class Reaper:
@@ -35,23 +37,13 @@ class Reaper:
         self._holder: subprocess.Popen[str] | None = None
         self._owner = 0
 
-    def register(self, process: ProcessId) -> None:
-        self._send({"register": asdict(process)})
+    def register(self, thing: Thing) -> None:
+        self._send("add", thing)
 
-    def unregister(self, process: ProcessId) -> None:
-        self._send({"unregister": asdict(process)})
+    def unregister(self, thing: Thing) -> None:
+        self._send("discard", thing)
 
-    def register_path(self, path: Path) -> None:
-        """Register a folder or file that is to be deleted."""
-        self._send({"register_path": str(path)})
-
-    def register_container(self, container: str) -> None:
-        self._send({"register_container": container})
-
-    def unregister_container(self, container: str) -> None:
-        self._send({"unregister_container": container})
-
-    def _send(self, message: dict[str, object]) -> None:
+    def _send(self, verb: str, thing: Thing) -> None:
         with self._lock:
             # A forked child must not write into its parent's pipe: it has a reaper of its own.
             if self._holder is None or self._owner != os.getpid():
@@ -65,7 +57,8 @@ class Reaper:
                 self._owner = os.getpid()
                 atexit.register(self._let_go, self._holder, self._owner)
             assert self._holder.stdin is not None
-            self._holder.stdin.write(json.dumps(message) + "\n")
+            message = base64.b64encode(pickle.dumps((verb, thing))).decode()
+            self._holder.stdin.write(f"{message}\n")
             self._holder.stdin.flush()
 
     @staticmethod
@@ -81,7 +74,7 @@ REAPER = Reaper()
 
 def hold(commands: int, parent: int) -> None:
     """Obey commands until the pipe closes or the parent is gone, then end what is registered."""
-    registered = Registered()
+    registered: set[Thing] = set()
     rest = b""
     while os.getppid() == parent:
         if not select.select([commands], [], [], _PARENT_CHECK_S)[0]:
@@ -92,42 +85,21 @@ def hold(commands: int, parent: int) -> None:
             break
         *lines, rest = (rest + read).split(b"\n")
         for line in lines:
-            registered.obey(json.loads(line))
-    registered.end()
+            verb, thing = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own process wrote it
+            getattr(registered, verb)(thing)
+    _end(registered)
 
 
-@dataclass
-class Registered:
-    """What ends with the session."""
+def _end(registered: set[Thing]) -> None:
+    for process in [thing for thing in registered if isinstance(thing, ProcessId)]:
+        end_tree(process)
+    if containers := [thing for thing in registered if isinstance(thing, str)]:
+        from abs_services.containers.engine import remove
 
-    processes: set[ProcessId] = field(default_factory=set)
-    containers: set[str] = field(default_factory=set)
-    paths: list[Path] = field(default_factory=list)
-
-    def obey(self, message: dict[str, Any]) -> None:
-        for verb, value in message.items():
-            match verb:
-                case "register":
-                    self.processes.add(ProcessId(**value))
-                case "unregister":
-                    self.processes.discard(ProcessId(**value))
-                case "register_container":
-                    self.containers.add(value)
-                case "unregister_container":
-                    self.containers.discard(value)
-                case "register_path":
-                    self.paths.append(Path(value))
-
-    def end(self) -> None:
-        for process in self.processes:
-            end_tree(process)
-        if self.containers:
-            from abs_services.containers.engine import remove
-
-            for container in self.containers:
-                remove(container)
-        for path in self.paths:
-            delete(path)
+        for container in containers:
+            remove(container)
+    for path in [thing for thing in registered if isinstance(thing, Path)]:
+        delete(path)
 
 
 if __name__ == "__main__":

@@ -349,3 +349,22 @@ def test_other_digits_are_no_matter_of_scale(tmp_path: Path) -> None:
     report = compared(one, other, key=["id"])
     assert report.differences.corrupted == 3
     assert hints(report) == []
+
+
+def nested_by_folder(root: Path, write: Callable[[Path], Path]) -> Path:
+    folder = root / "year=2025" / "id=7"
+    folder.mkdir(parents=True)
+    return write(folder / "a")
+
+
+@pytest.mark.parametrize("write", [write_parquet, write_arrow, write_arrow_stream, write_csv])
+def test_a_column_of_the_file_counts_and_not_the_folder_of_its_name(
+    write: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    """Whatever other column the folders have."""
+    nested_by_folder(tmp_path / "actual", write)
+    expected = write_parquet(tmp_path / "expected")
+    assert compared(expected, tmp_path / "actual", key=["id"]).clean
+    dated = pq.read_table(expected).append_column("year", pa.array([2025] * TABLE.num_rows))
+    pq.write_table(dated, expected)
+    assert compared(expected, tmp_path / "actual", key=["id"]).clean

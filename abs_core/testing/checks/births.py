@@ -11,7 +11,7 @@ from abs_core.contracts import Emptiable, Inventory
 from abs_core.errors import IdentityError, RefusedError, RegisterLostError
 from abs_core.model import job_key
 from abs_core.testing.case import JOB, Case, consent_in, raises, rows
-from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.cuts import Cut
 from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.harness import Restoring
 from abs_core.testing.rules import listed, only, restoring
@@ -140,9 +140,7 @@ def a_register_that_went_back_is_refused_where_epochs_may_be_left_out(case: Case
     run.epoch(0, ROWS)
     before = run.state()
     run.epoch(2, MORE)
-    stored = run.store.load(JOB)
-    assert stored is not None
-    run.store.compare_and_set(JOB, stored.version, before)  # as from a backup
+    run.store.compare_and_set(JOB, run.stored().version, before)  # as from a backup
     lost = case.run(certificates=checkpoint, gaps=True)
     raises(RegisterLostError, lambda: lost.begin(2))
     case.finished(ROWS, MORE, when="after a register went back, in a job that leaves epochs out")
@@ -199,7 +197,7 @@ def a_sweep_whose_register_is_lost_keeps_what_it_committed(case: Case) -> None:
     nothing = harness.saved(JOB)
     case.run(run="one").begin(0)
     older = harness.saved(JOB)
-    raises(Halted, lambda: case.run(run="one", cut=Cut("forget")).epoch(0, ROWS, MORE))
+    case.halted(Cut("forget"), ROWS, MORE, run="one")
     newest = harness.saved(JOB)
     for lose in (nothing, older):
         run = case.run(run="one")
@@ -208,5 +206,4 @@ def a_sweep_whose_register_is_lost_keeps_what_it_committed(case: Case) -> None:
         with suppress(RegisterLostError):
             run.coordinator.sweep(state)
         newest()
-    case.run().epoch(0, ROWS, MORE)
-    case.finished(ROWS, MORE, when="after sweeps without the register, and its restoration")
+    case.replayed(ROWS, MORE, when="after sweeps without the register, and its restoration")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, HandleLostError, NotPreparedError, TargetError
-from abs_core.model import Committable, HandleName, Outcome, Wrote
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
+from abs_core.model import Committable, HandleName, Outcome
+from abs_core.testing.case import JOB, LEFT, MORE, RIGHT, Case, raises
+from abs_core.testing.cuts import Cut
+from abs_core.testing.engine import Run, committables_of
 from abs_core.testing.harness import Holding
 from abs_core.testing.rules import (
     co_committing,
@@ -21,7 +21,6 @@ from abs_core.testing.rules import (
     two_step,
 )
 
-LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 GONE = {Outcome.ABORTED, Outcome.UNKNOWN}
 
 
@@ -109,14 +108,10 @@ def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
 def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
-    lost = shares[1]
-    assert isinstance(lost, Wrote)
-    assert lost.committable is not None
-    run.committer.abort([lost.committable.held_as])
+    run.committer.abort([committables_of(shares)[1].held_as])
     raises(NotPreparedError, lambda: run.commit(0, shares))
     case.hides_all("after a commit that found a handle gone")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run")
+    case.replayed(LEFT, RIGHT, when="after the next run")
 
 
 @only(holding)
@@ -156,8 +151,7 @@ def abort_of_a_committed_handle_undoes_nothing(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
     run.committer.abort([c.held_as for c in given])
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after abort of committed handles")
+    case.replayed(LEFT, RIGHT, when="after abort of committed handles")
 
 
 @only(hiding_two_step)
@@ -169,8 +163,7 @@ def the_proof_of_a_commit_outlives_the_decision(case: Case) -> None:
     assert outcomes == {Outcome.COMMITTED}, (
         f"forget deleted the proof of an open decision: {outcomes}"
     )
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after forget with an open decision")
+    case.replayed(LEFT, RIGHT, when="after forget with an open decision")
 
 
 @only(hiding_two_step)
@@ -185,16 +178,14 @@ def the_proof_of_a_commit_outlives_the_run_that_decided(case: Case) -> None:
     assert outcomes == {Outcome.COMMITTED}, (
         f"forget deleted the proof of an earlier run's open decision: {outcomes}"
     )
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after forget by the next run, with an open decision")
+    case.replayed(LEFT, RIGHT, when="after forget by the next run, with an open decision")
 
 
 @only(co_committing)
 def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     run = case.run()
     given = _written(run)
-    stale = run.store.load(JOB)
-    assert stale is not None
+    stale = run.stored()
     # The state stays, so that nothing is swept; its version is another one.
     run.store.compare_and_set(JOB, stale.version, stale.state)
     committer = run.committer
@@ -203,16 +194,14 @@ def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     assert not isinstance(done, str), "a co-commit against an old version was let through"
     case.hides_all("after a co-commit against an old version")
     assert run.state().frontier is None, "a co-commit against an old version changed the register"
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run")
+    case.replayed(LEFT, RIGHT, when="after the next run")
 
 
 @only(co_committing)
 def a_co_commit_by_a_superseded_run_changes_nothing(case: Case) -> None:
     run = case.run()
     given = _written(run)
-    stale = run.store.load(JOB)
-    assert stale is not None
+    stale = run.stored()
     case.run().begin(0)
     committer = run.committer
     assert isinstance(committer, CoCommitter)
@@ -220,8 +209,7 @@ def a_co_commit_by_a_superseded_run_changes_nothing(case: Case) -> None:
         done = committer.co_commit(given, stale.version, replace(stale.state, frontier=0))
         assert not isinstance(done, str), "a co-commit of a superseded run was let through"
     case.hides_all("after a co-commit of a superseded run")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run")
+    case.replayed(LEFT, RIGHT, when="after the next run")
 
 
 def the_sink_is_one_register_for_all_processes(case: Case) -> None:
@@ -232,14 +220,12 @@ def the_sink_is_one_register_for_all_processes(case: Case) -> None:
 
 def _written(run: Run) -> list[Committable]:
     """Two pre-committed handles of epoch 0."""
-    shares = run.tasks(0, LEFT, RIGHT)
-    found = [s.committable for s in shares if isinstance(s, Wrote) and s.committable is not None]
+    found = committables_of(run.tasks(0, LEFT, RIGHT))
     assert len(found) == 2, f"two tasks with rows gave {len(found)} handles"
     return found
 
 
 def _decided(case: Case) -> tuple[Run, list[Committable]]:
     """A run whose epoch 0 is decided, by two handles, and not committed."""
-    run = case.run(cut=Cut("commit"))
-    raises(Halted, lambda: run.epoch(0, LEFT, RIGHT))
+    run = case.halted(Cut("commit"), LEFT, RIGHT)
     return case.run(run=run.who.run), list(run.state().open[0].committables)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from abs_core.errors import EpochGapError, ReplayMismatchError
 from abs_core.model import JobState
-from abs_core.testing.case import Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row
+from abs_core.testing.case import LEFT, RIGHT, Case, raises, rows
+from abs_core.testing.cuts import Cut
 from abs_core.testing.rules import co_committing, only, two_step
-
-LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
 
 def a_finished_epoch_is_skipped(case: Case) -> None:
@@ -40,49 +34,43 @@ def the_same_run_may_commit_an_epoch_again(case: Case) -> None:
 def an_undecided_epoch_is_written_again(case: Case) -> None:
     case.run().tasks(0, LEFT, RIGHT)
     case.hides_all("after pre-commit of a run that died")
-    case.run().epoch(0, RIGHT, LEFT)
-    case.finished(LEFT, RIGHT, when="after a replay of an epoch that was pre-committed only")
+    case.replayed(RIGHT, LEFT, when="after a replay of an epoch that was pre-committed only")
 
 
 def an_epoch_that_died_before_its_decision_is_written_again(case: Case) -> None:
-    before = Cut("compare_and_set") if not case.co_commits else Cut("co_commit")
-    _halt(case, before)
+    case.halted(Cut("co_commit" if case.co_commits else "compare_and_set"), LEFT, RIGHT)
     case.hides_all("before the decision")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a replay of an undecided epoch")
+    case.replayed(LEFT, RIGHT, when="after a replay of an undecided epoch")
 
 
 @only(two_step)
 def a_decided_epoch_is_rolled_forward(case: Case) -> None:
-    _halt(case, Cut("commit"))
+    case.halted(Cut("commit"), LEFT, RIGHT)
     case.hides_all("after the decision, before any commit")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a replay of a decided epoch")
+    case.replayed(LEFT, RIGHT, when="after a replay of a decided epoch")
 
 
 @only(two_step)
 def a_partly_committed_epoch_is_rolled_forward(case: Case) -> None:
-    _halt(case, Cut("commit", handles=1))
-    case.run().epoch(0, RIGHT, LEFT)
-    case.finished(LEFT, RIGHT, when="after a replay of an epoch with one of two handles committed")
+    case.halted(Cut("commit", handles=1), LEFT, RIGHT)
+    case.replayed(RIGHT, LEFT, when="after a replay of an epoch with one of two handles committed")
 
 
 @only(two_step)
 def a_committed_epoch_is_finished_by_the_next_run(case: Case) -> None:
-    _halt(case, Cut("compare_and_set", where=_is_finished))
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a replay of an epoch that was committed, not finished")
+    case.halted(Cut("compare_and_set", where=_is_finished), LEFT, RIGHT)
+    case.replayed(LEFT, RIGHT, when="after a replay of an epoch that was committed, not finished")
 
 
 def a_finished_epoch_is_tidied_by_the_next_run(case: Case) -> None:
-    _halt(case, Cut("forget"))
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a replay of an epoch that died before forget")
+    case.halted(Cut("forget"), LEFT, RIGHT)
+    case.replayed(LEFT, RIGHT, when="after a replay of an epoch that died before forget")
 
 
 def the_epoch_before_is_rolled_forward_with_the_next(case: Case) -> None:
     # The engine recorded the epoch as done, though this run died inside commit: it continues.
-    _halt(case, Cut("commit", handles=1) if not case.co_commits else Cut("forget"))
+    cut = Cut("forget") if case.co_commits else Cut("commit", handles=1)
+    case.halted(cut, LEFT, RIGHT)
     case.run().epoch(1, rows(20, 2))
     case.finished(LEFT, RIGHT, rows(20, 2), when="after the next epoch")
 
@@ -113,9 +101,8 @@ def a_lost_reply_of_co_commit_is_looked_up(case: Case) -> None:
 def a_recovery_that_dies_is_recovered(case: Case) -> None:
     parts = LEFT, RIGHT, rows(20, 3)
     for handles in (0, 1, 2, 3):
-        _halted(case.run(cut=Cut("commit", handles=handles)), 0, *parts)
-    case.run().epoch(0, *parts)
-    case.finished(*parts, when="after four runs that each died one handle further")
+        case.halted(Cut("commit", handles=handles), *parts)
+    case.replayed(*parts, when="after four runs that each died one handle further")
 
 
 def a_replay_with_another_row_count_is_refused(case: Case) -> None:
@@ -141,8 +128,7 @@ def other_rows_of_the_same_number_are_told_by_their_digest(case: Case) -> None:
     swapped = [(LEFT[0][0], LEFT[1][1]), (LEFT[1][0], LEFT[0][1]), LEFT[2]]
     raises(ReplayMismatchError, lambda: case.run(digests=True).epoch(0, swapped, RIGHT))
     case.run(digests=True).epoch(0, RIGHT[:1], [*RIGHT[1:], *LEFT])
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after replays told by their rows")
+    case.replayed(LEFT, RIGHT, when="after replays told by their rows")
 
 
 def an_epoch_left_out_is_refused(case: Case) -> None:
@@ -150,15 +136,6 @@ def an_epoch_left_out_is_refused(case: Case) -> None:
     run.epoch(0, LEFT)
     raises(EpochGapError, lambda: run.epoch(2, RIGHT))
     case.finished(LEFT, when="after an epoch was left out")
-
-
-def _halt(case: Case, cut: Cut) -> None:
-    """Epoch 0 of ``LEFT`` and ``RIGHT``, by a run that ends at the cut."""
-    _halted(case.run(cut=cut), 0, LEFT, RIGHT)
-
-
-def _halted(run: Run, epoch: int, *parts: Sequence[Row]) -> None:
-    raises(Halted, lambda: run.epoch(epoch, *parts))
 
 
 def _is_finished(state: JobState) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from abs_core.codec import committable_from_json, committable_to_json
 from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.engine import Run
+from abs_core.testing.engine import Run, committables_of
 from abs_core.testing.harness import batch_of
 from abs_core.testing.rules import hiding, only, upserting
 
@@ -103,7 +101,7 @@ def a_writer_without_rows_has_no_handle(case: Case) -> None:
     share = run.attempt(0).pre_commit()
     assert share.committable is None, f"pre_commit of an empty writer gave {share.committable}"
     attempt = run.attempt(0, 1)
-    attempt.writer.write(no_rows())
+    attempt.writer.write(batch_of([]))
     assert attempt.pre_commit().committable is None, "a batch of no rows must give no handle"
     run.commit(0, [share])
     case.finished(when="after two writers without rows")
@@ -112,7 +110,7 @@ def a_writer_without_rows_has_no_handle(case: Case) -> None:
 def a_writer_takes_many_batches(case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0)
-    attempt.write(*rows(0, 2)).write(*rows(2, 1)).writer.write(no_rows())
+    attempt.write(*rows(0, 2)).write(*rows(2, 1)).writer.write(batch_of([]))
     share = attempt.write(*rows(3, 500)).pre_commit()
     assert _committable(share).rows == 503, "a committable must count the rows of all batches"
     run.commit(0, [share])
@@ -186,12 +184,7 @@ def a_preflight_refuses_no_target_of_the_checks(case: Case) -> None:
     broken = [finding.what for finding in findings if finding.severity.value == "error"]
     assert not broken, f"preflight refuses the target of the checks: {broken}"
     case.finished(when="after preflight")
-    case.run().epoch(0, rows(0, 1))
-    case.finished(rows(0, 1), when="after preflight and an epoch")
-
-
-def no_rows() -> pa.RecordBatch:
-    return batch_of([])
+    case.replayed(rows(0, 1), when="after preflight and an epoch")
 
 
 def _committable(share: Wrote) -> Committable:
@@ -201,6 +194,5 @@ def _committable(share: Wrote) -> Committable:
 
 def _in_doubt(run: Run, shares: Sequence[Share]) -> set[HandleName]:
     """Which of these are in doubt. (The target's system may hold others'.)"""
-    wrote = [s.committable for s in shares if isinstance(s, Wrote) and s.committable is not None]
-    names = {name for committable in wrote for name in (committable.handle, committable.held_as)}
+    names = {name for c in committables_of(shares) for name in (c.handle, c.held_as)}
     return names & {doubt.handle for doubt in run.committer.in_doubt(JOB)}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abs_core.errors import AbandonedError, FencedError, ProtocolError, TargetError
 from abs_core.model import HandleName
-from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.case import JOB, LEFT, RIGHT, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Attempt
+from abs_core.testing.engine import Attempt, Run
 from abs_core.testing.rules import hiding, hiding_two_step, only, two_step, upserting
-
-LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
 def the_loser_of_a_retried_task_changes_nothing(case: Case) -> None:
@@ -78,8 +76,7 @@ def a_zombie_task_that_writes_after_the_sweep_changes_nothing(case: Case) -> Non
     case.run().begin(0)
     _late(zombie, *LEFT)
     case.hides_all("after a zombie wrote and pre-committed behind the sweep")
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after a zombie wrote behind the sweep, and one more run")
+    case.replayed(LEFT, RIGHT, when="after a zombie wrote behind the sweep, and one more run")
 
 
 @only(hiding)
@@ -114,8 +111,7 @@ def a_sweep_that_acts_late_harms_nothing(case: Case) -> None:
 
 @only(two_step)
 def two_coordinators_may_roll_forward_at_once(case: Case) -> None:
-    old = case.run(cut=Cut("commit"))
-    raises(Halted, lambda: old.epoch(0, LEFT, RIGHT))
+    old = case.halted(Cut("commit"), LEFT, RIGHT)
     decision = old.state().open[0]
     old.committer.commit(decision.committables[:1])
     case.run().epoch(0, LEFT, RIGHT)
@@ -143,16 +139,14 @@ def an_abort_after_the_decision_undoes_nothing(case: Case) -> None:
     halted = case.run(run=run.who.run, cut=Cut("commit", handles=1))
     raises(Halted, lambda: halted.commit(0, shares))
     run.abort(0)
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after an abort that came after the decision")
+    case.replayed(LEFT, RIGHT, when="after an abort that came after the decision")
 
 
 def an_abort_after_the_end_undoes_nothing(case: Case) -> None:
     run = case.run()
     run.epoch(0, LEFT, RIGHT)
     run.abort(0)
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after an abort of a finished epoch")
+    case.replayed(LEFT, RIGHT, when="after an abort of a finished epoch")
 
 
 def an_abandoned_epoch_is_written_by_the_next_run_only(case: Case) -> None:
@@ -163,8 +157,7 @@ def an_abandoned_epoch_is_written_by_the_next_run_only(case: Case) -> None:
         case.finished(when="after an epoch was abandoned")
     raises(AbandonedError, lambda: run.begin(0))
     raises(AbandonedError, lambda: run.commit(0, shares))
-    case.run().epoch(0, LEFT, RIGHT)
-    case.finished(LEFT, RIGHT, when="after the next run wrote an abandoned epoch")
+    case.replayed(LEFT, RIGHT, when="after the next run wrote an abandoned epoch")
 
 
 def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
@@ -174,16 +167,14 @@ def a_task_that_outlives_its_epochs_abort_changes_nothing(case: Case) -> None:
     _late(slow)
     # Even if rows are visible before the commit, an abandoned epoch must have none.
     case.holds(when="after a task pre-committed behind the abort of its epoch")
-    case.run().epoch(0, LEFT)
-    case.finished(LEFT, when="after the next run")
+    case.replayed(LEFT, when="after the next run")
 
 
 @only(hiding_two_step)
 def a_decision_in_flight_dies_with_the_abandoned_epoch(case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
-    stale = run.store.load(JOB)
-    assert stale is not None
+    stale = run.stored()
     deciding = case.run(run=run.who.run, cut=Cut("commit"))
     run.abort(0)
     raises(AbandonedError, lambda: deciding.commit(0, shares))
@@ -195,25 +186,12 @@ def a_decision_in_flight_dies_with_the_abandoned_epoch(case: Case) -> None:
 @only(upserting)
 def a_late_loser_never_overwrites_a_newer_epoch(case: Case) -> None:
     run = case.run()
-    loser = run.attempt(0, 0).write(*rows(0, 3, "old"))
-    run.epoch(0, rows(0, 3, "old"))
-    run.epoch(1, rows(0, 3, "new"))
-    _late(loser)
-    case.holds(rows(0, 3, "new"), when="after a loser of epoch 0 came after epoch 1")
-    run.epoch(2, rows(10, 1))
-    case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
+    _never_overwrites(case, run.attempt(0, 0), run)
 
 
 @only(upserting)
 def a_zombie_never_overwrites_its_successor(case: Case) -> None:
-    zombie = case.run().attempt(0, 0).write(*rows(0, 3, "old"))
-    new = case.run()
-    new.epoch(0, rows(0, 3, "old"))
-    new.epoch(1, rows(0, 3, "new"))
-    _late(zombie)
-    case.holds(rows(0, 3, "new"), when="after a zombie of epoch 0 came after epoch 1")
-    new.epoch(2, rows(10, 1))
-    case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
+    _never_overwrites(case, case.run().attempt(0, 0), case.run())
 
 
 def writers_alive_at_once_never_share_a_handle(case: Case) -> None:
@@ -225,6 +203,17 @@ def writers_alive_at_once_never_share_a_handle(case: Case) -> None:
         attempt.write(*rows(100 * number, 1))
         names += _late(attempt)
     assert len(set(names)) == len(names), f"two writers share a handle: {names}"
+
+
+def _never_overwrites(case: Case, late: Attempt, run: Run) -> None:
+    """The late attempt of epoch 0 pre-commits after the run's epoch 1, and changes nothing."""
+    late.write(*rows(0, 3, "old"))
+    run.epoch(0, rows(0, 3, "old"))
+    run.epoch(1, rows(0, 3, "new"))
+    _late(late)
+    case.holds(rows(0, 3, "new"), when="after an attempt of epoch 0 came after epoch 1")
+    run.epoch(2, rows(10, 1))
+    case.finished(rows(0, 3, "new"), rows(10, 1), when="after the epoch that follows")
 
 
 def _late(attempt: Attempt, *more: tuple[int, str]) -> list[HandleName]:

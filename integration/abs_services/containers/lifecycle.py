@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from abs_core.errors import ConfigError
-from abs_services.containers.engine import engine, find_image, owner_label, remove
-from abs_services.contracts import Provider, Running, Service
+from abs_services.containers.engine import (
+    engine,
+    find_image,
+    owner_label,
+    remove,
+    remove_orphans,
+)
+from abs_services.contracts import Provider, Running
 from abs_services.processes import free_port
-from abs_services.readiness import await_ready
+from abs_services.readiness import StartedService
 from abs_services.reaper import REAPER
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer
 
-_STOP_S = 30
-_READY_S = 90.0
+_orphans_removed_once = functools.cache(remove_orphans)
 
 
-class DockerService(Service):
+class DockerService(StartedService):
     """A service as one container, started by testcontainers, on a port of 127.0.0.1.
 
     Args:
@@ -28,28 +34,21 @@ class DockerService(Service):
     """
 
     inner_port: ClassVar[int]
-    stop_s: ClassVar[float] = _STOP_S
+    stop_s: ClassVar[float] = 30
+    ready_s = 90.0
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
         self._started: DockerContainer | None = None
-        self._host = "127.0.0.1"
+        self.host = "127.0.0.1"
         self._port = 0
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._host}:{self._port})"
+        return f"{type(self).__name__}({self.host}:{self._port})"
 
     @abstractmethod
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         """Set environment, command and files; returns further arguments for the engine."""
-
-    @abstractmethod
-    def _is_ready(self) -> bool:
-        """Whether the server serves. Polled; must not raise."""
-
-    @property
-    def host(self) -> str:
-        return self._host
 
     @property
     def port(self) -> int:
@@ -76,27 +75,13 @@ class DockerService(Service):
     def running(self) -> Running:
         return Running(self.kind, Provider.DOCKER, self.env, container=self.container.id)
 
-    def start(self) -> None:
-        """Start the container, anew or again, and wait until the server serves.
-
-        Raises ConfigError (image or package missing) or UnavailableError (no engine, or not ready
-        in time; with the end of the container's log).
-        """
-        if self.is_running:
-            return
+    def _launch(self) -> None:
         with engine():
             self._before_launch()
             if self._started is None:
                 self._create()
             else:
                 self.container.start()
-        await_ready(
-            f"the container of {self.kind}",
-            is_ready=self._is_ready,
-            is_running=lambda: self.is_running,
-            said=self.said,
-            deadline_s=_READY_S,
-        )
 
     def stop(self) -> None:
         if self.is_running:
@@ -111,14 +96,14 @@ class DockerService(Service):
                 self.container.wait()
 
     def detach(self) -> None:
-        REAPER.unregister_container(self.container.id)
+        REAPER.unregister(self.container.id)
 
     def close(self) -> None:
         """Remove the container with its data."""
         if self._started is not None:
             name = self.container.id
             remove(name)
-            REAPER.unregister_container(name)
+            REAPER.unregister(name)
             self._started.get_docker_client().client.close()
             self._started = None
 
@@ -133,19 +118,20 @@ class DockerService(Service):
     def _create(self) -> None:
         from testcontainers.core.container import DockerContainer
 
+        _orphans_removed_once()
         with engine() as client:
             name = find_image(client, self.kind)
         container = DockerContainer(name)
         found = container.get_docker_client().host()
         # "localhost" may mean ::1 first, where nothing listens.
-        self._host = "127.0.0.1" if found == "localhost" else found
+        self.host = "127.0.0.1" if found == "localhost" else found
         self._port = free_port()
         # Published to this machine only, unless the engine is on another one.
         ports: dict[str, Any] = container.ports
-        local = self._host == "127.0.0.1"
+        local = self.host == "127.0.0.1"
         ports[f"{self.inner_port}/tcp"] = ("127.0.0.1", self._port) if local else self._port
         more = self._configure(container)
         container.with_kwargs(labels={} if self._lasting else owner_label(), **more)
         self._started = container
         container.start()
-        REAPER.register_container(self.container.id)
+        REAPER.register(self.container.id)

@@ -13,7 +13,7 @@ import psycopg
 
 from abs_core.errors import ConfigError
 from abs_services.buckets import new_keys, takes_objects
-from abs_services.containers.engine import is_container_running, remove, remove_orphans
+from abs_services.containers.engine import is_container_running, remove
 from abs_services.containers.lifecycle import DockerService
 from abs_services.contracts import (
     KafkaService,
@@ -56,10 +56,7 @@ class DockerPostgres(DockerService, PostgresService):
     def admin_url(self) -> str:
         return postgres_url(self.host, self.port, "postgres", self._passwords[0], "postgres")
 
-    def start(self) -> None:
-        if self.is_running:
-            return
-        super().start()
+    def _complete(self) -> None:
         ensure_role(self.admin_url, self._passwords[1])
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
@@ -125,23 +122,15 @@ class DockerS3(DockerService, S3Service):
     stop_s = S3_STOP_S
 
     @cached_property
-    def _keys(self) -> tuple[str, str]:
+    def keys(self) -> tuple[str, str]:
         return new_keys()
 
     @property
     def endpoint(self) -> str:
         return f"http://{self.host}:{self.port}"
 
-    @property
-    def access_key(self) -> str:
-        return self._keys[0]
-
-    @property
-    def secret_key(self) -> str:
-        return self._keys[1]
-
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
-        credentials = json.dumps(s3_credentials(self.access_key, self.secret_key))
+        credentials = json.dumps(s3_credentials(*self.keys))
         container.with_copy_into_container(credentials.encode(), "/etc/abs-s3.json", 0o600)
         # By its own address: the container's may be another after a restart.
         command = ["-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=0.0.0.0"]
@@ -158,21 +147,17 @@ class DockerServices(Services):
     """Services in containers; removed with this process unless ``lasting``."""
 
     provider = Provider.DOCKER
-    _swept = False
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
 
     def postgres(self) -> PostgresService:
-        self._sweep_once()
         return DockerPostgres(lasting=self._lasting)
 
     def kafka(self) -> KafkaService:
-        self._sweep_once()
         return DockerKafka(lasting=self._lasting)
 
     def s3(self) -> S3Service:
-        self._sweep_once()
         return DockerS3(lasting=self._lasting)
 
     def is_up(self, running: Running) -> bool:
@@ -182,8 +167,3 @@ class DockerServices(Services):
         if running.container is None:
             raise ConfigError("the state names no container", remedy="delete the state file.")
         remove(running.container)
-
-    def _sweep_once(self) -> None:
-        if not DockerServices._swept:
-            remove_orphans()
-            DockerServices._swept = True

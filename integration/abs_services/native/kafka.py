@@ -14,8 +14,8 @@ from pathlib import Path
 from abs_services.contracts import KafkaService
 from abs_services.java import find_java
 from abs_services.native.kafka_jars import broker_jars
-from abs_services.native.lifecycle import Command, NativeService
-from abs_services.native.server import ServerProcess
+from abs_services.native.lifecycle import NativeService
+from abs_services.native.server import Command
 from abs_services.processes import free_ports, run_tool
 from abs_services.settings import KAFKA, KAFKA_READY
 
@@ -108,8 +108,8 @@ class NativeKafka(NativeService[Identity], KafkaService):
             "log.dirs": str(self.folder / "data"),
         }
 
-    def _is_ready(self, server: ServerProcess) -> bool:
-        return KAFKA_READY in server.said()
+    def _is_ready(self) -> bool:
+        return KAFKA_READY in self.said()
 
 
 def new_cluster_id() -> str:

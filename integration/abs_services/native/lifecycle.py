@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from abs_core.errors import ConfigError
-from abs_services.contracts import Provider, Running, Service
-from abs_services.native.server import ServerProcess
-from abs_services.paths import Account, delete, temporary_folder
+from abs_core.durable import replace_durably
+from abs_core.errors import ConfigError, UnavailableError
+from abs_core.strictjson import fields, parse
+from abs_services.contracts import Provider, Running
+from abs_services.native.server import Command, ServerProcess
+from abs_services.paths import delete, temporary_folder
 from abs_services.processes import ProcessId
+from abs_services.readiness import StartedService
 from abs_services.reaper import REAPER
 
 if TYPE_CHECKING:
@@ -24,17 +27,7 @@ if TYPE_CHECKING:
 IdentityT = TypeVar("IdentityT", bound="DataclassInstance")
 
 
-@dataclass(frozen=True)
-class Command:
-    """How a server process is launched."""
-
-    argv: Sequence[str]
-    cwd: Path
-    account: Account | None = None
-    env: Mapping[str, str] | None = None
-
-
-class NativeService(Service, Generic[IdentityT]):
+class NativeService(StartedService, Generic[IdentityT]):
     """A service as one native process, with all its data in one folder.
 
     Args:
@@ -45,8 +38,7 @@ class NativeService(Service, Generic[IdentityT]):
     stop_signals: ClassVar[Sequence[int]]
     # How long each of them may take, in seconds, before the next, and SIGKILL at last.
     stop_deadline_s: ClassVar[float] = 30.0
-    ready_s: ClassVar[float] = 60.0
-    """Seconds to become ready."""
+    ready_s = 60.0
 
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None
@@ -62,10 +54,6 @@ class NativeService(Service, Generic[IdentityT]):
     def _set_up(self) -> Command:
         """Prepare the folder and return the command. Called before each launch."""
 
-    @abstractmethod
-    def _is_ready(self, server: ServerProcess) -> bool:
-        """Whether the launched server serves. Polled; must not raise."""
-
     def _keep(self, kind: type[IdentityT], new: Callable[[], IdentityT] | None) -> IdentityT:
         """The server's identity: what stays the same over restarts, in its folder.
 
@@ -76,7 +64,7 @@ class NativeService(Service, Generic[IdentityT]):
         if new is not None and not path.exists():
             write_private(path, asdict(new()))
         # An older release's may have more.
-        known = {field.name for field in fields(kind)}
+        known = {field.name for field in fields_of(kind)}
         found = {name: value for name, value in read_private(path).items() if name in known}
         self._identity = kind(**found)
         return self._identity
@@ -105,7 +93,7 @@ class NativeService(Service, Generic[IdentityT]):
     @property
     def process_id(self) -> ProcessId | None:
         """The main process; None while the server is down."""
-        return self._server.id if self._server else None
+        return self._server.id if self._server is not None and self.is_running else None
 
     @property
     def pid(self) -> int | None:
@@ -119,23 +107,20 @@ class NativeService(Service, Generic[IdentityT]):
     def running(self) -> Running:
         return Running(self.kind, Provider.NATIVE, self.env, self.process_id, folder=self.folder)
 
-    def start(self) -> None:
-        """Prepare, launch, and wait until the server serves.
-
-        Raises ConfigError (not installed, or the folder cannot be used) or UnavailableError (not
-        ready in time, or ended; with the end of its log).
-        """
-        if self.is_running:
-            return
+    def _launch(self) -> None:
         self._open_folder()
         command = self._set_up()
         if self._temporary:
             for path in self._paths_outside():
-                REAPER.register_path(path)
-        self._server = ServerProcess(self.kind, self.log, deadline_s=self.ready_s)
-        server = self._server
-        server.launch(command.argv, account=command.account, env=command.env or {}, cwd=command.cwd)
-        server.await_ready(lambda: self._is_ready(server))
+                REAPER.register(path)
+        self._server = ServerProcess(command, self.log)
+
+    def _await_ready(self) -> None:
+        try:
+            super()._await_ready()
+        except UnavailableError:
+            self.kill()
+            raise
 
     def stop(self) -> None:
         """End the server in an orderly way; its data stays."""
@@ -152,7 +137,14 @@ class NativeService(Service, Generic[IdentityT]):
             raise ConfigError(
                 "a temporary server cannot outlive its process", remedy="name a folder."
             )
+        if not self.is_running:
+            raise ConfigError(f"{self.kind} does not run", remedy="start it first.")
         self._server.detach()
+        self._server = None
+
+    def said(self) -> str:
+        """The server's log since its launch."""
+        return "" if self._server is None else self._server.said()
 
     def close(self) -> None:
         # What is deleted right after need not be shut down in order, checkpoint and all.
@@ -170,7 +162,7 @@ class NativeService(Service, Generic[IdentityT]):
         if self._folder is None:
             self._folder = (self._given or temporary_folder(self.kind)).resolve()
             if self._temporary:
-                REAPER.register_path(self._folder)
+                REAPER.register(self._folder)
         self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
         self._folder.mkdir(exist_ok=True, mode=0o700)
         self.log.touch(mode=0o600)
@@ -179,18 +171,14 @@ class NativeService(Service, Generic[IdentityT]):
 def read_private(path: Path) -> dict[str, Any]:
     """A JSON object that :func:`write_private` wrote; ConfigError if it is missing."""
     try:
-        found = json.loads(path.read_text())
+        return fields(parse(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path.parent} holds a server's data, but not the file {path.name} made with it",
             remedy="choose another folder, or delete this one where its data is not needed.",
         ) from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path} is not a JSON object", remedy="delete its folder.")
-    return found
 
 
 def write_private(path: Path, value: Mapping[str, Any]) -> None:
     """A JSON file that only its owner can read: it may hold credentials."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(dict(value), file)
+    replace_durably(path, json.dumps(dict(value)).encode())

@@ -18,8 +18,8 @@ import psutil
 from abs_core.errors import ConfigError
 from abs_services.contracts import PostgresService
 from abs_services.native.initdb import find_binaries, initialise
-from abs_services.native.lifecycle import Command, NativeService
-from abs_services.native.server import ServerProcess
+from abs_services.native.lifecycle import NativeService
+from abs_services.native.server import Command
 from abs_services.paths import Account
 from abs_services.processes import await_gone, free_port
 from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
@@ -112,7 +112,7 @@ class NativePostgres(NativeService[Identity], PostgresService):
         argv = [str(binaries / "postgres"), "-D", str(self.data)]
         return Command(argv, cwd=self.data, account=self._account)
 
-    def _is_ready(self, server: ServerProcess) -> bool:
+    def _is_ready(self) -> bool:
         """The last line of postmaster.pid is its status (as pg_ctl reads it)."""
         try:
             lines = (self.data / "postmaster.pid").read_text().splitlines()
@@ -120,10 +120,7 @@ class NativePostgres(NativeService[Identity], PostgresService):
             return False
         return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
 
-    def start(self) -> None:
-        if self.is_running:
-            return
-        super().start()
+    def _complete(self) -> None:
         ensure_role(self.admin_url, self.identity.password)
 
     def _prepare_folder(self) -> None:

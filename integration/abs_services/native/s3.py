@@ -12,8 +12,8 @@ from typing import ClassVar
 from abs_core.errors import ConfigError
 from abs_services.buckets import new_keys, takes_objects
 from abs_services.contracts import S3Service
-from abs_services.native.lifecycle import Command, NativeService, write_private
-from abs_services.native.server import ServerProcess
+from abs_services.native.lifecycle import NativeService, write_private
+from abs_services.native.server import Command
 from abs_services.processes import free_ports
 from abs_services.settings import S3_FLAGS, S3_STOP_S, s3_credentials
 
@@ -52,18 +52,13 @@ class NativeS3(NativeService[Identity], S3Service):
         return f"http://127.0.0.1:{self.identity.ports['s3']}"
 
     @property
-    def access_key(self) -> str:
-        return self.identity.access_key
-
-    @property
-    def secret_key(self) -> str:
-        return self.identity.secret_key
+    def keys(self) -> tuple[str, str]:
+        return self.identity.access_key, self.identity.secret_key
 
     def _set_up(self) -> Command:
         program = find_weed()
         identity = self._keep(Identity, lambda: Identity.new(self.port_names))
-        keys = s3_credentials(identity.access_key, identity.secret_key)
-        write_private(self.folder / "s3.json", keys)
+        write_private(self.folder / "s3.json", s3_credentials(*self.keys))
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         ports = identity.ports
@@ -78,7 +73,7 @@ class NativeS3(NativeService[Identity], S3Service):
         ]
         return Command(argv, cwd=self.folder)
 
-    def _is_ready(self, server: ServerProcess) -> bool:
+    def _is_ready(self) -> bool:
         return takes_objects(self)
 
     def _paths_outside(self) -> Sequence[Path]:
