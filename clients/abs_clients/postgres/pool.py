@@ -10,7 +10,7 @@ import select
 import threading
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,11 +114,18 @@ def pool(server: Server) -> Pool:
 
 
 @contextmanager
-def leased(server: Server, tag: Tag | None = None) -> Iterator[Connection[Any]]:
-    """A live connection for this user alone; kept for the next one unless an error occurs."""
+def leased(
+    server: Server, tag: Tag | None = None, *, doing: str | None = None
+) -> Iterator[Connection[Any]]:
+    """A live connection for this user alone; kept for the next one unless an error occurs.
+
+    Args:
+        doing: with it the driver's errors are mapped, see ``translate_errors``.
+    """
     connection = pool(server).take(tag)
     try:
-        yield connection
+        with nullcontext() if doing is None else translate_errors(doing):
+            yield connection
     except BaseException:
         # Whatever state it is in, nobody else shall inherit it.
         connection.close()

@@ -10,7 +10,6 @@ from typing import Any
 from psycopg import Connection
 
 from abs_clients.postgres.connection import Tag
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.model import JobState
 from abs_sinks.postgres.options import PostgresOptions
@@ -40,10 +39,7 @@ def terminate_older(options: PostgresOptions, state: JobState) -> int:
     Raises:
         TargetError: the server did not answer, or refused.
     """
-    with (
-        leased(options.server) as connection,
-        translate_errors("ending sessions of superseded runs"),
-    ):
+    with leased(options.server, doing="ending sessions of superseded runs") as connection:
         pids = _zombies(connection, state)
         if not pids:
             return 0

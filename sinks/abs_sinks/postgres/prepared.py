@@ -14,7 +14,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from abs_clients.postgres.ending import end_prepared
-from abs_clients.postgres.errors import to_abs_error, translate_errors
+from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.crash import CrashPoint, reached
@@ -250,10 +250,7 @@ def _look_for_it(options: PostgresOptions, handle: HandleName, lost: psycopg.Err
     """After a lost reply, check whether it is prepared; the name is this attempt's alone (I6)."""
 
     def look() -> bool:
-        with (
-            leased(options.server) as connection,
-            translate_errors("looking for a prepared transaction"),
-        ):
+        with leased(options.server, doing="looking for a prepared transaction") as connection:
             return PreparedTransactions(options).is_prepared(connection, handle)
 
     try:

@@ -56,10 +56,7 @@ class PostgresRegister:
         self._schema = MetadataSchema(options.server, options.stateschema)
 
     def load(self, job: str) -> Stored | None:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors(f"reading the register of job {job}"),
-        ):
+        with leased(self._options.server, doing=f"reading the register of job {job}") as connection:
             row = self._read(connection, job)
         return None if row is None else Stored(self._state(job, row[0]), row[1])
 
@@ -78,7 +75,7 @@ class PostgresRegister:
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state schema, sorted by name."""
         query = self._sql("select state::text, version::text, job from {register} order by job")
-        with leased(self._options.server) as connection, translate_errors("listing the registers"):
+        with leased(self._options.server, doing="listing the registers") as connection:
             try:
                 rows = connection.execute(query).fetchall()
             except psycopg.errors.UndefinedTable:
@@ -94,10 +91,7 @@ class PostgresRegister:
             target=target,
             job=job,
         )
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("looking for other jobs' registers"),
-        ):
+        with leased(self._options.server, doing="looking for other jobs' registers") as connection:
             try:
                 return [row[0] for row in connection.execute(query)]
             except psycopg.errors.UndefinedTable:
@@ -114,10 +108,9 @@ class PostgresRegister:
             job=job,
             version=int(stored.version),
         )
-        with (
-            leased(self._options.server) as connection,
-            translate_errors(f"deleting the register of job {job}"),
-        ):
+        with leased(
+            self._options.server, doing=f"deleting the register of job {job}"
+        ) as connection:
             if connection.execute(query).rowcount == 1:
                 return True
         raise ContentionError(

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
@@ -164,10 +163,7 @@ class PostgresSink:
         """Whether the table has no row."""
         table = resolve(self._options, self._schema).table
         query = sql.SQL("select not exists (select from {})").format(table.identifier)
-        with (
-            leased(self._options.server) as connection,
-            translate_errors(f"looking into {table.label}"),
-        ):
+        with leased(self._options.server, doing=f"looking into {table.label}") as connection:
             row = connection.execute(query).fetchone()
         return row == (True,)
 

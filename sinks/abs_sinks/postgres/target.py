@@ -15,7 +15,6 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
@@ -76,10 +75,9 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     kept: Target | None = pool(options.server).learnt(key)
     if kept is not None:
         return kept
-    with (
-        leased(options.server) as connection,
-        translate_errors(f"reading the shape of table {options.dbtable}"),
-    ):
+    with leased(
+        options.server, doing=f"reading the shape of table {options.dbtable}"
+    ) as connection:
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
         shape = connection.execute(shape_query(plan)).fetchone()
         identity = identity_of(connection, options, plan.table)
@@ -177,7 +175,7 @@ def identity_at(options: PostgresOptions) -> str | None:
         SchemaError: the table is missing.
         TargetError: the server refused or did not answer.
     """
-    with leased(options.server) as connection, translate_errors("looking at the table"):
+    with leased(options.server, doing="looking at the table") as connection:
         table = read_table(connection, options.dbtable)
         return identity_of(connection, options, table, mint=False)
 

@@ -158,7 +158,7 @@ class TwoPhaseCommitter:
         self._prepared = PreparedTransactions(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+        with leased(self._options.server, doing="inspecting handles") as connection:
             return self._prepared.inspect(connection, [c.handle for c in committables])
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
@@ -189,26 +189,20 @@ class TwoPhaseCommitter:
             abort_each([handle for handle in handles if handle in mine], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("listing what is in doubt"),
-        ):
+        with leased(self._options.server, doing="listing what is in doubt") as connection:
             return self._prepared.in_doubt(connection, job)
 
     def forget(self, state: JobState) -> None:
         """Delete markers, also those of ``wal``."""
         try:
-            with leased(self._options.server) as connection, translate_errors("deleting markers"):
+            with leased(self._options.server, doing="deleting markers") as connection:
                 self._prepared.forget(connection, state)
         except AbsError as error:
             # They are deleted with the next epoch's.
             log.debug("markers of job %s stay for now: %s", state.job, error)
 
     def _commit(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("committing prepared transactions"),
-        ):
+        with leased(self._options.server, doing="committing prepared transactions") as connection:
             return self._prepared.commit(connection, handles)
 
 

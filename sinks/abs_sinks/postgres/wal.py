@@ -65,7 +65,7 @@ class WalCommitter:
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         staged = [c.handle for c in committables]
-        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+        with leased(self._options.server, doing="inspecting handles") as connection:
             there = self._staging.existing(connection, staged)
             gone = [handle for handle in staged if handle not in there]
             seen = self._prepared.inspect(connection, gone)
@@ -88,10 +88,7 @@ class WalCommitter:
             abort_each([handle for handle in handles if handle in mine], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("listing what is in doubt"),
-        ):
+        with leased(self._options.server, doing="listing what is in doubt") as connection:
             return self._staging.in_doubt(connection, job)
 
     def forget(self, state: JobState) -> None:
