@@ -25,7 +25,7 @@ from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
 from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Part, Tables
-from abs_sinks.postgres.target import Target, altered, forget, missing_column
+from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 _DOING = "applying staged rows"
 
@@ -208,7 +208,7 @@ class EpochTransaction:
         (inserted, _), (_, found_shape) = results[-2:]
         if found_shape != (target.shape,):
             connection.execute("ROLLBACK")
-            raise altered(part.table.options, part.table.schema, target)
+            raise altered(part.table.options, target.plan)
         if inserted != part.rows:
             # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
             # are counted.
@@ -226,22 +226,16 @@ class EpochTransaction:
         target: Target,
     ) -> list[_Result]:
         """Execute; a known error is explained."""
-        options, schema = part.table.options, part.table.schema
-        try:
-            return _results(connection.execute(statements))
-        except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
-            connection.execute("ROLLBACK")
-            self._explain(connection, part, target, error)
-            forget(options, schema)
-            raise
-        except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
-            raise altered(options, schema, target) from error
-        except psycopg.errors.NotNullViolation as error:
-            connection.execute("ROLLBACK")
-            found = missing_column(options, target.plan, error)
-            if found is None:
+        with noticing_changes(part.table.options, target.plan):
+            try:
+                return _results(connection.execute(statements))
+            except psycopg.errors.NotNullViolation:
+                connection.execute("ROLLBACK")
                 raise
-            raise found from error
+            except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
+                connection.execute("ROLLBACK")
+                self._explain(connection, part, target, error)
+                raise
 
     def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
         ends: list[sql.Composable] = [sql.SQL("COMMIT")]

@@ -41,7 +41,7 @@ from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.tables import Tables
-from abs_sinks.postgres.target import Target, altered, forget, missing_column, resolve
+from abs_sinks.postgres.target import Target, altered, noticing_changes, resolve
 
 DEADLOCK_TRIES = 5
 
@@ -119,7 +119,8 @@ class IdempotentWriter(OneCopyWriter):
         statements = sql.SQL("savepoint staged; {}").format(self._apply)
         for attempt in range(DEADLOCK_TRIES):
             try:
-                cursor = connection.execute(statements)
+                with noticing_changes(self._options, plan):
+                    cursor = connection.execute(statements)
             except psycopg.errors.DeadlockDetected:
                 if attempt == DEADLOCK_TRIES - 1:
                     raise
@@ -127,17 +128,6 @@ class IdempotentWriter(OneCopyWriter):
             except psycopg.errors.CardinalityViolation:
                 connection.execute("rollback to savepoint staged")
                 self._raise_duplicate(connection, plan)
-                raise
-            except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
-                assert self._target is not None
-                raise altered(self._options, self._schema, self._target) from error
-            except psycopg.errors.NotNullViolation as error:
-                found = missing_column(self._options, plan, error)
-                if found is None:
-                    raise
-                raise found from error
-            except psycopg.errors.UndefinedTable:
-                forget(self._options, self._schema)
                 raise
             else:
                 cursor.nextset()
@@ -156,7 +146,7 @@ class IdempotentWriter(OneCopyWriter):
         assert connection.info.transaction_status == TransactionStatus.IDLE
         assert self._target is not None
         if connection.execute(self._target.shape_query()).fetchone() != (self._target.shape,):
-            raise altered(self._options, self._schema, self._target)
+            raise altered(self._options, self._target.plan)
         task = self._task
         query = sql.SQL("select state::text from {} where job = {}")
         row = connection.execute(query.format(self._register, task.job)).fetchone()

@@ -7,7 +7,8 @@ cached ``shape`` against the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -86,32 +87,46 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     return target
 
 
-def forget(options: PostgresOptions, schema: pa.Schema) -> None:
+def forget(options: PostgresOptions, plan: CopyPlan) -> None:
     """Drop the cached target: the table has changed, or is gone."""
-    pool(options.server).forget(_key(options, schema))
+    pool(options.server).forget(_key(options, plan.schema))
 
 
-def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> SchemaError:
+def altered(options: PostgresOptions, plan: CopyPlan) -> SchemaError:
     """The error for a table that was altered since the plan; drops the cached target."""
-    forget(options, schema)
+    forget(options, plan)
     return SchemaError(
-        f"Table {target.table.label} was altered since this process looked at it.",
+        f"Table {plan.table.label} was altered since this process looked at it.",
         remedy="the next attempt looks again: restart the query if it has stopped.",
     )
 
 
-def missing_column(
-    options: PostgresOptions, plan: CopyPlan, error: psycopg.errors.NotNullViolation
-) -> SchemaError | None:
-    """The error for a new NOT NULL column that the input lacks; None if the input has the column."""
-    if error.diag.column_name in plan.names:
-        return None
-    forget(options, plan.schema)
+@contextmanager
+def noticing_new_columns(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]:
+    """Raise the SchemaError of a start for a new NOT NULL column that the input lacks."""
     try:
-        resolve(options, plan.schema)
-    except SchemaError as found:
-        return found
-    return None
+        yield
+    except psycopg.errors.NotNullViolation as error:
+        if error.diag.column_name not in plan.names:
+            forget(options, plan)
+            try:
+                resolve(options, plan.schema)
+            except SchemaError as found:
+                raise found from error
+        raise
+
+
+@contextmanager
+def noticing_changes(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]:
+    """Map the driver's errors that tell that the table was altered since the plan to a SchemaError."""
+    try:
+        with noticing_new_columns(options, plan):
+            yield
+    except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
+        raise altered(options, plan) from error
+    except psycopg.errors.UndefinedTable:
+        forget(options, plan)
+        raise
 
 
 def shape_query(plan: CopyPlan) -> sql.Composed:

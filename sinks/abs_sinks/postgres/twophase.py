@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import xxhash
 from psycopg import Connection, sql
@@ -28,7 +27,7 @@ from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
 from abs_sinks.postgres.tables import Table
-from abs_sinks.postgres.target import Target, altered, forget
+from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 MANY_HANDLES = 8
 """Number of handles from which several connections commit them."""
@@ -229,13 +228,10 @@ def hold_planned_shape(
     lock = sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(target.table.identifier)
     statements = sql.SQL("; ").join([*before, lock, target.shape_query()])
     with translate_errors(f"beginning to write to table {target.table.label}"):
-        try:
+        with noticing_changes(table.options, target.plan):
             cursor = connection.execute(statements)
-        except psycopg.errors.UndefinedTable:
-            forget(table.options, table.schema)
-            raise
         while cursor.nextset():
             pass
         shape = cursor.fetchone()
     if shape != (target.shape,):
-        raise altered(table.options, table.schema, target)
+        raise altered(table.options, target.plan)
