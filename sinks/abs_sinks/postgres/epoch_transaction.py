@@ -59,22 +59,23 @@ class EpochTransaction:
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
 
-    def persistently(
-        self, staged: Sequence[Committable], expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        """``co_commit``, retried after collisions of sessions."""
-        again = partial(self.co_commit, staged, expected, state)
-        return persistently(self._options, state, again)
-
     def co_commit(
         self, staged: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         """Apply the rows, drop the staging tables, and compare and set the register.
 
+        It is retried after collisions of sessions.
+
         Raises:
             NotPreparedError: a staging table is gone, or lacks rows; nothing was changed.
             DataError: a key occurs twice; nothing was changed.
         """
+        once = partial(self._co_commit, staged, expected, state)
+        return persistently(self._options, state, once)
+
+    def _co_commit(
+        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
@@ -202,7 +203,7 @@ class EpochTransaction:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
-        statements = sql.SQL("; ").join([*before, insert, target.shape_query()])
+        statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
         with translate_errors(f"applying staged rows to table {target.table.label}"):
             results = self._run(connection, statements, part, target)
         (inserted, _), (_, found_shape) = results[-2:]

@@ -101,7 +101,7 @@ class IdempotentWriter(OneCopyWriter):
         self._target = target
         self._apply = sql.SQL(_MAY).format(
             may_write(self._register, self._task),
-            target.shape_query(),
+            target.plan.shape_query(),
             target.shape,
             inserting(plan, source, target.key),
         )
@@ -145,7 +145,7 @@ class IdempotentWriter(OneCopyWriter):
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
         assert self._target is not None
-        if connection.execute(self._target.shape_query()).fetchone() != (self._target.shape,):
+        if connection.execute(self._target.plan.shape_query()).fetchone() != (self._target.shape,):
             raise altered(self._options, self._target.plan)
         task = self._task
         query = sql.SQL("select state::text from {} where job = {}")
@@ -169,7 +169,7 @@ class IdempotentCoCommitter(NothingToCommit):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        return EpochTransaction(self._tables).persistently([], expected, state)
+        return EpochTransaction(self._tables).co_commit([], expected, state)
 
 
 def may_write(register: sql.Identifier, task: Task) -> sql.Composed:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -25,17 +25,6 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.schema import plan_columns
 from abs_sinks.postgres.table import Table, read_table
-
-SHAPE = """
-select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, attnotnull,
-                                         attgenerated, attidentity), ',' order by attnum), ''))
-  from pg_attribute
- where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
-   and lower(attname) = any({names}::text[])
-"""
-"""A digest of the names and types of the columns that the input has, and of those whose names differ
-from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
-taken without a word. A column that the input lacks may come and go: the server fills it, or objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +48,6 @@ class Target:
     def table(self) -> Table:
         return self.plan.table
 
-    def shape_query(self) -> sql.Composed:
-        """The query of the table's present ``shape``."""
-        return shape_query(self.plan)
-
 
 def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     """Resolve the target for this input; creates the table with ``createtable``.
@@ -80,8 +65,9 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         options.server, doing=f"reading the shape of table {options.dbtable}"
     ) as connection:
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
-        shape = connection.execute(shape_query(plan)).fetchone()
-        identity = identity_of(connection, options, plan.table)
+        shape = connection.execute(plan.shape_query()).fetchone()
+        identity = identity_of(connection, options, plan.table, mint=True)
+    assert identity is not None
     target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
     pool(options.server).learn(key, target)
     return target
@@ -129,12 +115,6 @@ def noticing_changes(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]
         raise
 
 
-def shape_query(plan: CopyPlan) -> sql.Composed:
-    return sql.SQL(SHAPE).format(
-        table=sql.Literal(plan.table.label), names=[name.lower() for name in plan.names]
-    )
-
-
 def plan_for(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
 ) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...]]:
@@ -149,14 +129,8 @@ def plan_for(
     return plan, resolve_key(plan, options.key), ordering
 
 
-@overload
-def identity_of(connection: Connection[Any], options: PostgresOptions, table: Table) -> str: ...
-@overload
 def identity_of(
-    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool
-) -> str | None: ...
-def identity_of(
-    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool = True
+    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool = False
 ) -> str | None:
     """``postgres:<system identifier>/<database>/<schema>.<table>``, the same on every route.
 
@@ -192,7 +166,7 @@ def identity_at(options: PostgresOptions) -> str | None:
     """
     with leased(options.server, doing="looking at the table") as connection:
         table = read_table(connection, options.dbtable)
-        return identity_of(connection, options, table, mint=False)
+        return identity_of(connection, options, table)
 
 
 def _plain(name: str) -> str:

@@ -226,7 +226,7 @@ def hold_planned_shape(
         SchemaError, ContentionError: as ``begin_on_planned_shape``.
     """
     lock = sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(target.table.identifier)
-    statements = sql.SQL("; ").join([*before, lock, target.shape_query()])
+    statements = sql.SQL("; ").join([*before, lock, target.plan.shape_query()])
     with translate_errors(f"beginning to write to table {target.table.label}"):
         with noticing_changes(table.options, target.plan):
             cursor = connection.execute(statements)

@@ -121,4 +121,4 @@ class WalCoCommitter(WalCommitter):
         Raises:
             DataError: under ``upsert``, two rows of the epoch have one key.
         """
-        return EpochTransaction(self._tables).persistently(committables, expected, state)
+        return EpochTransaction(self._tables).co_commit(committables, expected, state)
