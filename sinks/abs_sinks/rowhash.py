@@ -219,7 +219,7 @@ def _summed(parts: Hashes, offsets: npt.NDArray[np.int64]) -> Hashes:
 def _places(offsets: npt.NDArray[np.int64]) -> Hashes:
     """A hash of each part's place in its group, mixed into its own."""
     begin = offsets - offsets[0]
-    ranks = np.arange(begin[-1]) - np.repeat(begin[:-1], np.diff(begin))
+    ranks: npt.NDArray[np.int64] = np.arange(begin[-1]) - np.repeat(begin[:-1], np.diff(begin))
     return _mixed(np.arange(ranks.max(initial=0) + 1, dtype=np.uint64))[ranks]
 
 

@@ -82,17 +82,17 @@ class MetadataSchema:
 
         Raises RefusedError with the statements if this role may not create it.
         """
-        if pool(self._server).learnt(self._known):
+        if pool(self._server).answers.get(self._known):
             return
         with translate_errors(f"looking for the schema {self.name}"):
             there = self.exists(connection)
         if not there:
             self._create(connection)
-        pool(self._server).learn(self._known, value=True)
+        pool(self._server).answers[self._known] = True
 
     def forget(self) -> None:
         """Query the server again the next time: the schema was missing."""
-        pool(self._server).forget(self._known)
+        pool(self._server).answers.pop(self._known, None)
 
     def _create(self, connection: Connection[Any]) -> None:
         doing = f"creating the schema {self.name} for registers and markers"

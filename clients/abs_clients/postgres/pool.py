@@ -38,13 +38,16 @@ class _Idle:
 
 
 class Pool:
-    """The pool of one server in this process."""
+    """The pool of one server in this process.
+
+    ``answers`` caches what was learnt of the server, until the process ends or it is found changed.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lock = threading.Lock()
         self._idle: list[_Idle] = []
-        self._learnt: dict[Hashable, Any] = {}
+        self.answers: dict[Hashable, Any] = {}
 
     def take(self, tag: Tag | None = None) -> Connection[Any]:
         """A live connection, to be given back or closed.
@@ -74,21 +77,6 @@ class Pool:
                 self._idle.append(_Idle(connection, Tag.parse(name), time.monotonic()))
                 return
         connection.close()
-
-    def learnt(self, key: Hashable) -> Any:
-        """The cached answer under this key, if any."""
-        with self._lock:
-            return self._learnt.get(key)
-
-    def learn(self, key: Hashable, value: object) -> None:
-        """Cache an answer until the process ends, or ``forget``."""
-        with self._lock:
-            self._learnt[key] = value
-
-    def forget(self, key: Hashable) -> None:
-        """Clear the cached answer."""
-        with self._lock:
-            self._learnt.pop(key, None)
 
     def close(self) -> None:
         """Close the idle connections; users close theirs."""

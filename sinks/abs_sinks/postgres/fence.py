@@ -5,10 +5,6 @@ Safety does not need it: that is the register's.
 
 from __future__ import annotations
 
-from typing import Any
-
-from psycopg import Connection
-
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.pool import leased
 from abs_core.model import JobState
@@ -40,17 +36,14 @@ def terminate_older(options: PostgresOptions, state: JobState) -> int:
         TargetError: the server did not answer, or refused.
     """
     with leased(options.server, doing="ending sessions of superseded runs") as connection:
-        pids = _zombies(connection, state)
+        pids = [
+            pid
+            for pid, name in connection.execute(_IN_FLIGHT)
+            if (tag := Tag.parse(name))
+            and tag.register == state.register
+            and tag.generation < state.generation
+        ]
         if not pids:
             return 0
         row = connection.execute(_TERMINATE, (pids, f"abs:{state.register}:%", _WAIT_MS)).fetchone()
         return 0 if row is None else int(row[0])
-
-
-def _zombies(connection: Connection[Any], state: JobState) -> list[int]:
-    found = []
-    for pid, name in connection.execute(_IN_FLIGHT):
-        tag = Tag.parse(name)
-        if tag and tag.register == state.register and tag.generation < state.generation:
-            found.append(pid)
-    return found

@@ -125,21 +125,18 @@ class IdempotentWriter(OneCopyWriter):
                 if attempt == DEADLOCK_TRIES - 1:
                     raise
                 connection.execute("rollback to savepoint staged")
-            except psycopg.errors.CardinalityViolation:
+            except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
-                self._raise_duplicate(connection, plan)
+                assert self._target is not None
+                staged = union_of(plan, [_staged(plan)])
+                duplicate = duplicate_key(connection, plan, self._target.key, staged)
+                if duplicate is not None:
+                    raise duplicate from error
                 raise
             else:
                 cursor.nextset()
                 return cursor.rowcount
         raise AssertionError("unreachable")
-
-    def _raise_duplicate(self, connection: Connection[Any], plan: CopyPlan) -> None:
-        assert self._target is not None
-        key = self._target.key
-        error = duplicate_key(connection, plan, key, union_of(plan, [_staged(plan)]))
-        if error is not None:
-            raise error
 
     def _check_may_write(self, connection: Connection[Any]) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""

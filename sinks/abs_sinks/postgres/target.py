@@ -58,7 +58,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         TargetError: the server refused or did not answer.
     """
     key = _key(options, schema)
-    kept: Target | None = pool(options.server).learnt(key)
+    kept: Target | None = pool(options.server).answers.get(key)
     if kept is not None:
         return kept
     with leased(
@@ -69,13 +69,13 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         identity = identity_of(connection, options, plan.table, mint=True)
     assert identity is not None
     target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
-    pool(options.server).learn(key, target)
+    pool(options.server).answers[key] = target
     return target
 
 
 def forget(options: PostgresOptions, plan: CopyPlan) -> None:
     """Drop the cached target: the table has changed, or is gone."""
-    pool(options.server).forget(_key(options, plan.schema))
+    pool(options.server).answers.pop(_key(options, plan.schema), None)
 
 
 def altered(options: PostgresOptions, plan: CopyPlan) -> SchemaError:
