@@ -112,7 +112,7 @@ class EpochTransaction:
         with leased(self._options.server, _tag_of(composed)) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
-                if self._prepared.is_prepared(connection, composed.handle):
+                if self._prepared.existing(connection, [composed.handle]):
                     return composed
                 self._begin(connection, self._prepared.marking(composed), staged)
                 drop = self._staging.dropping([committable.handle for committable in staged])
@@ -270,14 +270,13 @@ class EpochTransaction:
     ) -> AbsError | None:
         there = self._staging.existing(connection, [committable.handle for committable in staged])
         for committable in staged:
-            found = 0
-            if committable.handle in there:
-                found = self._staging.rows(connection, committable.handle)
+            handle = committable.handle
+            found = self._staging.rows(connection, handle) if handle in there else 0
             if found != committable.rows:
                 return NotPreparedError(
                     f"A staging table holds {found} of {committable.rows} rows; nothing of the "
                     "epoch is applied. A crash of the server empties staging tables.",
-                    handle=committable.handle,
+                    handle=handle,
                     remedy="restart the query: the epoch is written again.",
                 )
         return None
