@@ -26,15 +26,16 @@ from abs_sinks.postgres.target import noticing_new_columns
 class CopyIn:
     """One COPY FROM STDIN in the connection's transaction.
 
-    An error closes the connection, so that the server rolls back at once.
+    An error closes the connection, so that the server rolls back at once. ``into``: see
+    ``CopyPlan.copy_statement``.
     """
 
     def __init__(
         self,
         connection: Connection[Any],
         plan: CopyPlan,
-        statement: sql.Composed,
         options: PostgresOptions,
+        into: sql.Identifier | None = None,
     ) -> None:
         self.connection = connection
         self.plan = plan
@@ -46,7 +47,7 @@ class CopyIn:
         self._stack = ExitStack()
         with self._mapped():
             cursor = connection.cursor()
-            copy = cursor.copy(statement, writer=_OnlyWhole(cursor))
+            copy = cursor.copy(plan.copy_statement(into), writer=_OnlyWhole(cursor))
             self._copy: Copy = self._stack.enter_context(copy)
             self._send(self._encoder.header())
 

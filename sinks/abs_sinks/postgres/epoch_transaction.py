@@ -109,7 +109,8 @@ class EpochTransaction:
                 rows are missing; nothing was changed.
         """
         composed = _composed(staged, self._options.stateschema)
-        with leased(self._options.server, _tag_of(composed)) as connection:
+        tag = Tag(composed.handle.register, composed.handle.generation)
+        with leased(self._options.server, tag) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
                 if self._prepared.existing(connection, [composed.handle]):
@@ -235,7 +236,14 @@ class EpochTransaction:
                 raise
             except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
                 connection.execute("ROLLBACK")
-                self._explain(connection, part, target, error)
+                why: AbsError | None
+                if isinstance(error, psycopg.errors.CardinalityViolation):
+                    union = self._union(part, target)
+                    why = duplicate_key(connection, target.plan, target.key, union)
+                else:
+                    why = self._incomplete(connection, part.staged)
+                if why is not None:
+                    raise why from error
                 raise
 
     def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
@@ -243,18 +251,6 @@ class EpochTransaction:
         if staged:
             ends.insert(0, self._staging.dropping([c.handle for c in staged]))
         connection.execute(sql.SQL("; ").join(ends))
-
-    def _explain(
-        self, connection: Connection[Any], part: Part, target: Target, error: psycopg.Error
-    ) -> None:
-        """Raise a more precise error, if the cause is known."""
-        why: AbsError | None
-        if isinstance(error, psycopg.errors.CardinalityViolation):
-            why = duplicate_key(connection, target.plan, target.key, self._union(part, target))
-        else:
-            why = self._incomplete(connection, part.staged)
-        if why is not None:
-            raise why from error
 
     def _has_moved(
         self, connection: Connection[Any], expected: Version | None, state: JobState
@@ -294,7 +290,3 @@ def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
     rows = sum(committable.rows for committable in staged)
     digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
     return Committable(name, rows, digest, proof.noted(stateschema))
-
-
-def _tag_of(committable: Committable) -> Tag:
-    return Tag(committable.handle.register, committable.handle.generation)

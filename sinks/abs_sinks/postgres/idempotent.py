@@ -108,7 +108,7 @@ class IdempotentWriter(OneCopyWriter):
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
-        return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
+        return CopyIn(connection, plan, self._options, staged)
 
     def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.

@@ -126,14 +126,13 @@ class PostgresSink:
         return ToldWriter(self._writer(task), self._options.patience, task)
 
     def _writer(self, task: Task) -> Writer:
+        elsewhere = not self._co_commit
         match self._options.protocol:
             case "wal":
-                logged = not self._co_commit
-                return WalWriter(self._options, self._schema, task, logged=logged)
+                return WalWriter(self._options, self._schema, task, logged=elsewhere)
             case "idempotent":
                 return IdempotentWriter(self._options, self._schema, task)
             case _:
-                elsewhere = not self._co_commit
                 return TwoPhaseWriter(self._options, self._schema, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:

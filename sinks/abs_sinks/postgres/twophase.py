@@ -91,8 +91,7 @@ class _TaskTransaction:
         else:
             with or_close(self._connection):
                 hold_planned_shape(self._connection, table, target)
-        statement = target.plan.copy_statement()
-        return CopyIn(self._connection, target.plan, statement, table.options)
+        return CopyIn(self._connection, target.plan, table.options)
 
     def _finish_copy(self) -> None:
         copy, self._copy = self._copy, None

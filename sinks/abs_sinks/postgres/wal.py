@@ -46,8 +46,7 @@ class WalWriter(OneCopyWriter):
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             creating = staging.creating(self._task.handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
-        statement = plan.copy_statement(staging.table(self._task.handle))
-        return CopyIn(connection, plan, statement, self._options)
+        return CopyIn(connection, plan, self._options, staging.table(self._task.handle))
 
     def _end(self, copy: CopyIn) -> None:
         with or_close(copy.connection), translate_errors("committing staged rows"):
