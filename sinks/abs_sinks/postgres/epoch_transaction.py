@@ -107,6 +107,7 @@ class EpochTransaction:
         Raises:
             NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
                 rows are missing; nothing was changed.
+            PreflightError, ContentionError: the server has no room for a prepared transaction.
         """
         composed = _composed(staged, self._options.stateschema)
         tag = Tag(composed.handle.register, composed.handle.generation)

@@ -98,12 +98,7 @@ class WalComposer(WalCommitter):
     """A ``Composer``, for a register elsewhere: it composes a prepared transaction, as ``2pc`` has."""
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``.
-
-        Raises:
-            DataError, SchemaError, RefusedError: the table does not take the rows.
-            PreflightError, ContentionError: the server has no room for a prepared transaction.
-        """
+        """See ``EpochTransaction``."""
         if not committables:
             return []
         return [EpochTransaction(self._tables).compose(committables)]
@@ -115,9 +110,5 @@ class WalCoCommitter(WalCommitter):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``.
-
-        Raises:
-            DataError: under ``upsert``, two rows of the epoch have one key.
-        """
+        """See ``EpochTransaction``."""
         return EpochTransaction(self._tables).co_commit(committables, expected, state)
