@@ -66,7 +66,7 @@ class StageWriter(DataSourceStreamArrowWriter):
         """The rows are in the table, visible, when the task ends: at least once."""
         plan = resolve(self.options, self.schema).plan
         with leased(self.options.server) as connection, connection.transaction():
-            copy = CopyIn(connection, plan, plan.copy_statement(), self.options)
+            copy = CopyIn(connection, plan, self.options)
             for batch in batches:
                 copy.write(conform(batch, self.schema))
             copy.finish()

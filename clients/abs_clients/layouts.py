@@ -6,26 +6,20 @@ Spark runtimes bring their own pyarrow. Without a layout, no array has it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
 Test = Callable[[pa.DataType], bool]
 
 
-def _test(name: str) -> Test:
-    found: Any = getattr(pa.types, name, None)
-    return _never if found is None else found
-
-
 def _never(_: pa.DataType) -> bool:
     return False
 
 
-is_string_view = _test("is_string_view")
-is_binary_view = _test("is_binary_view")
-is_list_view = _test("is_list_view")
-is_large_list_view = _test("is_large_list_view")
+is_string_view: Test = getattr(pa.types, "is_string_view", _never)
+is_binary_view: Test = getattr(pa.types, "is_binary_view", _never)
+is_list_view: Test = getattr(pa.types, "is_list_view", _never)
+is_large_list_view: Test = getattr(pa.types, "is_large_list_view", _never)
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -79,7 +79,7 @@ def _json(array: pa.Array, column: str) -> pa.StringArray:
         return pa.repeat("null", len(array))
     if is_list(arrow):
         items = _json(array.flatten(), column)
-        text = _joined(items, pc.list_value_length(array), "[", "]")
+        text = joined(items, pc.list_value_length(array), "[", "]")
     elif pa.types.is_map(arrow):
         text = _map(array, column)
     elif pa.types.is_struct(arrow):
@@ -148,10 +148,10 @@ def _map(array: pa.Array, column: str) -> pa.StringArray:
     if pa.types.is_string(keys.type):
         check_text(keys, column)
     pairs = pc.binary_join_element_wise(_quoted(_escaped(name)), _json(items, column), ":")
-    return _joined(pairs, lengths, "{", "}")
+    return joined(pairs, lengths, "{", "}")
 
 
-def _joined(items: pa.StringArray, lengths: pa.Array, start: str, end: str) -> pa.StringArray:
+def joined(items: pa.StringArray, lengths: pa.Array, start: str, end: str) -> pa.StringArray:
     """Join runs of these lengths by commas, between two brackets."""
     counts = lengths.fill_null(0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)

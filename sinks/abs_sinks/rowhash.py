@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from abs_clients.buffers import values_of
 from abs_clients.layouts import is_bytes, is_text
 from abs_core.rowdigest import RowDigest
 from abs_sinks.arrow import is_list
@@ -217,14 +218,9 @@ def _summed(parts: Hashes, offsets: npt.NDArray[np.int64]) -> Hashes:
 
 def _places(offsets: npt.NDArray[np.int64]) -> Hashes:
     """A hash of each part's place in its group, mixed into its own."""
-    ranks = _ranks(offsets)
-    return _mixed(np.arange(ranks.max(initial=0) + 1, dtype=np.uint64))[ranks]
-
-
-def _ranks(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     begin = offsets - offsets[0]
     ranks: npt.NDArray[np.int64] = np.arange(begin[-1]) - np.repeat(begin[:-1], np.diff(begin))
-    return ranks
+    return _mixed(np.arange(ranks.max(initial=0) + 1, dtype=np.uint64))[ranks]
 
 
 def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -234,12 +230,8 @@ def _offsets(array: pa.Array) -> npt.NDArray[np.int64]:
 
 def _fixed(array: pa.Array, words: int = 1) -> Hashes:
     """The memory of values of so many words of eight bytes, nulls as they are; one row for each."""
-    if len(array) == 0:
-        return np.zeros((0, words) if words > 1 else 0, np.uint64)
-    values = np.frombuffer(
-        array.buffers()[1], np.uint64, len(array) * words, array.offset * words * 8
-    )
-    return values.reshape(-1, words) if words > 1 else values
+    values: Hashes = values_of(array, np.dtype((np.uint64, words)) if words > 1 else np.uint64)
+    return values
 
 
 def _mixed(words: Hashes) -> Hashes:

@@ -146,7 +146,7 @@ def _from_jdbc(rest: str) -> str:
         # jdbc:postgresql:database and jdbc:postgresql:/ mean the local host.
         place = f"//localhost/{place.lstrip('/')}"
     parameters = parse_qsl(query, keep_blank_values=True)
-    libpq = set(conninfo_names())
+    libpq = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
     for name, _value in parameters:
         if name in libpq:
             continue
@@ -166,8 +166,3 @@ def _from_jdbc(rest: str) -> str:
         )
     tail = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
     return f"postgresql:{place}{tail}"
-
-
-def conninfo_names() -> list[str]:
-    """The names of all parameters that this libpq knows."""
-    return [option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()]

@@ -19,7 +19,7 @@ from psycopg import Connection
 
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.server import Server
-from abs_clients.postgres.watch import Silence, WatchedConnection, doing_of
+from abs_clients.postgres.watch import WatchedConnection, doing_of, look_after
 
 IDLE_IN_TRANSACTION_SECONDS = 60
 """How long a client may leave a transaction without a statement before the server ends it."""
@@ -82,7 +82,7 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
     """
     chosen = dict(server.address.parameters)
     tcp = {**_TCP, **{name: chosen[name] for name in _TCP if name in chosen}}
-    silence = Silence(_whole(tcp["tcp_user_timeout"]) / 1000)
+    silence = _whole(tcp["tcp_user_timeout"]) / 1000
     conninfo = server.address.conninfo(
         **tcp,
         application_name=str(tag) if tag else _NO_TAG,
@@ -104,7 +104,7 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
             },
         ).fetchone()
     assert row is not None
-    connection.watch(silence, partial(doing_of, conninfo, row[-1], silence.look_after))
+    connection.watch(silence, partial(doing_of, conninfo, row[-1], look_after(silence)))
     return connection
 
 

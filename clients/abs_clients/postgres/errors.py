@@ -111,17 +111,13 @@ def _translated(error: psycopg.Error, doing: str) -> AbsError:
         return _without_state(error, doing)
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
     primary = _without_stop(error.diag.message_primary or str(error).splitlines()[0])
-    detail = (
-        f" ({_without_stop(error.diag.message_detail or '')})"
-        if _shows_detail(error)
-        else _place(error)
-    )
+    further = _further(error)
     # A traceback shows the cause, too: without DETAIL and CONTEXT there.
     error.args = (primary,)
     hint = error.diag.message_hint
     if hint and not remedy:
         remedy = hint if hint.endswith(".") else f"{hint}."
-    return kind(f"PostgreSQL failed while {doing}: {primary}{detail} [{state}].", remedy=remedy)
+    return kind(f"PostgreSQL failed while {doing}: {primary}{further} [{state}].", remedy=remedy)
 
 
 @contextmanager
@@ -167,15 +163,13 @@ def _without_stop(text: str) -> str:
     return text.rstrip(".: ")
 
 
-def _place(error: psycopg.Error) -> str:
-    """The row of this task's share and the column in a COPY, without the value."""
+def _further(error: psycopg.Error) -> str:
+    """A violated key's DETAIL; or the row of this task's share and the column, without the value."""
+    # "Key (id)=(5) already exists." Not for check and null constraints: "Failing row contains ...".
+    if error.sqlstate in ("23505", "23503", "23P01") and error.diag.message_detail:
+        return f" ({_without_stop(error.diag.message_detail)})"
     found = _COPY_CONTEXT.match(error.diag.context or "")
     if found is None:
         return ""
     column = f", column {found['column']}" if found["column"] else ""
     return f" (row {found['line']} of the task's share{column})"
-
-
-def _shows_detail(error: psycopg.Error) -> bool:
-    # "Key (id)=(5) already exists." Not for check and null constraints: "Failing row contains ...".
-    return error.sqlstate in ("23505", "23503", "23P01") and bool(error.diag.message_detail)

@@ -21,6 +21,8 @@ from abs_core.errors import RefusedError
 # they take turns by an advisory lock of this number ("abs1" in ASCII).
 _TURN = 0x61627331
 
+_EXIST = "select bool_and(to_regclass(t) is not null) from unnest(%s::text[]) t"
+
 _SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
 
 _TABLES = """
@@ -64,35 +66,23 @@ class MetadataSchema:
         """A table in it, for a statement."""
         return sql.Identifier(self.name, name)
 
-    @property
-    def statements(self) -> str:
-        """The statements that create it, for a person to run."""
-        return f"{self._sql(_SCHEMA).as_string()}{self._sql(_TABLES).as_string()}".strip()
-
-    def exists(self, connection: Connection[Any]) -> bool:
-        """Whether all of it exists."""
-        found = connection.execute(
-            "select count(*) from unnest(%s::text[]) t where to_regclass(t) is not null",
-            ([self.table(name).as_string() for name in ("register", "marker")],),
-        ).fetchone()
-        return found is not None and found[0] == 2
-
     def ensure(self, connection: Connection[Any]) -> None:
         """Create it if absent (outside a transaction); queries the server once per process.
 
         Raises RefusedError with the statements if this role may not create it.
         """
-        if pool(self._server).learnt(self._known):
+        if pool(self._server).answers.get(self._known):
             return
+        names = [self.table(name).as_string() for name in ("register", "marker")]
         with translate_errors(f"looking for the schema {self.name}"):
-            there = self.exists(connection)
-        if not there:
+            found = connection.execute(_EXIST, (names,)).fetchone()
+        if found != (True,):
             self._create(connection)
-        pool(self._server).learn(self._known, value=True)
+        pool(self._server).answers[self._known] = True
 
     def forget(self) -> None:
         """Query the server again the next time: the schema was missing."""
-        pool(self._server).forget(self._known)
+        pool(self._server).answers.pop(self._known, None)
 
     def _create(self, connection: Connection[Any]) -> None:
         doing = f"creating the schema {self.name} for registers and markers"
@@ -105,7 +95,7 @@ class MetadataSchema:
                     f"{error.diag.message_primary}.",
                     remedy="let the database's owner run this, and give this role SELECT, INSERT, "
                     "UPDATE, DELETE on the tables and USAGE, CREATE on the schema: "
-                    f"{' '.join(self.statements.split())}",
+                    f"{' '.join(self._sql(_SCHEMA + _TABLES).as_string().split())}",
                 ) from error
 
     def _execute(self, connection: Connection[Any]) -> None:

@@ -16,6 +16,7 @@ MAX_IDENTIFIER_BYTES = 63
 _PART = re.compile(
     r'\s*(?:"((?:[^"]|"")+)"|([A-Za-z_\u0080-\U0010ffff][\w$\u0080-\U0010ffff]*))\s*'
 )
+_NAME = re.compile(rf"{_PART.pattern}(?:\.{_PART.pattern})*")
 _UPPER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 
 
@@ -33,19 +34,12 @@ class TableName:
         As in SQL, a part without quotes is folded to lower case (ASCII letters only). Raises
         OptionError for other text, more than two parts, or a part over 63 bytes.
         """
-        parts, at = [], 0
-        while True:
-            part = _PART.match(text, at)
-            if part is None:
-                raise OptionError(f"{text!r} is not a table name.", remedy=_HOW_TO_WRITE)
-            quoted, plain = part.groups()
-            parts.append(quoted.replace('""', '"') if quoted else plain.translate(_UPPER))
-            at = part.end()
-            if at == len(text):
-                break
-            if text[at] != ".":
-                raise OptionError(f"{text!r} is not a table name.", remedy=_HOW_TO_WRITE)
-            at += 1
+        if not _NAME.fullmatch(text):
+            raise OptionError(f"{text!r} is not a table name.", remedy=_HOW_TO_WRITE)
+        parts = [
+            quoted.replace('""', '"') if quoted else plain.translate(_UPPER)
+            for quoted, plain in _PART.findall(text)
+        ]
         if len(parts) > 2:
             raise OptionError(
                 f"{text!r} has {len(parts)} parts.",

@@ -10,7 +10,7 @@ import select
 import threading
 import time
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,13 +38,16 @@ class _Idle:
 
 
 class Pool:
-    """The pool of one server in this process."""
+    """The pool of one server in this process.
+
+    ``answers`` caches what was learnt of the server, until the process ends or it is found changed.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lock = threading.Lock()
         self._idle: list[_Idle] = []
-        self._learnt: dict[Hashable, Any] = {}
+        self.answers: dict[Hashable, Any] = {}
 
     def take(self, tag: Tag | None = None) -> Connection[Any]:
         """A live connection, to be given back or closed.
@@ -75,21 +78,6 @@ class Pool:
                 return
         connection.close()
 
-    def learnt(self, key: Hashable) -> Any:
-        """The cached answer under this key, if any."""
-        with self._lock:
-            return self._learnt.get(key)
-
-    def learn(self, key: Hashable, value: object) -> None:
-        """Cache an answer until the process ends, or ``forget``."""
-        with self._lock:
-            self._learnt[key] = value
-
-    def forget(self, key: Hashable) -> None:
-        """Clear the cached answer."""
-        with self._lock:
-            self._learnt.pop(key, None)
-
     def close(self) -> None:
         """Close the idle connections; users close theirs."""
         with self._lock:
@@ -114,11 +102,18 @@ def pool(server: Server) -> Pool:
 
 
 @contextmanager
-def leased(server: Server, tag: Tag | None = None) -> Iterator[Connection[Any]]:
-    """A live connection for this user alone; kept for the next one unless an error occurs."""
+def leased(
+    server: Server, tag: Tag | None = None, *, doing: str | None = None
+) -> Iterator[Connection[Any]]:
+    """A live connection for this user alone; kept for the next one unless an error occurs.
+
+    Args:
+        doing: with it the driver's errors are mapped, see ``translate_errors``.
+    """
     connection = pool(server).take(tag)
     try:
-        yield connection
+        with nullcontext() if doing is None else translate_errors(doing):
+            yield connection
     except BaseException:
         # Whatever state it is in, nobody else shall inherit it.
         connection.close()

@@ -13,7 +13,6 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -35,33 +34,19 @@ class Doing(Enum):
     NOT_KNOWN = "nobody answers"
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """How long a server may be silent.
-
-    ``seconds``: after these a server that cannot be asked counts as gone; 0: never.
-    """
-
-    seconds: float
-
-    @property
-    def look_after(self) -> float:
-        """Seconds of silence before each query of the server."""
-        return self.seconds / 4
-
-
 class WatchedConnection(Connection[Any]):
     """A connection whose every wait ends when the server is found gone.
 
     ``watch`` is called once it is made; until then it waits as psycopg does.
     """
 
-    _silence = Silence(0)
+    _silence = 0.0
     _ask: Callable[[], Doing] | None = None
 
-    def watch(self, silence: Silence, ask: Callable[[], Doing] | None = None) -> None:
+    def watch(self, silence: float, ask: Callable[[], Doing] | None = None) -> None:
         """Wait for the server no longer than this from now on.
 
+        ``silence`` is the seconds after which a server that cannot be asked counts as gone; 0: never.
         ``ask`` returns the session's activity in bounded time. Without it every statement must be
         answered within ``silence``.
         """
@@ -69,7 +54,7 @@ class WatchedConnection(Connection[Any]):
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """See ``Connection``; ends it and raises OperationalError if the server is gone."""
-        if not self._silence.seconds:
+        if not self._silence:
             return super().wait(gen, *args, **kwargs)
         return super().wait(self._watched(gen), *args, **kwargs)
 
@@ -78,13 +63,13 @@ class WatchedConnection(Connection[Any]):
         try:
             wanted = next(gen)
             heard = time.monotonic()
-            look_at, idle_seen = heard + self._silence.look_after, 0
+            look_at, idle_seen = heard + look_after(self._silence), 0
             while True:
                 ready = yield wanted
                 now = time.monotonic()
                 if ready:
                     heard, idle_seen = now, 0
-                    look_at = now + self._silence.look_after
+                    look_at = now + look_after(self._silence)
                 elif now >= look_at:
                     doing = Doing.NOT_KNOWN if self._ask is None else self._ask()
                     if doing is Doing.WORKING:
@@ -93,12 +78,12 @@ class WatchedConnection(Connection[Any]):
                         # Twice: the first time its answer may have been on the way.
                         idle_seen += 1
                     silent = time.monotonic() - heard
-                    if idle_seen == 2 or silent >= self._silence.seconds:
+                    if idle_seen == 2 or silent >= self._silence:
                         self._end()
                         raise psycopg.OperationalError(
                             f"no byte has come or gone for {silent:.0f} s, and {doing.value}"
                         )
-                    look_at = time.monotonic() + self._silence.look_after
+                    look_at = time.monotonic() + look_after(self._silence)
                 wanted = gen.send(ready)
         except StopIteration as done:
             result: T = done.value
@@ -108,6 +93,11 @@ class WatchedConnection(Connection[Any]):
         """End the socket: all later use of this connection fails at once."""
         with socket.socket(fileno=os.dup(self.fileno())) as own, suppress(OSError):
             own.shutdown(socket.SHUT_RDWR)  # TCP may have ended it by itself
+
+
+def look_after(silence: float) -> float:
+    """Seconds of silence before each query of the server."""
+    return silence / 4
 
 
 def doing_of(conninfo: str, pid: int, seconds: float) -> Doing:
@@ -121,7 +111,7 @@ def doing_of(conninfo: str, pid: int, seconds: float) -> Doing:
         with WatchedConnection.connect(
             conninfo, autocommit=True, connect_timeout=max(2, round(seconds))
         ) as other:
-            other.watch(Silence(seconds))
+            other.watch(seconds)
             row = other.execute(_DOING, (pid,)).fetchone()
     except psycopg.Error as error:
         # A server that refuses is there; whatever the session does, it may go on.

@@ -11,6 +11,7 @@ from psycopg import Connection, sql
 from abs_core.errors import DataError, SchemaError
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.types import alike
 
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:
@@ -89,7 +90,8 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
             remedy=f"CREATE UNIQUE INDEX ON {table.label} ({columns}); or name the columns of one "
             f"that is there{_known_keys(table)}.",
         )
-    loose = [name for name in key if not _column_is_not_null(table, name)]
+    not_null = {column.name for column in table.columns if column.not_null}
+    loose = [name for name in key if name not in not_null]
     if loose:
         raise SchemaError(
             f"The key's columns {columns_of(loose).as_string()} of table {table.label} can be NULL: "
@@ -130,8 +132,7 @@ def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
         SchemaError: the table or the input has none, or several of the table match.
     """
     names = [column.name for column in plan.table.columns]
-    found = [name for name in names if name == wanted]
-    found = found or [name for name in names if name.lower() == wanted.lower()]
+    found = alike(wanted, names)
     if len(found) != 1:
         near = difflib.get_close_matches(wanted, names, n=3) or names
         raise SchemaError(
@@ -145,11 +146,6 @@ def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
             remedy=f"the input has {', '.join(plan.names)}.",
         )
     return found[0]
-
-
-def _column_is_not_null(table: Table, name: str) -> bool:
-    column = table.column(name)
-    return column is not None and column.not_null
 
 
 def _known_keys(table: Table) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.model import Finding
 from abs_sinks.postgres.group import transactions_of
@@ -104,7 +103,7 @@ def _shared(sinks: Sequence[tuple[str, PostgresOptions]], apart: Sequence[str]) 
 
 
 def _room(options: PostgresOptions) -> Room:
-    with leased(options.server) as connection, translate_errors("asking for prepared transactions"):
+    with leased(options.server, doing="asking for prepared transactions") as connection:
         row = connection.execute(_ROOM).fetchone()
     assert row is not None
     return Room(*row)

@@ -20,6 +20,7 @@ MIN_TIMESTAMP_US = -210_866_803_200_000_000
 MIN_DATE_DAYS, MAX_DATE_DAYS = -2_440_588, 2_145_042_905
 """4714-11-24 BC and 5874897-12-31."""
 DAY_US = 86_400_000_000
+MAX_INT64 = 2**63 - 1
 
 
 def check_values(array: pa.Array, pg: PgType, column: str) -> None:
@@ -33,6 +34,7 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         RowError: names the column, what is wrong, and how many values are.
     """
     arrow = array.type
+    outside = f"lie outside the range of {pg.label}"
     if pa.types.is_string(arrow):
         check_text(array, column)
         _check_length(array, pg, column)
@@ -40,11 +42,13 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         if is_list(arrow):
             check_values(array.flatten(), pg.element, column)
     elif pa.types.is_timestamp(arrow):
-        _check_timestamp(array, pg, column)
+        before = f"lie before 4714-11-24 BC, the first moment that {pg.label} holds"
+        _check_range(array, pa.int64(), MIN_TIMESTAMP_US, MAX_INT64, column, before)
+        _check_fraction(array, pg, column)
     elif pa.types.is_date32(arrow):
-        _check_range(array, pa.int32(), MIN_DATE_DAYS, MAX_DATE_DAYS, pg, column)
+        _check_range(array, pa.int32(), MIN_DATE_DAYS, MAX_DATE_DAYS, column, outside)
     elif pa.types.is_time64(arrow):
-        _check_range(array, pa.int64(), 0, DAY_US, pg, column)
+        _check_range(array, pa.int64(), 0, DAY_US, column, outside)
         _check_fraction(array, pg, column)
     elif pa.types.is_duration(arrow):
         _check_fraction(array, pg, column)
@@ -64,34 +68,16 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
     )
 
 
-def _check_timestamp(array: pa.Array, pg: PgType, column: str) -> None:
-    # Values under a null can only cause the closer look.
-    if values_of(array, "<i8").min(initial=0) < MIN_TIMESTAMP_US:
-        ticks = array.view(pa.int64())
-        refuse(
-            column,
-            array,
-            pc.less(ticks, MIN_TIMESTAMP_US),
-            f"lie before 4714-11-24 BC, the first moment that {pg.label} holds",
-            "correct or filter them in Spark",
-        )
-    _check_fraction(array, pg, column)
-
-
 def _check_range(
-    array: pa.Array, ticks_type: pa.DataType, low: int, high: int, pg: PgType, column: str
+    array: pa.Array, ticks_type: pa.DataType, low: int, high: int, column: str, why: str
 ) -> None:
+    # Values under a null can only cause the closer look.
     found = values_of(array, ticks_type.to_pandas_dtype())
     if found.size == 0 or (low <= found.min() and found.max() <= high):
         return
     ticks = array.view(ticks_type)
-    refuse(
-        column,
-        ticks,
-        pc.or_(pc.less(ticks, low), pc.greater(ticks, high)),
-        f"lie outside the range of {pg.label}",
-        "correct or filter them in Spark",
-    )
+    outside = pc.or_(pc.less(ticks, low), pc.greater(ticks, high))
+    refuse(column, ticks, outside, why, "correct or filter them in Spark")
 
 
 def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import xxhash
 from psycopg import Connection, Copy, sql
@@ -21,21 +20,22 @@ from abs_core.model import PROTOCOL, Committable
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.target import missing_column
+from abs_sinks.postgres.target import noticing_new_columns
 
 
 class CopyIn:
     """One COPY FROM STDIN in the connection's transaction.
 
-    An error closes the connection, so that the server rolls back at once.
+    An error closes the connection, so that the server rolls back at once. ``into``: see
+    ``CopyPlan.copy_statement``.
     """
 
     def __init__(
         self,
         connection: Connection[Any],
         plan: CopyPlan,
-        statement: sql.Composed,
         options: PostgresOptions,
+        into: sql.Identifier | None = None,
     ) -> None:
         self.connection = connection
         self.plan = plan
@@ -47,7 +47,7 @@ class CopyIn:
         self._stack = ExitStack()
         with self._mapped():
             cursor = connection.cursor()
-            copy = cursor.copy(statement, writer=_OnlyWhole(cursor))
+            copy = cursor.copy(plan.copy_statement(into), writer=_OnlyWhole(cursor))
             self._copy: Copy = self._stack.enter_context(copy)
             self._send(self._encoder.header())
 
@@ -70,15 +70,12 @@ class CopyIn:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        with or_close(self.connection), translate_errors(self._doing):
-            try:
-                yield
-            except psycopg.errors.NotNullViolation as error:
-                # The table has got a NOT NULL column since it was planned: the error of a start.
-                found = missing_column(self._options, self.plan, error)
-                if found is None:
-                    raise
-                raise found from error
+        with (
+            or_close(self.connection),
+            translate_errors(self._doing),
+            noticing_new_columns(self._options, self.plan),
+        ):
+            yield
 
     def _send(self, data: bytes) -> None:
         self._digest.update(data)

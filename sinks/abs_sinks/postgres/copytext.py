@@ -6,12 +6,11 @@ strings are passed on as the type's text input.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_sinks.arrow import is_list
-from abs_sinks.jsontext import json_text
+from abs_sinks.jsontext import joined, json_text
 from abs_sinks.postgres.nesting import unnest
 from abs_sinks.postgres.types import PgType, becomes_json
 from abs_sinks.text import plain_text
@@ -64,8 +63,5 @@ def _array_literal(array: pa.Array, element: PgType, column: str) -> pa.StringAr
         items = _text(inner, element, column)
         items = pc.replace_substring(pc.replace_substring(items, "\\", "\\\\"), '"', '\\"')
         items = pc.binary_join_element_wise('"', items, '"', "").fill_null("NULL")
-    counts = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
-    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
-    text = pc.binary_join_element_wise("{", joined, "}", "")
+    text = joined(items, pc.list_value_length(array), "{", "}")
     return pc.if_else(array.is_valid(), text, None) if array.null_count else text

@@ -11,6 +11,7 @@ from abs_clients.postgres.name import TableName, check_identifier
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.arrow import is_list, plain_type
 from abs_sinks.jsontext import require_json
+from abs_sinks.postgres.types import alike
 from abs_sinks.refusals import MisfitError
 
 MAX_COLUMNS = 1600
@@ -74,8 +75,7 @@ def create_table_statement(
 def _key_columns(schema: pa.Schema, key: Sequence[str]) -> list[str]:
     names = []
     for wanted in key:
-        found = [name for name in schema.names if name == wanted]
-        found = found or [name for name in schema.names if name.lower() == wanted.lower()]
+        found = alike(wanted, schema.names)
         if len(found) != 1:
             raise OptionError(
                 f'The key names column "{wanted}", and the input has '

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,16 +38,20 @@ class PlannedColumn:
     conversion: Conversion
 
 
-class Encoder(Protocol):
+class Encoder(ABC):
     """Makes the bytes of one COPY: header, any number of batches, finish.
 
     It may hold bytes back until a later call. After an error neither the encoder nor its COPY may be
     used.
     """
 
+    def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
+        self._planned = self._seen = schema
+        self._columns = columns
+
     def header(self) -> bytes:
         """The start of the stream."""
-        ...
+        return b""
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """Check and encode a batch; the result can be empty.
@@ -56,19 +60,63 @@ class Encoder(Protocol):
             SchemaError: the batch is of another schema.
             RowError: names the column with a value that the table cannot hold.
         """
-        ...
+        self._check_schema(batch.schema)
+        made = [self._encoded(piece) for piece in _pieces(batch)]
+        return made[0] if len(made) == 1 else b"".join(made)
 
     def finish(self) -> bytes:
         """The bytes held back, and the end of the stream."""
-        ...
+        return b""
+
+    @abstractmethod
+    def _encoded(self, piece: pa.RecordBatch) -> bytes: ...
+
+    @abstractmethod
+    def _wired(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
+        """The checked values of a column, as they are sent."""
+
+    def _check_schema(self, given: pa.Schema) -> None:
+        """Check that it is the planned schema; inner zones, names and layouts may differ."""
+        if given.equals(self._seen):
+            return
+        if _plain(given) != _plain(self._planned):
+            raise SchemaError(
+                f"A batch has the columns {_named(given)}, planned were {_named(self._planned)}.",
+                remedy="give all batches of one writer the same schema.",
+            )
+        self._seen = given
+
+    def _converted(self, given: Sequence[pa.Array]) -> list[pa.Array]:
+        """The columns of a batch in the plan's order, checked and converted."""
+        return [self._convert(given[planned.position], planned) for planned in self._columns]
+
+    def _convert(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
+        name, conversion = planned.source, planned.conversion
+        try:
+            if array.type != conversion.arrow:
+                array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
+            if planned.column.not_null and array.null_count:
+                raise row_error(
+                    name,
+                    f"{array.null_count} of {len(array)} values are NULL, and the column is NOT NULL",
+                    "fill or filter them in Spark",
+                )
+            check_values(array, planned.column.type, name)
+            return self._wired(array, planned)
+        except AbsError:
+            raise
+        except pa.ArrowException as error:
+            raise RowError(
+                f'Column "{name}" cannot be converted to {planned.column.type.label}: {error}.',
+                remedy="correct or cast the values in Spark.",
+            ) from error
 
 
-class BinaryEncoder:
+class BinaryEncoder(Encoder):
     """COPY ... (FORMAT BINARY), by pgpq; it gets types that it does not know in binary form."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
-        self._expected = _Expected(schema)
-        self._columns = columns
+        super().__init__(schema, columns)
         # Positions as names: pgpq finds columns by name, and the input's may be unusual.
         fields = [pa.field(str(n), _wire_type(column)) for n, column in enumerate(columns)]
         self._schema = pa.schema(fields)
@@ -84,66 +132,42 @@ class BinaryEncoder:
         """Signature, flags and extension length (manual, COPY, Binary Format)."""
         return bytes(self._pgpq.write_header())
 
-    def encode(self, batch: pa.RecordBatch) -> bytes:
-        """See ``Encoder``."""
-        self._expected.check(batch)
-        made = [bytes(self._pgpq.write_batch(self._ready(piece))) for piece in _pieces(batch)]
-        return made[0] if len(made) == 1 else b"".join(made)
-
-    def _ready(self, piece: pa.RecordBatch) -> pa.RecordBatch:
-        given = piece.columns
-        arrays = _converted(given, self._columns, _to_wire)
-        if len(arrays) == len(given) and all(map(is_, arrays, given)):
-            return piece  # as it came; pgpq goes by position here
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
     def finish(self) -> bytes:
         """The bytes held back, and the trailer."""
         return bytes(self._pgpq.finish())
 
+    def _encoded(self, piece: pa.RecordBatch) -> bytes:
+        given = piece.columns
+        arrays = self._converted(given)
+        # As it came where nothing was converted; pgpq goes by position here.
+        if len(arrays) != len(given) or not all(map(is_, arrays, given)):
+            piece = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return bytes(self._pgpq.write_batch(piece))
 
-class TextEncoder:
-    """COPY ... (FORMAT TEXT), for tables with a column of unknown binary form."""
-
-    def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
-        self._expected = _Expected(schema)
-        self._columns = columns
-
-    def header(self) -> bytes:
-        """Nothing: the text format has none."""
-        return b""
-
-    def encode(self, batch: pa.RecordBatch) -> bytes:
-        """See ``Encoder``."""
-        self._expected.check(batch)
-        return b"".join(
-            _lines(_converted(piece.columns, self._columns, _to_copy_text))
-            for piece in _pieces(batch)
-        )
-
-    def finish(self) -> bytes:
-        """Nothing: the text format has no trailer."""
-        return b""
+    def _wired(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
+        if planned.conversion.wire is Wire.PAYLOAD:
+            return payload(array, planned.column.type, planned.source)
+        if becomes_json(array.type, planned.column.type):
+            return json_text(array, planned.source)
+        return array
 
 
-class _Expected:
-    """Checks that batches have the planned schema; inner zones, names and layouts may differ."""
+class TextEncoder(Encoder):
+    """COPY ... (FORMAT TEXT), for tables with a column of unknown binary form.
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
-        self._seen = schema
+    The text format has neither header nor trailer.
+    """
 
-    def check(self, batch: pa.RecordBatch) -> None:
-        if batch.schema.equals(self._seen):
-            return
-        planned = [(field.name, plain_type(field.type)) for field in self._schema]
-        if [(field.name, plain_type(field.type)) for field in batch.schema] != planned:
-            raise SchemaError(
-                f"A batch has the columns {_named(batch.schema)}, planned were "
-                f"{_named(self._schema)}.",
-                remedy="give all batches of one writer the same schema.",
-            )
-        self._seen = batch.schema
+    def _encoded(self, piece: pa.RecordBatch) -> bytes:
+        lines = pc.binary_join_element_wise(*self._converted(piece.columns), "\t")
+        return bytes_of(pc.binary_join_element_wise(lines, "\n", "")).tobytes()
+
+    def _wired(self, array: pa.Array, planned: PlannedColumn) -> pa.Array:
+        return copy_text(array, planned.column.type, planned.source)
+
+
+def _plain(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, plain_type(field.type)) for field in schema]
 
 
 def _named(schema: pa.Schema) -> str:
@@ -157,16 +181,6 @@ def _wire_type(planned: PlannedColumn) -> pa.DataType:
     return pa.string() if becomes_json(conversion.arrow, pg) else conversion.arrow
 
 
-_Convert = Callable[[pa.Array, PlannedColumn], pa.Array]
-
-
-def _converted(
-    given: Sequence[pa.Array], columns: Sequence[PlannedColumn], convert: _Convert
-) -> list[pa.Array]:
-    """The columns of a batch in the plan's order, checked and converted."""
-    return [_convert_column(given[c.position], c, convert) for c in columns]
-
-
 def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     # The buffers' size is cheap to get, and no less than what the rows take of them.
     if batch.get_total_buffer_size() <= SLICE_BYTES:
@@ -174,42 +188,3 @@ def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     slices = -(-batch.nbytes // SLICE_BYTES) or 1
     rows = -(-batch.num_rows // slices) or 1
     return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
-
-
-def _convert_column(array: pa.Array, planned: PlannedColumn, convert: _Convert) -> pa.Array:
-    name, conversion = planned.source, planned.conversion
-    try:
-        if array.type != conversion.arrow:
-            array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
-        if planned.column.not_null and array.null_count:
-            raise row_error(
-                name,
-                f"{array.null_count} of {len(array)} values are NULL, and the column is NOT NULL",
-                "fill or filter them in Spark",
-            )
-        check_values(array, planned.column.type, name)
-        return convert(array, planned)
-    except AbsError:
-        raise
-    except pa.ArrowException as error:
-        raise RowError(
-            f'Column "{name}" cannot be converted to {planned.column.type.label}: {error}.',
-            remedy="correct or cast the values in Spark.",
-        ) from error
-
-
-def _to_wire(array: pa.Array, planned: PlannedColumn) -> pa.Array:
-    if planned.conversion.wire is Wire.PAYLOAD:
-        return payload(array, planned.column.type, planned.source)
-    if becomes_json(array.type, planned.column.type):
-        return json_text(array, planned.source)
-    return array
-
-
-def _to_copy_text(array: pa.Array, planned: PlannedColumn) -> pa.Array:
-    return copy_text(array, planned.column.type, planned.source)
-
-
-def _lines(fields: list[pa.Array]) -> bytes:
-    lines = pc.binary_join_element_wise(*fields, "\t")
-    return bytes_of(pc.binary_join_element_wise(lines, "\n", "")).tobytes()

@@ -25,7 +25,7 @@ from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
 from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Part, Tables
-from abs_sinks.postgres.target import Target, altered, forget, missing_column
+from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 _DOING = "applying staged rows"
 
@@ -59,22 +59,23 @@ class EpochTransaction:
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
 
-    def persistently(
-        self, staged: Sequence[Committable], expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        """``co_commit``, retried after collisions of sessions."""
-        again = partial(self.co_commit, staged, expected, state)
-        return persistently(self._options, state, again)
-
     def co_commit(
         self, staged: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         """Apply the rows, drop the staging tables, and compare and set the register.
 
+        It is retried after collisions of sessions.
+
         Raises:
             NotPreparedError: a staging table is gone, or lacks rows; nothing was changed.
             DataError: a key occurs twice; nothing was changed.
         """
+        once = partial(self._co_commit, staged, expected, state)
+        return persistently(self._options, state, once)
+
+    def _co_commit(
+        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
@@ -106,12 +107,14 @@ class EpochTransaction:
         Raises:
             NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
                 rows are missing; nothing was changed.
+            PreflightError, ContentionError: the server has no room for a prepared transaction.
         """
         composed = _composed(staged, self._options.stateschema)
-        with leased(self._options.server, _tag_of(composed)) as connection:
+        tag = Tag(composed.handle.register, composed.handle.generation)
+        with leased(self._options.server, tag) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
-                if self._prepared.is_prepared(connection, composed.handle):
+                if self._prepared.existing(connection, [composed.handle]):
                     return composed
                 self._begin(connection, self._prepared.marking(composed), staged)
                 drop = self._staging.dropping([committable.handle for committable in staged])
@@ -202,13 +205,13 @@ class EpochTransaction:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
-        statements = sql.SQL("; ").join([*before, insert, target.shape_query()])
+        statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
         with translate_errors(f"applying staged rows to table {target.table.label}"):
             results = self._run(connection, statements, part, target)
         (inserted, _), (_, found_shape) = results[-2:]
         if found_shape != (target.shape,):
             connection.execute("ROLLBACK")
-            raise altered(part.table.options, part.table.schema, target)
+            raise altered(part.table.options, target.plan)
         if inserted != part.rows:
             # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
             # are counted.
@@ -226,40 +229,29 @@ class EpochTransaction:
         target: Target,
     ) -> list[_Result]:
         """Execute; a known error is explained."""
-        options, schema = part.table.options, part.table.schema
-        try:
-            return _results(connection.execute(statements))
-        except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
-            connection.execute("ROLLBACK")
-            self._explain(connection, part, target, error)
-            forget(options, schema)
-            raise
-        except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
-            raise altered(options, schema, target) from error
-        except psycopg.errors.NotNullViolation as error:
-            connection.execute("ROLLBACK")
-            found = missing_column(options, target.plan, error)
-            if found is None:
+        with noticing_changes(part.table.options, target.plan):
+            try:
+                return _results(connection.execute(statements))
+            except psycopg.errors.NotNullViolation:
+                connection.execute("ROLLBACK")
                 raise
-            raise found from error
+            except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
+                connection.execute("ROLLBACK")
+                why: AbsError | None
+                if isinstance(error, psycopg.errors.CardinalityViolation):
+                    union = self._union(part, target)
+                    why = duplicate_key(connection, target.plan, target.key, union)
+                else:
+                    why = self._incomplete(connection, part.staged)
+                if why is not None:
+                    raise why from error
+                raise
 
     def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
         ends: list[sql.Composable] = [sql.SQL("COMMIT")]
         if staged:
             ends.insert(0, self._staging.dropping([c.handle for c in staged]))
         connection.execute(sql.SQL("; ").join(ends))
-
-    def _explain(
-        self, connection: Connection[Any], part: Part, target: Target, error: psycopg.Error
-    ) -> None:
-        """Raise a more precise error, if the cause is known."""
-        why: AbsError | None
-        if isinstance(error, psycopg.errors.CardinalityViolation):
-            why = duplicate_key(connection, target.plan, target.key, self._union(part, target))
-        else:
-            why = self._incomplete(connection, part.staged)
-        if why is not None:
-            raise why from error
 
     def _has_moved(
         self, connection: Connection[Any], expected: Version | None, state: JobState
@@ -275,14 +267,13 @@ class EpochTransaction:
     ) -> AbsError | None:
         there = self._staging.existing(connection, [committable.handle for committable in staged])
         for committable in staged:
-            found = 0
-            if committable.handle in there:
-                found = self._staging.rows(connection, committable.handle)
+            handle = committable.handle
+            found = self._staging.rows(connection, handle) if handle in there else 0
             if found != committable.rows:
                 return NotPreparedError(
                     f"A staging table holds {found} of {committable.rows} rows; nothing of the "
                     "epoch is applied. A crash of the server empties staging tables.",
-                    handle=committable.handle,
+                    handle=handle,
                     remedy="restart the query: the epoch is written again.",
                 )
         return None
@@ -300,7 +291,3 @@ def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
     rows = sum(committable.rows for committable in staged)
     digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
     return Committable(name, rows, digest, proof.noted(stateschema))
-
-
-def _tag_of(committable: Committable) -> Tag:
-    return Tag(committable.handle.register, committable.handle.generation)

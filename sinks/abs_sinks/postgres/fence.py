@@ -5,12 +5,7 @@ Safety does not need it: that is the register's.
 
 from __future__ import annotations
 
-from typing import Any
-
-from psycopg import Connection
-
 from abs_clients.postgres.connection import Tag
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.model import JobState
 from abs_sinks.postgres.options import PostgresOptions
@@ -40,21 +35,15 @@ def terminate_older(options: PostgresOptions, state: JobState) -> int:
     Raises:
         TargetError: the server did not answer, or refused.
     """
-    with (
-        leased(options.server) as connection,
-        translate_errors("ending sessions of superseded runs"),
-    ):
-        pids = _zombies(connection, state)
+    with leased(options.server, doing="ending sessions of superseded runs") as connection:
+        pids = [
+            pid
+            for pid, name in connection.execute(_IN_FLIGHT)
+            if (tag := Tag.parse(name))
+            and tag.register == state.register
+            and tag.generation < state.generation
+        ]
         if not pids:
             return 0
         row = connection.execute(_TERMINATE, (pids, f"abs:{state.register}:%", _WAIT_MS)).fetchone()
         return 0 if row is None else int(row[0])
-
-
-def _zombies(connection: Connection[Any], state: JobState) -> list[int]:
-    found = []
-    for pid, name in connection.execute(_IN_FLIGHT):
-        tag = Tag.parse(name)
-        if tag and tag.register == state.register and tag.generation < state.generation:
-            found.append(pid)
-    return found

@@ -41,7 +41,7 @@ from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.tables import Tables
-from abs_sinks.postgres.target import Target, altered, forget, missing_column, resolve
+from abs_sinks.postgres.target import Target, altered, noticing_changes, resolve
 
 DEADLOCK_TRIES = 5
 
@@ -101,14 +101,14 @@ class IdempotentWriter(OneCopyWriter):
         self._target = target
         self._apply = sql.SQL(_MAY).format(
             may_write(self._register, self._task),
-            target.shape_query(),
+            target.plan.shape_query(),
             target.shape,
             inserting(plan, source, target.key),
         )
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
-        return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
+        return CopyIn(connection, plan, self._options, staged)
 
     def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.
@@ -119,44 +119,31 @@ class IdempotentWriter(OneCopyWriter):
         statements = sql.SQL("savepoint staged; {}").format(self._apply)
         for attempt in range(DEADLOCK_TRIES):
             try:
-                cursor = connection.execute(statements)
+                with noticing_changes(self._options, plan):
+                    cursor = connection.execute(statements)
             except psycopg.errors.DeadlockDetected:
                 if attempt == DEADLOCK_TRIES - 1:
                     raise
                 connection.execute("rollback to savepoint staged")
-            except psycopg.errors.CardinalityViolation:
+            except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
-                self._raise_duplicate(connection, plan)
-                raise
-            except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
                 assert self._target is not None
-                raise altered(self._options, self._schema, self._target) from error
-            except psycopg.errors.NotNullViolation as error:
-                found = missing_column(self._options, plan, error)
-                if found is None:
-                    raise
-                raise found from error
-            except psycopg.errors.UndefinedTable:
-                forget(self._options, self._schema)
+                staged = union_of(plan, [_staged(plan)])
+                duplicate = duplicate_key(connection, plan, self._target.key, staged)
+                if duplicate is not None:
+                    raise duplicate from error
                 raise
             else:
                 cursor.nextset()
                 return cursor.rowcount
         raise AssertionError("unreachable")
 
-    def _raise_duplicate(self, connection: Connection[Any], plan: CopyPlan) -> None:
-        assert self._target is not None
-        key = self._target.key
-        error = duplicate_key(connection, plan, key, union_of(plan, [_staged(plan)]))
-        if error is not None:
-            raise error
-
     def _check_may_write(self, connection: Connection[Any]) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
         assert self._target is not None
-        if connection.execute(self._target.shape_query()).fetchone() != (self._target.shape,):
-            raise altered(self._options, self._schema, self._target)
+        if connection.execute(self._target.plan.shape_query()).fetchone() != (self._target.shape,):
+            raise altered(self._options, self._target.plan)
         task = self._task
         query = sql.SQL("select state::text from {} where job = {}")
         row = connection.execute(query.format(self._register, task.job)).fetchone()
@@ -179,7 +166,7 @@ class IdempotentCoCommitter(NothingToCommit):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        return EpochTransaction(self._tables).persistently([], expected, state)
+        return EpochTransaction(self._tables).co_commit([], expected, state)
 
 
 def may_write(register: sql.Identifier, task: Task) -> sql.Composed:

@@ -29,6 +29,7 @@ from abs_sinks.options import COMMON, CommonOptions
 NAME = "abs-postgres"
 
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*?))\s*(?:,|$)')
+_COLUMNS = re.compile(rf"(?:{_COLUMN.pattern})+")
 
 
 def column_list(text: str) -> tuple[str, ...]:
@@ -37,18 +38,11 @@ def column_list(text: str) -> tuple[str, ...]:
     Raises:
         OptionError: not such a list, or a name occurs twice.
     """
-    names: list[str] = []
-    at = 0
-    while at < len(text) or not names:
-        found = _COLUMN.match(text, at)
-        if found is None:
-            raise OptionError(
-                f"{text!r} is not a list of columns.",
-                remedy='write id, "Other Column".',
-            )
-        quoted, plain = found.groups()
-        names.append(quoted.replace('""', '"') if quoted else plain)
-        at = found.end()
+    if not _COLUMNS.fullmatch(text):
+        raise OptionError(f"{text!r} is not a list of columns.", remedy='write id, "Other Column".')
+    names = [
+        quoted.replace('""', '"') if quoted else plain for quoted, plain in _COLUMN.findall(text)
+    ]
     for name in names:
         check_identifier(name)
         if names.count(name) > 1:

@@ -12,6 +12,17 @@ from abs_sinks.postgres.encode import BinaryEncoder, Encoder, PlannedColumn, Tex
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.type_mapping import Wire
 
+_SHAPE = """
+select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, attnotnull,
+                                         attgenerated, attidentity), ',' order by attnum), ''))
+  from pg_attribute
+ where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
+   and lower(attname) = any({names}::text[])
+"""
+"""A digest of the names and types of the columns that the input has, and of those whose names differ
+from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
+taken without a word. A column that the input lacks may come and go: the server fills it, or objects."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
@@ -35,6 +46,12 @@ class CopyPlan:
     def names(self) -> tuple[str, ...]:
         """The written columns, as the catalog spells them."""
         return tuple(planned.column.name for planned in self.columns)
+
+    def shape_query(self) -> sql.Composed:
+        """The query of the digest of the table's present shape."""
+        return sql.SQL(_SHAPE).format(
+            table=sql.Literal(self.table.label), names=[name.lower() for name in self.names]
+        )
 
     def encoder(self) -> Encoder:
         """A new encoder, for one COPY."""

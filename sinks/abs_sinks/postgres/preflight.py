@@ -74,7 +74,7 @@ def preflight(
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
         findings += judge_table(table, table_facts(connection, table), server, options)
-        identity = identity_of(connection, options, table, mint=False)
+        identity = identity_of(connection, options, table)
     if job and identity is not None and server.state_exists and server.may_use_state:
         register = PostgresRegister(options)
         known = register.load(job) is not None

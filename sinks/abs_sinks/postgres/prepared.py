@@ -14,7 +14,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from abs_clients.postgres.ending import end_prepared
-from abs_clients.postgres.errors import to_abs_error, translate_errors
+from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.crash import CrashPoint, reached
@@ -117,10 +117,6 @@ class PreparedTransactions:
             for handle in handles
         }
 
-    def is_prepared(self, connection: Connection[Any], handle: HandleName) -> bool:
-        """Whether the handle is prepared now."""
-        return handle in self.existing(connection, [handle])
-
     def commit(
         self, connection: Connection[Any], handles: Iterable[HandleName]
     ) -> dict[HandleName, Outcome]:
@@ -166,14 +162,6 @@ class PreparedTransactions:
             **_columns(handle),
         )
 
-    def is_marked(self, connection: Connection[Any], handle: HandleName) -> bool:
-        """Whether the handle's marker is visible, which proves its commit."""
-        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **_columns(handle))
-        try:
-            return connection.execute(query).fetchone() is not None
-        except psycopg.errors.UndefinedTable:
-            return False
-
     def forget(self, connection: Connection[Any], state: JobState) -> None:
         """Delete the markers that ``protocol.sweepable`` allows, in one statement.
 
@@ -196,7 +184,12 @@ class PreparedTransactions:
     def _ended(self, connection: Connection[Any], handle: HandleName) -> Outcome:
         # No gid and no marker: rolled back, or committed, finished and forgotten. The caller
         # settles that with the register (I7).
-        return Outcome.COMMITTED if self.is_marked(connection, handle) else Outcome.UNKNOWN
+        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **_columns(handle))
+        try:
+            marked = connection.execute(query).fetchone()
+        except psycopg.errors.UndefinedTable:
+            return Outcome.UNKNOWN
+        return Outcome.UNKNOWN if marked is None else Outcome.COMMITTED
 
     def _end(
         self, connection: Connection[Any], statement: LiteralString, handle: HandleName
@@ -250,11 +243,8 @@ def _look_for_it(options: PostgresOptions, handle: HandleName, lost: psycopg.Err
     """After a lost reply, check whether it is prepared; the name is this attempt's alone (I6)."""
 
     def look() -> bool:
-        with (
-            leased(options.server) as connection,
-            translate_errors("looking for a prepared transaction"),
-        ):
-            return PreparedTransactions(options).is_prepared(connection, handle)
+        with leased(options.server, doing="looking for a prepared transaction") as connection:
+            return bool(PreparedTransactions(options).existing(connection, [handle]))
 
     try:
         if options.patience.retry(look):

@@ -8,10 +8,10 @@ the server has ended the statement.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import sql
 
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
@@ -28,7 +28,13 @@ T = TypeVar("T")
 
 SWAP_TRIES = 3
 
-_LOAD = "select state::text, version::text from {register} where job = {job}"
+_LOAD = "select job, state::text, version::text from {register}"
+
+_OTHERS = """
+select distinct split_part(job, '@', 1) from {register}
+ where target = {target} and split_part(job, '@', 1) <> split_part({job}, '@', 1)
+ order by 1
+"""
 
 _INSERT = """
 insert into {register} (job, version, target, state)
@@ -56,12 +62,9 @@ class PostgresRegister:
         self._schema = MetadataSchema(options.server, options.stateschema)
 
     def load(self, job: str) -> Stored | None:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors(f"reading the register of job {job}"),
-        ):
-            row = self._read(connection, job)
-        return None if row is None else Stored(self._state(job, row[0]), row[1])
+        doing = f"reading the register of job {job}"
+        found = self._stored(self._rows(doing, _LOAD + " where job = {job}", job=job))
+        return found[0] if found else None
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
@@ -77,31 +80,12 @@ class PostgresRegister:
 
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state schema, sorted by name."""
-        query = self._sql("select state::text, version::text, job from {register} order by job")
-        with leased(self._options.server) as connection, translate_errors("listing the registers"):
-            try:
-                rows = connection.execute(query).fetchall()
-            except psycopg.errors.UndefinedTable:
-                rows = []
-        return [Stored(self._state(row[2], row[0]), row[1]) for row in rows]
+        return self._stored(self._rows("listing the registers", _LOAD + " order by job"))
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
         """See ``Inventory``."""
-        query = self._sql(
-            "select distinct split_part(job, '@', 1) from {register}"
-            " where target = {target} and split_part(job, '@', 1) <> split_part({job}, '@', 1)"
-            " order by 1",
-            target=target,
-            job=job,
-        )
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("looking for other jobs' registers"),
-        ):
-            try:
-                return [row[0] for row in connection.execute(query)]
-            except psycopg.errors.UndefinedTable:
-                return []
+        rows = self._rows("looking for other jobs' registers", _OTHERS, target=target, job=job)
+        return [row[0] for row in rows]
 
     def retire(self, job: str) -> bool:
         """See ``Inventory``."""
@@ -114,10 +98,9 @@ class PostgresRegister:
             job=job,
             version=int(stored.version),
         )
-        with (
-            leased(self._options.server) as connection,
-            translate_errors(f"deleting the register of job {job}"),
-        ):
+        with leased(
+            self._options.server, doing=f"deleting the register of job {job}"
+        ) as connection:
             if connection.execute(query).rowcount == 1:
                 return True
         raise ContentionError(
@@ -130,20 +113,25 @@ class PostgresRegister:
         """Where the job's row is, for messages."""
         return f"{self._where(job)} at {self._options.address.label}"
 
-    def _read(self, connection: Connection[Any], job: str) -> tuple[str, str] | None:
-        try:
-            return connection.execute(self._sql(_LOAD, job=job)).fetchone()
-        except psycopg.errors.UndefinedTable:
-            self._schema.forget()
-            return None
+    def _rows(self, doing: str, query: LiteralString, **values: str) -> list[tuple[Any, ...]]:
+        """The rows of a query; none if there is no table yet."""
+        with leased(self._options.server, doing=doing) as connection:
+            try:
+                return connection.execute(self._sql(query, **values)).fetchall()
+            except psycopg.errors.UndefinedTable:
+                self._schema.forget()
+                return []
 
-    def _sql(self, text: str, **values: str | int) -> sql.Composed:
+    def _sql(self, text: LiteralString, **values: str | int) -> sql.Composed:
         # Literals, not parameters: an identifier may contain a %.
         return sql.SQL(text).format(register=self._schema.table("register"), **values)
 
-    def _state(self, job: str, text: str) -> JobState:
+    def _stored(self, rows: Sequence[tuple[Any, ...]]) -> list[Stored]:
         # Of another job the compare-and-set would look for another row, and never find the version.
-        return state_from_text(text, self._where(job), job)
+        return [
+            Stored(state_from_text(text, self._where(job), job), version)
+            for job, text, version in rows
+        ]
 
     def _where(self, job: str) -> str:
         return f"{self._schema.table('register').as_string()} row {job!r}"

@@ -16,7 +16,7 @@ from abs_sinks.postgres.encode import PlannedColumn
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.type_mapping import Conversion, fit
-from abs_sinks.postgres.types import Column
+from abs_sinks.postgres.types import Column, alike
 from abs_sinks.refusals import MisfitError
 
 
@@ -50,39 +50,32 @@ def plan_columns(schema: pa.Schema, table: Table) -> CopyPlan:
 
 def _match(schema: pa.Schema, table: Table) -> tuple[list[tuple[int, Column]], set[str], list[str]]:
     """Pairs of input position and column, the names matched, and the problems."""
+    columns = {column.name: column for column in table.columns}
     taken: dict[str, str] = {}
     unsure: set[str] = set()
     matched: list[tuple[int, Column]] = []
     problems = []
     for position, name in enumerate(schema.names):
-        alike = _candidates(name, table)
-        if not alike:
+        found = alike(name, list(columns))
+        if not found:
             problems.append(
                 f'column "{name}" ({schema.field(position).type}) is not in the table: '
                 "drop it in Spark, or add it to the table"
             )
-        elif len(alike) > 1:
-            unsure |= {column.name for column in alike}
+        elif len(found) > 1:
+            unsure |= set(found)
             problems.append(
-                f'column "{name}" could be any of {", ".join(c.name for c in alike)}: '
-                "spell it as one of them"
+                f'column "{name}" could be any of {", ".join(found)}: spell it as one of them'
             )
-        elif alike[0].name in taken:
+        elif found[0] in taken:
             problems.append(
-                f'columns "{taken[alike[0].name]}" and "{name}" both mean column '
-                f'"{alike[0].name}" of the table: drop or rename one'
+                f'columns "{taken[found[0]]}" and "{name}" both mean column "{found[0]}" of the '
+                "table: drop or rename one"
             )
         else:
-            taken[alike[0].name] = name
-            matched.append((position, alike[0]))
+            taken[found[0]] = name
+            matched.append((position, columns[found[0]]))
     return matched, unsure | set(taken), problems
-
-
-def _candidates(name: str, table: Table) -> list[Column]:
-    exact = table.column(name)
-    if exact is not None:
-        return [exact]
-    return [column for column in table.columns if column.name.lower() == name.lower()]
 
 
 def _plan_one(field: pa.Field, column: Column) -> Conversion | str:

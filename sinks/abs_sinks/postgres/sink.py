@@ -9,7 +9,6 @@ from dataclasses import replace
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
@@ -127,14 +126,13 @@ class PostgresSink:
         return ToldWriter(self._writer(task), self._options.patience, task)
 
     def _writer(self, task: Task) -> Writer:
+        elsewhere = not self._co_commit
         match self._options.protocol:
             case "wal":
-                logged = not self._co_commit
-                return WalWriter(self._options, self._schema, task, logged=logged)
+                return WalWriter(self._options, self._schema, task, logged=elsewhere)
             case "idempotent":
                 return IdempotentWriter(self._options, self._schema, task)
             case _:
-                elsewhere = not self._co_commit
                 return TwoPhaseWriter(self._options, self._schema, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
@@ -164,10 +162,7 @@ class PostgresSink:
         """Whether the table has no row."""
         table = resolve(self._options, self._schema).table
         query = sql.SQL("select not exists (select from {})").format(table.identifier)
-        with (
-            leased(self._options.server) as connection,
-            translate_errors(f"looking into {table.label}"),
-        ):
+        with leased(self._options.server, doing=f"looking into {table.label}") as connection:
             row = connection.execute(query).fetchone()
         return row == (True,)
 

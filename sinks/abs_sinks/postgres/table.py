@@ -20,7 +20,6 @@ class Table:
     """An ordinary or partitioned table that rows can be copied into.
 
     Args:
-        kind: ``r`` (ordinary) or ``p`` (partitioned).
         logged: False for an UNLOGGED table: a crash of the server empties it.
         row_security: row-level security applies to this role; COPY FROM is refused then.
         columns: in the order of the catalog.
@@ -30,7 +29,6 @@ class Table:
     schema: str
     name: str
     oid: int
-    kind: str
     columns: tuple[Column, ...]
     logged: bool = True
     row_security: bool = False
@@ -84,7 +82,6 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         schema=found["schema"],
         name=found["name"],
         oid=found["oid"],
-        kind=found["kind"],
         columns=tuple(_column(row, by_oid) for row in columns),
         logged=found["persistence"] == "p",
         row_security=found["row_security"],
@@ -94,11 +91,10 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
 
 def _missing(name: TableName, path: str, fitting: str) -> SchemaError:
     where = f"schema {name.schema}" if name.schema else f"the search path ({path or 'empty'})"
-    statement = f" or create it yourself, for instance: {fitting}" if fitting else ""
+    how = f", for instance: {fitting}" if fitting else " (CREATE TABLE)"
     return SchemaError(
         f"Table {name} does not exist in {where}.",
-        remedy=f"set createtable=true{statement or ' or create it yourself'}"
-        f"{'' if fitting else ' (CREATE TABLE)'}"
+        remedy=f"set createtable=true or create it yourself{how}"
         f"{'' if name.schema else '; name its schema if it lies elsewhere'}.",
     )
 
@@ -164,7 +160,6 @@ def _type(oid: int, typmod: int, label: str, types: Mapping[int, Mapping[str, An
         oid=oid,
         name=base["name"] if builtin else f"{base['schema']}.{base['name']}",
         label=label,
-        kind=base["kind"],
         typmod=typmod,
         receive=base["receive"],
         element=element,

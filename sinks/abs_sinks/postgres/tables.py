@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from abs_core.errors import ProtocolError
-from abs_core.model import Committable, HandleName
+from abs_core.model import Committable
 from abs_core.several.sinkmap import number_of
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.target import Target, resolve
@@ -70,24 +70,16 @@ class Tables:
             ProtocolError: a handle is of none of these sinks.
         """
         shares: dict[int, list[Committable]] = {number: [] for number in self._by_number}
+        only = next(iter(shares)) if len(shares) == 1 else None
         for committable in staged:
-            number = self._number(committable.handle)
+            number = number_of(committable.handle) if only is None else only
             if number not in shares:
-                raise _not_ours(committable.handle)
+                raise ProtocolError(
+                    f"Staged rows belong to sink number {number}, which no longer writes to this "
+                    "database.",
+                    handle=committable.handle,
+                    remedy="run the query with that sink once more; then remove it.",
+                )
             shares[number].append(committable)
         parts = [Part(self._by_number[number], tuple(share)) for number, share in shares.items()]
         return [part for part in parts if part.staged or part.table.options.replaces]
-
-    def _number(self, handle: HandleName) -> int:
-        if len(self._by_number) == 1:
-            return next(iter(self._by_number))
-        return number_of(handle)
-
-
-def _not_ours(handle: HandleName) -> ProtocolError:
-    return ProtocolError(
-        f"Staged rows belong to sink number {number_of(handle)}, which no longer writes to this "
-        "database.",
-        handle=handle,
-        remedy="run the query with that sink once more; then remove it.",
-    )

@@ -7,15 +7,15 @@ cached ``shape`` against the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
@@ -25,17 +25,6 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.schema import plan_columns
 from abs_sinks.postgres.table import Table, read_table
-
-SHAPE = """
-select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, attnotnull,
-                                         attgenerated, attidentity), ',' order by attnum), ''))
-  from pg_attribute
- where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
-   and lower(attname) = any({names}::text[])
-"""
-"""A digest of the names and types of the columns that the input has, and of those whose names differ
-from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
-taken without a word. A column that the input lacks may come and go: the server fills it, or objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +48,6 @@ class Target:
     def table(self) -> Table:
         return self.plan.table
 
-    def shape_query(self) -> sql.Composed:
-        """The query of the table's present ``shape``."""
-        return shape_query(self.plan)
-
 
 def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     """Resolve the target for this input; creates the table with ``createtable``.
@@ -73,53 +58,61 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         TargetError: the server refused or did not answer.
     """
     key = _key(options, schema)
-    kept: Target | None = pool(options.server).learnt(key)
+    kept: Target | None = pool(options.server).answers.get(key)
     if kept is not None:
         return kept
-    with (
-        leased(options.server) as connection,
-        translate_errors(f"reading the shape of table {options.dbtable}"),
-    ):
+    with leased(
+        options.server, doing=f"reading the shape of table {options.dbtable}"
+    ) as connection:
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
-        shape = connection.execute(shape_query(plan)).fetchone()
-        identity = identity_of(connection, options, plan.table)
+        shape = connection.execute(plan.shape_query()).fetchone()
+        identity = identity_of(connection, options, plan.table, mint=True)
+    assert identity is not None
     target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
-    pool(options.server).learn(key, target)
+    pool(options.server).answers[key] = target
     return target
 
 
-def forget(options: PostgresOptions, schema: pa.Schema) -> None:
+def forget(options: PostgresOptions, plan: CopyPlan) -> None:
     """Drop the cached target: the table has changed, or is gone."""
-    pool(options.server).forget(_key(options, schema))
+    pool(options.server).answers.pop(_key(options, plan.schema), None)
 
 
-def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> SchemaError:
+def altered(options: PostgresOptions, plan: CopyPlan) -> SchemaError:
     """The error for a table that was altered since the plan; drops the cached target."""
-    forget(options, schema)
+    forget(options, plan)
     return SchemaError(
-        f"Table {target.table.label} was altered since this process looked at it.",
+        f"Table {plan.table.label} was altered since this process looked at it.",
         remedy="the next attempt looks again: restart the query if it has stopped.",
     )
 
 
-def missing_column(
-    options: PostgresOptions, plan: CopyPlan, error: psycopg.errors.NotNullViolation
-) -> SchemaError | None:
-    """The error for a new NOT NULL column that the input lacks; None if the input has the column."""
-    if error.diag.column_name in plan.names:
-        return None
-    forget(options, plan.schema)
+@contextmanager
+def noticing_new_columns(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]:
+    """Raise the SchemaError of a start for a new NOT NULL column that the input lacks."""
     try:
-        resolve(options, plan.schema)
-    except SchemaError as found:
-        return found
-    return None
+        yield
+    except psycopg.errors.NotNullViolation as error:
+        if error.diag.column_name not in plan.names:
+            forget(options, plan)
+            try:
+                resolve(options, plan.schema)
+            except SchemaError as found:
+                raise found from error
+        raise
 
 
-def shape_query(plan: CopyPlan) -> sql.Composed:
-    return sql.SQL(SHAPE).format(
-        table=sql.Literal(plan.table.label), names=[name.lower() for name in plan.names]
-    )
+@contextmanager
+def noticing_changes(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]:
+    """Map the driver's errors that tell that the table was altered since the plan to a SchemaError."""
+    try:
+        with noticing_new_columns(options, plan):
+            yield
+    except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
+        raise altered(options, plan) from error
+    except psycopg.errors.UndefinedTable:
+        forget(options, plan)
+        raise
 
 
 def plan_for(
@@ -136,14 +129,8 @@ def plan_for(
     return plan, resolve_key(plan, options.key), ordering
 
 
-@overload
-def identity_of(connection: Connection[Any], options: PostgresOptions, table: Table) -> str: ...
-@overload
 def identity_of(
-    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool
-) -> str | None: ...
-def identity_of(
-    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool = True
+    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool = False
 ) -> str | None:
     """``postgres:<system identifier>/<database>/<schema>.<table>``, the same on every route.
 
@@ -177,9 +164,9 @@ def identity_at(options: PostgresOptions) -> str | None:
         SchemaError: the table is missing.
         TargetError: the server refused or did not answer.
     """
-    with leased(options.server) as connection, translate_errors("looking at the table"):
+    with leased(options.server, doing="looking at the table") as connection:
         table = read_table(connection, options.dbtable)
-        return identity_of(connection, options, table, mint=False)
+        return identity_of(connection, options, table)
 
 
 def _plain(name: str) -> str:

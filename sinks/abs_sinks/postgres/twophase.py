@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import xxhash
 from psycopg import Connection, sql
@@ -28,7 +27,7 @@ from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
 from abs_sinks.postgres.tables import Table
-from abs_sinks.postgres.target import Target, altered, forget
+from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 MANY_HANDLES = 8
 """Number of handles from which several connections commit them."""
@@ -92,8 +91,7 @@ class _TaskTransaction:
         else:
             with or_close(self._connection):
                 hold_planned_shape(self._connection, table, target)
-        statement = target.plan.copy_statement()
-        return CopyIn(self._connection, target.plan, statement, table.options)
+        return CopyIn(self._connection, target.plan, table.options)
 
     def _finish_copy(self) -> None:
         copy, self._copy = self._copy, None
@@ -158,7 +156,7 @@ class TwoPhaseCommitter:
         self._prepared = PreparedTransactions(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+        with leased(self._options.server, doing="inspecting handles") as connection:
             return self._prepared.inspect(connection, [c.handle for c in committables])
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
@@ -189,26 +187,20 @@ class TwoPhaseCommitter:
             abort_each([handle for handle in handles if handle in mine], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("listing what is in doubt"),
-        ):
+        with leased(self._options.server, doing="listing what is in doubt") as connection:
             return self._prepared.in_doubt(connection, job)
 
     def forget(self, state: JobState) -> None:
         """Delete markers, also those of ``wal``."""
         try:
-            with leased(self._options.server) as connection, translate_errors("deleting markers"):
+            with leased(self._options.server, doing="deleting markers") as connection:
                 self._prepared.forget(connection, state)
         except AbsError as error:
             # They are deleted with the next epoch's.
             log.debug("markers of job %s stay for now: %s", state.job, error)
 
     def _commit(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("committing prepared transactions"),
-        ):
+        with leased(self._options.server, doing="committing prepared transactions") as connection:
             return self._prepared.commit(connection, handles)
 
 
@@ -233,15 +225,12 @@ def hold_planned_shape(
         SchemaError, ContentionError: as ``begin_on_planned_shape``.
     """
     lock = sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(target.table.identifier)
-    statements = sql.SQL("; ").join([*before, lock, target.shape_query()])
+    statements = sql.SQL("; ").join([*before, lock, target.plan.shape_query()])
     with translate_errors(f"beginning to write to table {target.table.label}"):
-        try:
+        with noticing_changes(table.options, target.plan):
             cursor = connection.execute(statements)
-        except psycopg.errors.UndefinedTable:
-            forget(table.options, table.schema)
-            raise
         while cursor.nextset():
             pass
         shape = cursor.fetchone()
     if shape != (target.shape,):
-        raise altered(table.options, table.schema, target)
+        raise altered(table.options, target.plan)

@@ -151,14 +151,6 @@ def _fit_string(plain: pa.DataType, pg: PgType) -> _Answer:
     return Wire.TEXT, plain
 
 
-def _fit_binary(plain: pa.DataType, pg: PgType) -> _Answer:
-    if pg.name == "bytea":
-        return Wire.ARROW, plain
-    if pg.name == "uuid":
-        return Wire.PAYLOAD, plain
-    raise _misfit(plain, pg)
-
-
 def _fit_date(plain: pa.DataType, pg: PgType) -> _Answer:
     if pg.name == "date":
         return Wire.ARROW, plain
@@ -192,12 +184,6 @@ def _fit_timestamp(plain: pa.DataType, pg: PgType) -> _Answer:
     raise _misfit(plain, pg)
 
 
-def _fit_time(plain: pa.DataType, pg: PgType) -> _Answer:
-    if pg.name == "time":
-        return Wire.ARROW, plain
-    raise _misfit(plain, pg)
-
-
 # timestamp.h: MONTH 1, YEAR 2, DAY 3, HOUR 10, MINUTE 11, SECOND 12.
 _FULL_RANGE, _SECOND = 0x7FFF, 1 << 12
 
@@ -211,12 +197,6 @@ def _fit_interval(plain: pa.DataType, pg: PgType) -> _Answer:
     elif pg.interval_fields == _FULL_RANGE:
         return Wire.PAYLOAD, plain
     raise _lossy(plain, pg, "fields that the column does not keep would be dropped")
-
-
-def _fit_bool(plain: pa.DataType, pg: PgType) -> _Answer:
-    if pg.name == "bool":
-        return Wire.ARROW, plain
-    raise _misfit(plain, pg)
 
 
 def _fit_list(plain: pa.DataType, pg: PgType) -> _Answer:
@@ -239,17 +219,29 @@ def _fit_list(plain: pa.DataType, pg: PgType) -> _Answer:
     return (Wire.TEXT if wire is Wire.TEXT else Wire.PAYLOAD), widened
 
 
+def _only(**wires: Wire) -> Callable[[pa.DataType, PgType], _Answer]:
+    """The rule of a type that fits these column types as it is, and no other."""
+
+    def rule(plain: pa.DataType, pg: PgType) -> _Answer:
+        wire = wires.get(pg.name)
+        if wire is None:
+            raise _misfit(plain, pg)
+        return wire, plain
+
+    return rule
+
+
 _Rule = tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, PgType], _Answer]]
 _RULES: tuple[_Rule, ...] = (
-    (pa.types.is_boolean, _fit_bool),
+    (pa.types.is_boolean, _only(bool=Wire.ARROW)),
     (pa.types.is_integer, _fit_integer),
     (pa.types.is_floating, _fit_float),
     (pa.types.is_decimal128, _fit_decimal),
     (pa.types.is_string, _fit_string),
-    (pa.types.is_binary, _fit_binary),
+    (pa.types.is_binary, _only(bytea=Wire.ARROW, uuid=Wire.PAYLOAD)),
     (pa.types.is_date32, _fit_date),
     (pa.types.is_timestamp, _fit_timestamp),
-    (pa.types.is_time64, _fit_time),
+    (pa.types.is_time64, _only(time=Wire.ARROW)),
     (pa.types.is_duration, _fit_interval),
     (lambda plain: plain.equals(pa.month_day_nano_interval()), _fit_interval),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,7 +25,6 @@ class PgType:
         oid: the declared type's oid (a domain's own): an array on the wire names its elements so.
         name: the base type: its bare name in pg_catalog (``int4``), else ``schema.name``.
         label: as people and ``format_type`` write it, with its modifier: ``numeric(10,2)``.
-        kind: ``pg_type.typtype`` of the base type: b(ase), e(num), c(omposite), r(ange), m(ultirange).
         typmod: the modifier (length, precision) as the catalog has it; -1: none.
         receive: name of the internal function that reads the binary form; empty if it is not one.
         element: the type of the elements, for an array.
@@ -33,7 +33,6 @@ class PgType:
     oid: int
     name: str
     label: str
-    kind: str = "b"
     typmod: int = -1
     receive: str = ""
     element: PgType | None = None
@@ -97,6 +96,13 @@ class Column:
     def fills_itself(self) -> bool:
         """Whether the server fills the column for a row without a value."""
         return self.has_default or bool(self.identity) or self.generated
+
+
+def alike(wanted: str, names: Sequence[str]) -> list[str]:
+    """The exact name, else all that are equal without regard to case, as in Spark."""
+    return [name for name in names if name == wanted] or [
+        name for name in names if name.lower() == wanted.lower()
+    ]
 
 
 def becomes_json(plain: pa.DataType, pg: PgType) -> bool:

@@ -46,8 +46,7 @@ class WalWriter(OneCopyWriter):
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             creating = staging.creating(self._task.handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
-        statement = plan.copy_statement(staging.table(self._task.handle))
-        return CopyIn(connection, plan, statement, self._options)
+        return CopyIn(connection, plan, self._options, staging.table(self._task.handle))
 
     def _end(self, copy: CopyIn) -> None:
         with or_close(copy.connection), translate_errors("committing staged rows"):
@@ -65,7 +64,7 @@ class WalCommitter:
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         staged = [c.handle for c in committables]
-        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+        with leased(self._options.server, doing="inspecting handles") as connection:
             there = self._staging.existing(connection, staged)
             gone = [handle for handle in staged if handle not in there]
             seen = self._prepared.inspect(connection, gone)
@@ -88,10 +87,7 @@ class WalCommitter:
             abort_each([handle for handle in handles if handle in mine], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        with (
-            leased(self._options.server) as connection,
-            translate_errors("listing what is in doubt"),
-        ):
+        with leased(self._options.server, doing="listing what is in doubt") as connection:
             return self._staging.in_doubt(connection, job)
 
     def forget(self, state: JobState) -> None:
@@ -102,12 +98,7 @@ class WalComposer(WalCommitter):
     """A ``Composer``, for a register elsewhere: it composes a prepared transaction, as ``2pc`` has."""
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``.
-
-        Raises:
-            DataError, SchemaError, RefusedError: the table does not take the rows.
-            PreflightError, ContentionError: the server has no room for a prepared transaction.
-        """
+        """See ``EpochTransaction``."""
         if not committables:
             return []
         return [EpochTransaction(self._tables).compose(committables)]
@@ -119,9 +110,5 @@ class WalCoCommitter(WalCommitter):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``.
-
-        Raises:
-            DataError: under ``upsert``, two rows of the epoch have one key.
-        """
-        return EpochTransaction(self._tables).persistently(committables, expected, state)
+        """See ``EpochTransaction``."""
+        return EpochTransaction(self._tables).co_commit(committables, expected, state)

@@ -108,10 +108,10 @@ def test_a_sink_that_is_closed_leaves_the_processs_connections_to_other_sinks(
 
 
 def test_what_was_learnt_of_a_server_is_gone_with_its_connections(options: PostgresOptions) -> None:
-    pool(options.server).learn("a table", "its plan")
-    assert pool(options.server).learnt("a table") == "its plan"
+    pool(options.server).answers["a table"] = "its plan"
+    assert pool(options.server).answers["a table"] == "its plan"
     close_idle(options.server)
-    assert pool(options.server).learnt("a table") is None
+    assert "a table" not in pool(options.server).answers
 
 
 def test_it_bears_the_name_of_whom_it_works_for(options: PostgresOptions) -> None:

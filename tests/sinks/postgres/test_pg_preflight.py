@@ -52,7 +52,7 @@ GOOD_SERVER = ServerFacts(
     role="me",
 )
 GOOD_TABLE = TableFacts(True, True, True, True, has_rules=False, insert_triggers=())
-TABLE = Table("public", "t", 1, "r", ())
+TABLE = Table("public", "t", 1, ())
 
 
 def _options(**more: str) -> PostgresOptions:

@@ -21,7 +21,7 @@ INET = PgType(869, "inet", "inet")
 
 
 def table(*columns: Column) -> Table:
-    return Table("public", "t", 1, "r", columns)
+    return Table("public", "t", 1, columns)
 
 
 def problems(schema: pa.Schema, target: Table) -> list[str]:

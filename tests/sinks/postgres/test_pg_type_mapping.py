@@ -11,7 +11,7 @@ from abs_sinks.refusals import MisfitError
 
 BOOL, BYTEA, TEXT, UUID = (PgType(0, n, n) for n in ("bool", "bytea", "text", "uuid"))
 TEXT = PgType(25, "text", "text", receive="textrecv")
-MOOD = PgType(16400, "app.mood", "app.mood", kind="e", receive="enum_recv")
+MOOD = PgType(16400, "app.mood", "app.mood", receive="enum_recv")
 CITEXT = PgType(16401, "public.citext", "citext", receive="textrecv")
 JSON = PgType(114, "json", "json", receive="json_recv")
 JSONB = PgType(3802, "jsonb", "jsonb", receive="jsonb_recv")
