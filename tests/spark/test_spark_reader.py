@@ -223,7 +223,7 @@ def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(StreamingQueryException) as caught:
         writer.trigger(**trigger).start().awaitTermination(300)
-    assert "OptionError" in str(caught.value)
+    assert "OptionError" in str(caught.value), str(caught.value)
     assert "kafka.bootstrap.servers" in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)
 
