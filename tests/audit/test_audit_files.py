@@ -357,7 +357,7 @@ def nested_by_folder(root: Path, write: Callable[[Path], Path]) -> Path:
     return write(folder / "a")
 
 
-@pytest.mark.parametrize("write", [write_parquet, write_arrow, write_arrow_stream, write_csv])
+@pytest.mark.parametrize("write", WRITERS)
 def test_a_column_of_the_file_counts_and_not_the_folder_of_its_name(
     write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
