@@ -11,7 +11,7 @@ import psutil
 import pyspark
 
 from tests.spark.drivers import KilledAtTheEnd, Session, until
-from tests.spark.jvm import QUICK
+from tests.spark.jvm import HOME, OPTIONS, environment
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 _HOME = Path(pyspark.__file__).parent
@@ -76,23 +76,24 @@ class Cluster(KilledAtTheEnd):
             "spark.master": self.url,
             "spark.executor.cores": str(self._cores),
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK,
+            "spark.executor.extraJavaOptions": environment()[OPTIONS],
             "spark.cores.max": str(self._cores * len(self.workers)),
         }
         return {**own, **more}
 
     def _start(self, name: str, kind: str, *words: str, host: str = "127.0.0.1") -> Session:
-        environment = {
+        quick = environment()
+        given = {
             **os.environ,
-            "SPARK_HOME": str(_HOME),  # with Spark's Python, for executors that have none
+            HOME: quick.get(HOME, str(_HOME)),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": quick[OPTIONS],
             "PYSPARK_PYTHON": sys.executable,
         }
         address = ("--host", host, "--webui-port", "0")
         command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.{kind}", *address, *words]
-        return Session(command, self._folder / name, environment, f"{name}.log")
+        return Session(command, self._folder / name, given, f"{name}.log")
 
 
 def _of(session: Session, what: str) -> list[psutil.Process]:
