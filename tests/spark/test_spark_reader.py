@@ -32,6 +32,7 @@ from tests.spark.jobs.counting_source import (
     CountingSource,
     place,
 )
+from tests.spark.jobs.stream_files import ended
 
 
 def grow(folder: Path, by: int) -> None:
@@ -222,7 +223,7 @@ def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_
     frame = spark.readStream.format("abs-kafka").option("subscribe", "t").load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(StreamingQueryException) as caught:
-        writer.trigger(**trigger).start().awaitTermination(300)
+        ended(lambda: writer.trigger(**trigger).start())
     assert "OptionError" in str(caught.value), str(caught.value)
     assert "kafka.bootstrap.servers" in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)

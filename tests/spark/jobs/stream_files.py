@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,13 +81,18 @@ def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQue
 
 
 def run_to_end(spark: SparkSession, job: Job, url: str | None = None) -> None:
-    """Start the job's query and wait for its end; again where Spark had no Python worker in time.
+    """Start the job's query and wait for its end; see ``ended``."""
+    ended(lambda: start(spark, job, url))
+
+
+def ended(begin: Callable[[], StreamingQuery]) -> None:
+    """Begin a query and wait for its end; again where Spark had no Python worker in time.
 
     Spark gives a worker 10 seconds to start and no setting changes that: a busy machine takes longer.
     """
     for left in reversed(range(WORKER_TRIES)):
         try:
-            start(spark, job, url).awaitTermination()
+            begin().awaitTermination()
         except StreamingQueryException as error:
             if left == 0 or "failed to connect back" not in str(error):
                 raise
