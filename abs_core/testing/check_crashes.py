@@ -85,15 +85,14 @@ def check_crashes(
     Raises:
         AssertionError: a row is missing, duplicated or visible early, or something is left behind.
     """
-    killed: Counter[CrashPoint] = Counter()
-    histories = 0
+    killed = Killed(Counter(), 0)
     for point in points:
         for nth in range(1, passages + 1):
-            histories += 1
-            if _history(opener, fork_server, f"{point}#{nth}") == [False]:
+            (died,) = _history(opener, fork_server, f"{point}#{nth}")
+            killed += Killed(Counter({point: int(died)}), 1)
+            if not died:
                 break
-            killed[point] += 1
-    return Killed(killed, histories)
+    return killed
 
 
 def check_crash_pairs(
@@ -109,13 +108,12 @@ def check_crash_pairs(
     Raises:
         AssertionError: as ``check_crashes``.
     """
-    points: Counter[CrashPoint] = Counter()
-    histories = 0
+    killed = Killed(Counter(), 0)
     for first, second in product(CrashPoint, CrashPoint) if pairs is None else pairs:
         deaths = _history(opener, fork_server, first, second)
-        points += Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
-        histories += 1
-    return Killed(points, histories)
+        died = Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
+        killed += Killed(died, 1)
+    return killed
 
 
 def check_changed_crashes(
@@ -138,15 +136,12 @@ def check_changed_crashes(
     Raises:
         AssertionError: as ``check_crashes``; or a reader does not reach the end.
     """
-    points: Counter[CrashPoint] = Counter()
-    histories = 0
+    killed = Killed(Counter(), 0)
     for first, other, point in changes:
-        when = f"{first} -> {other} -> {first}, killed at {point}"
-        ways, ends = (first, other), (DONE, REFUSED) if may_refuse else (DONE,)
-        deaths = _changed_history(opener, fork_server, ways, point, when, finds=finds, ends=ends)
-        points[point] += sum(deaths)
-        histories += 1
-    return Killed(points, histories)
+        ends = (DONE, REFUSED) if may_refuse else (DONE,)
+        deaths = _changed_history(opener, fork_server, (first, other), point, finds, ends)
+        killed += Killed(Counter({point: deaths}), 1)
+    return killed
 
 
 def _changed_history(
@@ -154,19 +149,19 @@ def _changed_history(
     fork_server: ForkServer,
     ways: tuple[str, str],
     point: CrashPoint,
-    when: str,
-    *,
     finds: bool,
     ends: Collection[int],
-) -> list[bool]:
+) -> int:
+    """Run a whole job; return how many of its first processes died."""
+    when = f"{ways[0]} -> {ways[1]} -> {ways[0]}, killed at {point}"
     with opener() as harness, _life(harness) as life, closing(Case(harness)) as case:
-        deaths: list[bool] = []
+        deaths = 0
         refused: set[str] = set()
         for way in ways:
             killed = replace(life, new_sink=harness.ways[way], crash=str(point))
             code = fork_server.live(killed)
             assert code in (*ends, -SIGKILL), f"{when}: exit code {code} by {way}"
-            deaths.append(code == -SIGKILL)
+            deaths += code == -SIGKILL
             case.nothing_beyond(written(EPOCHS), when=f"{when}, after {way}")
         for way in (ways[0], ways[1], ways[0]):
             # The engine died before it noted its last epoch as done: it runs it again.
