@@ -6,16 +6,13 @@ killed. Then pairs: a crash, and a crash during its recovery.
 
 from __future__ import annotations
 
-import base64
-import pickle
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from signal import SIGKILL
 
@@ -23,6 +20,7 @@ from abs_core.crash import CrashPoint
 from abs_core.testing.case import Case, written
 from abs_core.testing.check_changes import ChangingOpener
 from abs_core.testing.crash_child import DONE, EPOCHS, REFUSED, Life
+from abs_core.testing.fork_server import serve
 from abs_core.testing.harness import Harness, Opener
 
 
@@ -33,26 +31,24 @@ class ForkServer:
     """
 
     def __enter__(self) -> ForkServer:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "abs_core.testing.fork_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        context = get_context("spawn")
+        self._lives, lives = context.Pipe()
+        self._process = context.Process(target=serve, args=(lives,), daemon=True)
+        self._process.start()
+        lives.close()  # its own end: it hears of the end of this process, and this one of its own
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        self._lives.close()
+        self._process.join()
 
     def live(self, life: Life) -> int:
-        """Run one process of the job; its exit code, or minus the signal that killed it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(base64.b64encode(pickle.dumps(life)).decode() + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, "the fork server has died"
-        return int(answer)
+        """Run one process of the job; its exit code, or minus the signal that killed it.
+
+        Raises OSError or EOFError if the fork server has died.
+        """
+        self._lives.send(life)
+        return int(self._lives.recv())
 
 
 @dataclass(frozen=True, slots=True)
