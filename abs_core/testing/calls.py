@@ -101,9 +101,7 @@ PositionOpener = Callable[[], AbstractContextManager[tuple[Harness, Calls]]]
 them. Both end with the context."""
 
 
-def by_calls(
-    opener: Opener,
-) -> Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]:
+def by_calls(opener: Opener) -> ReadOpener:
     """Loses calls of the contract itself, in this process: of register, committer and writers."""
 
     @contextmanager
@@ -189,6 +187,10 @@ class ContractCalls(Wire):
             with suppress(AbsError):  # its answer is dropped
                 late()
         return fault
+
+
+ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
+"""What ``by_calls`` makes of any harness."""
 
 
 @dataclass(frozen=True, slots=True)

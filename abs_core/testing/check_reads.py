@@ -8,24 +8,21 @@ after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from abs_core.births.certificate import Certificate, CertificateStore, MemoryCertificates
 from abs_core.contracts import Stored
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import Patience
-from abs_core.testing.calls import ContractCalls, Loss
+from abs_core.testing.calls import Loss, ReadOpener
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.check_positions import NO_PATIENCE
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK
-from abs_core.testing.harness import Harness, Row
+from abs_core.testing.harness import Row
 
 FIRST, SECOND = rows(0, 3), rows(10, 3)
-
-ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
-"""``by_calls`` makes one of any harness."""
 
 
 @dataclass(frozen=True, slots=True)
