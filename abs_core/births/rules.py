@@ -21,6 +21,7 @@ from abs_core.births.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
 from abs_core.model import SUPERSEDED_MAX, JobState
 from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
+from abs_core.several import sinkmap
 
 
 def certify(state: JobState, place: str, deciding: int) -> Certificate:
@@ -271,21 +272,16 @@ def _begun_again(
     """Start anew by consent, as if nothing was decided, under a generation never used before."""
     begun = 0 if origin.certificate is None else origin.certificate.generation
     if state is None:
-        return Changed(
-            JobState(
-                new_register,
-                who.job,
-                who.target,
-                who.lineage,
-                begun + 1,
-                who.run,
-                checkpoint=who.checkpoint,
-            )
-        )
+        minted = protocol.start(None, who, new_register)
+        assert isinstance(minted, Changed), "without a state there is nothing to refuse"
+        return Changed(replace(minted.state, generation=begun + 1))
     if state.run == who.run and state.generation > begun:
         return Unchanged(state)  # another task of this run has done it
     if state.open:
         return Refused(_open_before(state, who))
+    mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
+    if isinstance(mapped, IdentityError):
+        return Refused(mapped)
     return Changed(
         replace(
             state,
@@ -298,6 +294,7 @@ def _begun_again(
             recent=(),
             abandoned=(),
             checkpoint=who.checkpoint,
+            sinks=mapped,
         )
     )
 

@@ -70,12 +70,8 @@ class FakeTarget:
             try:
                 connection = self._connection
                 connection.execute("BEGIN IMMEDIATE")
-                try:
+                with connection:
                     yield connection
-                except BaseException:
-                    connection.execute("ROLLBACK")
-                    raise
-                connection.execute("COMMIT")
             except sqlite3.OperationalError as error:
                 raise UnavailableError(
                     f"The fake target {self.name} does not answer: {error}"

@@ -11,60 +11,50 @@ from typing import ClassVar
 import pyarrow as pa
 
 from abs_core.contracts import Task
-from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, SchemaError, TargetError
 from abs_core.fakes.register import read
 from abs_core.fakes.target import FakeTarget
 from abs_core.model import PROTOCOL, Committable
+from abs_core.stepwise import StepwiseWriter
 from abs_core.testing.harness import SCHEMA, Row
 
 
-class FakeWriter:
+class FakeWriter(StepwiseWriter):
     """Collects a task's rows; a protocol says when they go to the target."""
 
     protocol: ClassVar[str]
 
     def __init__(self, target: FakeTarget, task: Task) -> None:
+        super().__init__()
         self._target = target
         self._task = task
         self._handle = str(task.handle)
-        self._rows: list[Row] = []
-        self._batches = 0
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.schema != SCHEMA:
-            raise SchemaError(f"The fake target takes {SCHEMA}, not {batch.schema}.")
-        taken = list(zip(batch["id"].to_pylist(), batch["value"].to_pylist(), strict=True))
-        self._rows += taken
-        self._took(taken)
-        self._batches += 1
-        if self._batches == 1:
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-
-    def pre_commit(self) -> Committable | None:
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        if not self._rows:
-            self.abort()
-            return None
-        with self._target.transaction() as db:
-            self._keep(db)
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return self._committable()
+        self._taken: list[Row] = []
 
     def abort(self) -> None:
-        self._rows = []
+        """Nothing of it is in the target."""
 
-    def _took(self, rows: Sequence[Row]) -> None:
-        """These rows were written."""
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        if batch.schema != SCHEMA:
+            raise SchemaError(f"The fake target takes {SCHEMA}, not {batch.schema}.")
+        self._taken += zip(batch["id"].to_pylist(), batch["value"].to_pylist(), strict=True)
 
-    def _keep(self, db: sqlite3.Connection) -> None:
+    def _complete(self) -> None:
+        """Rows arrive at once."""
+
+    def _prepared(self) -> Committable:
+        with self._target.transaction() as db:
+            self._put(db)
+        return self._committable()
+
+    def _put(self, db: sqlite3.Connection) -> None:
         """Pre-commit the rows."""
         raise NotImplementedError
 
     def _committable(self) -> Committable:
-        digest = hashlib.sha256(repr(self._rows).encode()).hexdigest()
+        digest = hashlib.sha256(repr(self._taken).encode()).hexdigest()
         extra = () if self.protocol == "2pc" else ((PROTOCOL, self.protocol),)
-        return Committable(self._task.handle, len(self._rows), f"sha256:{digest}", extra)
+        return Committable(self._task.handle, len(self._taken), f"sha256:{digest}", extra)
 
 
 class TwoPhaseWriter(FakeWriter):
@@ -72,10 +62,10 @@ class TwoPhaseWriter(FakeWriter):
 
     protocol = "2pc"
 
-    def _keep(self, db: sqlite3.Connection) -> None:
-        values = [self._handle, self._task.job, len(self._rows)]
+    def _put(self, db: sqlite3.Connection) -> None:
+        values = [self._handle, self._task.job, len(self._taken)]
         db.execute("INSERT INTO prepared VALUES (?, ?, ?)", values)
-        stage(db, self._handle, self._rows)
+        stage(db, self._handle, self._taken)
 
 
 class StagingWriter(FakeWriter):
@@ -87,22 +77,23 @@ class StagingWriter(FakeWriter):
     protocol = "wal"
     _sealed = False
 
-    def _took(self, rows: Sequence[Row]) -> None:
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        super()._keep(batch)
         with self._target.transaction() as db:
-            if self._batches == 0:
+            if not self._rows:
                 values = [self._handle, self._task.job]
                 db.execute("INSERT INTO prepared VALUES (?, ?, NULL)", values)
-            stage(db, self._handle, rows)
+            stage(db, self._handle, self._taken[self._rows :])
 
-    def _keep(self, db: sqlite3.Connection) -> None:
-        values = [len(self._rows), self._handle]
+    def _put(self, db: sqlite3.Connection) -> None:
+        values = [len(self._taken), self._handle]
         sealed = db.execute("UPDATE prepared SET rows = ? WHERE handle = ?", values)
         if sealed.rowcount != 1:
             raise FencedError("The staged rows were swept by a newer run.", handle=self._handle)
         self._sealed = True
 
     def abort(self) -> None:
-        if self._batches and not self._sealed:
+        if self._taken and not self._sealed:
             with suppress(TargetError), self._target.transaction() as db:
                 drop(db, self._handle)
 
@@ -112,9 +103,9 @@ class UpsertWriter(FakeWriter):
 
     protocol = "idempotent"
 
-    def _keep(self, db: sqlite3.Connection) -> None:
+    def _put(self, db: sqlite3.Connection) -> None:
         self._check(db)
-        upsert(db, self._rows)
+        upsert(db, self._taken)
 
     def _check(self, db: sqlite3.Connection) -> None:
         """Refuse a late attempt or a zombie, which would overwrite rows of a newer epoch."""

@@ -7,7 +7,6 @@ behind one without, types are known from its first batch on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -38,23 +37,16 @@ def folding(
     key: Sequence[str], fold: str, column: str | None, to: pa.DataType, out: Sequence[str]
 ) -> Schemas:
     """Of a fold by key: the key's columns, and columns ``out`` of the type ``to``."""
-    return partial(_folded, key=key, fold=fold, column=column, to=to, out=out)
 
+    def folded(inputs: Sequence[Schema]) -> Schema:
+        schema = inputs[0]
+        if schema is None or not {*key, *([column] if column else [])} <= {*schema.names}:
+            return None  # what is missing is named by the first batch
+        if column is not None:
+            check_fold(fold, column, key, schema.field(column).type, to)
+        return pa.schema([*(schema.field(name) for name in key), *(pa.field(n, to) for n in out)])
 
-def _folded(
-    inputs: Sequence[Schema],
-    key: Sequence[str],
-    fold: str,
-    column: str | None,
-    to: pa.DataType,
-    out: Sequence[str],
-) -> Schema:
-    schema = inputs[0]
-    if schema is None or not {*key, *([column] if column else [])} <= {*schema.names}:
-        return None  # what is missing is named by the first batch
-    if column is not None:
-        check_fold(fold, column, key, schema.field(column).type, to)
-    return pa.schema([*(schema.field(name) for name in key), *(pa.field(n, to) for n in out)])
+    return folded
 
 
 def check_fold(

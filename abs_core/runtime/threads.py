@@ -259,15 +259,13 @@ class Execution:
     def _context(
         self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]
     ) -> TaskContext:
-        place = self._place(task)
-        restored = [part.state for part in parts]
         return TaskContext(
             task,
             node.parallelism,
-            place,
+            self._place(task),
             self.job.store,
             self.job.backend,
-            restored,
+            [part.state for part in parts],
             from_.source,
             self.job.trust_pickles,
         )
@@ -314,6 +312,7 @@ class Execution:
             self._background.submit(copy)
 
     def _persisted(self, copy: Copy) -> None:
+        whose = copy.task, copy.attempt, copy.checkpoint
         try:
             part = self._durable(copy)
             self.job.observe("persisted", copy.task, copy.checkpoint)
@@ -322,10 +321,9 @@ class Execution:
                 self._fail_for_good(copy, error)
                 return
             # The checkpoint fails, not the job.
-            why = f"{copy.task} could not store its part: {error}"
-            self._say(Declined(copy.task, copy.attempt, copy.checkpoint, why))
+            self._say(Declined(*whose, f"{copy.task} could not store its part: {error}"))
             return
-        self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
+        self._say(Acknowledged(*whose, part, copy.handles))
 
     def _fail_for_good(self, copy: Copy, error: AbsError) -> None:
         """End the job if it is fenced or its state cannot be kept: no checkpoint can succeed."""
@@ -339,8 +337,7 @@ class Execution:
             self.companion.copied(copy, place)
             return persist(copy, self.job.store, place, whole=False)
         finally:
-            if copy.state.keyed is not None:
-                copy.state.keyed.close()
+            self._drop(copy)
 
 
 def _strategy_of(job: Job) -> SnapshotStrategy:

@@ -204,15 +204,8 @@ class ExternalSnapshot:
         """Holds nothing that the backend does not need."""
 
     def _entries(self) -> Iterator[Entries]:
-        # One state at a time is held in memory.
-        changes = _changes(self._sealed)
-        for name, shape in self._states:
-            entries: dict[Entry, bytes | None] = dict(
-                self._backend.state.scan(self._backend.place.groups, name)
-            )
-            entries |= changes.get(name, {})
-            rows = [(*entry, value) for entry, value in entries.items() if value is not None]
-            if rows:
+        for name, shape in self._states:  # one at a time is held in memory
+            if rows := _everything(self._backend, name, self._sealed):
                 yield Entries.of(name, shape, rows)
 
 
@@ -247,18 +240,22 @@ class ExternalTable(Table):
             merged |= layer.get(key, _NONE)
         return sorted((sub, value) for sub, value in merged.items() if value is not None)
 
-    def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        there = self._backend.started().scan(self._backend.place.groups, self._name)
-        merged: dict[Entry, bytes | None] = dict(there)
-        for pending in (self._backend.sealed, self._backend.open):
-            merged |= _changes(pending).get(self._name, {})
-        for (key, sub), value in merged.items():
-            if value is not None:
-                yield key, sub, value
+    def everything(self) -> list[tuple[bytes, bytes, bytes]]:
+        return _everything(self._backend, self._name, self._backend.sealed, self._backend.open)
 
     def _layers(self) -> list[dict[bytes, dict[bytes, bytes | None]]]:
         layers = (self._backend.sealed, self._backend.open)
         return [layer[self._name] for layer in layers if self._name in layer]
+
+
+def _everything(
+    backend: ExternalBackend, name: str, *pending: Written
+) -> list[tuple[bytes, bytes, bytes]]:
+    """All committed entries of a state, and over them these pending ones."""
+    merged: dict[Entry, bytes | None] = dict(backend.started().scan(backend.place.groups, name))
+    for written in pending:
+        merged |= _changes({name: written.get(name, {})})[name]
+    return [(*entry, value) for entry, value in merged.items() if value is not None]
 
 
 def _entries(keys: Sequence[bytes], subs: Sequence[bytes] | None) -> list[Entry]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
 from abs_core.births.certificate import CertificateStore
@@ -22,18 +22,14 @@ from abs_core.testing.harness import Harness, Opener, Row
 T = TypeVar("T")
 
 
-class Loss(StrEnum):
-    """The fault of a request.
+class Loss(Enum):
+    """The fault of a request; but for DOUBLE, the client sees a broken connection."""
 
-    REQUEST: the server never gets it. REPLY: the server gets it and answers; the client sees a broken
-    connection. DELAY: the client sees a broken connection; the server gets it at ``release``. DOUBLE:
-    the server gets it twice; the client hears the second answer.
-    """
-
-    REQUEST = "request"
-    REPLY = "reply"
-    DELAY = "delay"
-    DOUBLE = "double"
+    REQUEST = Fault.LOST
+    REPLY = Fault.UNANSWERED
+    DELAY = Fault.DELAYED
+    """The server gets it at ``release``."""
+    DOUBLE = Fault.DOUBLED
 
 
 class Calls(Protocol):
@@ -105,9 +101,7 @@ PositionOpener = Callable[[], AbstractContextManager[tuple[Harness, Calls]]]
 them. Both end with the context."""
 
 
-def by_calls(
-    opener: Opener,
-) -> Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]:
+def by_calls(opener: Opener) -> ReadOpener:
     """Loses calls of the contract itself, in this process: of register, committer and writers."""
 
     @contextmanager
@@ -121,12 +115,6 @@ def by_calls(
     return opened
 
 
-_FAULTS = {
-    Loss.REQUEST: Fault.LOST,
-    Loss.REPLY: Fault.UNANSWERED,
-    Loss.DELAY: Fault.DELAYED,
-    Loss.DOUBLE: Fault.DOUBLED,
-}
 _READS = ("load", "inspect", "in_doubt", "certificate")
 _WRITERS = ("write", "pre_commit")
 
@@ -193,12 +181,16 @@ class ContractCalls(Wire):
         made = self.seen.count(wanted) if wanted else len(self.seen)
         if loss is not None and not self.fired and made == number:
             self.fired = True
-            fault = _FAULTS[loss]
+            fault = loss.value
         late = None if self._again is None else self._again.meets(self.seen, self._call)
         if late:
             with suppress(AbsError):  # its answer is dropped
                 late()
         return fault
+
+
+ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
+"""What ``by_calls`` makes of any harness."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,13 @@ killed. Then pairs: a crash, and a crash during its recovery.
 
 from __future__ import annotations
 
-import base64
-import pickle
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from signal import SIGKILL
 
@@ -23,6 +20,7 @@ from abs_core.crash import CrashPoint
 from abs_core.testing.case import Case, written
 from abs_core.testing.check_changes import ChangingOpener
 from abs_core.testing.crash_child import DONE, EPOCHS, REFUSED, Life
+from abs_core.testing.fork_server import serve
 from abs_core.testing.harness import Harness, Opener
 
 
@@ -33,26 +31,24 @@ class ForkServer:
     """
 
     def __enter__(self) -> ForkServer:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "abs_core.testing.fork_server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        context = get_context("spawn")
+        self._lives, lives = context.Pipe()
+        self._process = context.Process(target=serve, args=(lives,), daemon=True)
+        self._process.start()
+        lives.close()  # its own end: it hears of the end of this process, and this one of its own
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        self._lives.close()
+        self._process.join()
 
     def live(self, life: Life) -> int:
-        """Run one process of the job; its exit code, or minus the signal that killed it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(base64.b64encode(pickle.dumps(life)).decode() + "\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, "the fork server has died"
-        return int(answer)
+        """Run one process of the job; its exit code, or minus the signal that killed it.
+
+        Raises OSError or EOFError if the fork server has died.
+        """
+        self._lives.send(life)
+        return int(self._lives.recv())
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +81,14 @@ def check_crashes(
     Raises:
         AssertionError: a row is missing, duplicated or visible early, or something is left behind.
     """
-    killed: Counter[CrashPoint] = Counter()
-    histories = 0
+    killed = Killed(Counter(), 0)
     for point in points:
         for nth in range(1, passages + 1):
-            histories += 1
-            if _history(opener, fork_server, f"{point}#{nth}") == [False]:
+            (died,) = _history(opener, fork_server, f"{point}#{nth}")
+            killed += Killed(Counter({point: int(died)}), 1)
+            if not died:
                 break
-            killed[point] += 1
-    return Killed(killed, histories)
+    return killed
 
 
 def check_crash_pairs(
@@ -109,13 +104,12 @@ def check_crash_pairs(
     Raises:
         AssertionError: as ``check_crashes``.
     """
-    points: Counter[CrashPoint] = Counter()
-    histories = 0
+    killed = Killed(Counter(), 0)
     for first, second in product(CrashPoint, CrashPoint) if pairs is None else pairs:
         deaths = _history(opener, fork_server, first, second)
-        points += Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
-        histories += 1
-    return Killed(points, histories)
+        died = Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
+        killed += Killed(died, 1)
+    return killed
 
 
 def check_changed_crashes(
@@ -138,15 +132,12 @@ def check_changed_crashes(
     Raises:
         AssertionError: as ``check_crashes``; or a reader does not reach the end.
     """
-    points: Counter[CrashPoint] = Counter()
-    histories = 0
+    killed = Killed(Counter(), 0)
     for first, other, point in changes:
-        when = f"{first} -> {other} -> {first}, killed at {point}"
-        ways, ends = (first, other), (DONE, REFUSED) if may_refuse else (DONE,)
-        deaths = _changed_history(opener, fork_server, ways, point, when, finds=finds, ends=ends)
-        points[point] += sum(deaths)
-        histories += 1
-    return Killed(points, histories)
+        ends = (DONE, REFUSED) if may_refuse else (DONE,)
+        deaths = _changed_history(opener, fork_server, (first, other), point, finds, ends)
+        killed += Killed(Counter({point: deaths}), 1)
+    return killed
 
 
 def _changed_history(
@@ -154,19 +145,19 @@ def _changed_history(
     fork_server: ForkServer,
     ways: tuple[str, str],
     point: CrashPoint,
-    when: str,
-    *,
     finds: bool,
     ends: Collection[int],
-) -> list[bool]:
+) -> int:
+    """Run a whole job; return how many of its first processes died."""
+    when = f"{ways[0]} -> {ways[1]} -> {ways[0]}, killed at {point}"
     with opener() as harness, _life(harness) as life, closing(Case(harness)) as case:
-        deaths: list[bool] = []
+        deaths = 0
         refused: set[str] = set()
         for way in ways:
             killed = replace(life, new_sink=harness.ways[way], crash=str(point))
             code = fork_server.live(killed)
             assert code in (*ends, -SIGKILL), f"{when}: exit code {code} by {way}"
-            deaths.append(code == -SIGKILL)
+            deaths += code == -SIGKILL
             case.nothing_beyond(written(EPOCHS), when=f"{when}, after {way}")
         for way in (ways[0], ways[1], ways[0]):
             # The engine died before it noted its last epoch as done: it runs it again.

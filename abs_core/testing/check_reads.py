@@ -8,23 +8,21 @@ after a restart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from abs_core.births.certificate import Certificate, CertificateStore, MemoryCertificates
+from abs_core.contracts import Stored
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import Patience
-from abs_core.testing.calls import ContractCalls, Loss
+from abs_core.testing.calls import Loss, ReadOpener
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.check_positions import NO_PATIENCE
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK
-from abs_core.testing.harness import Harness, Row
+from abs_core.testing.harness import Row
 
 FIRST, SECOND = rows(0, 3), rows(10, 3)
-
-ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
-"""``by_calls`` makes one of any harness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,68 +89,59 @@ def check_reads(opener: ReadOpener, name: str) -> int:
         AssertionError: a start ends differently than without the failure; one line for each.
     """
     scene = STARTS[name]
-    reads, told, left = _without_a_failure(opener, scene)
+    reads, *well = _ends(opener, scene)
     assert reads, f"{name}: no read went through what was to carry it"
     failures = []
     for number, read in reads:
         for patience in (QUICK, NO_PATIENCE):
-            broken = _failing(opener, scene, number, patience, told, left)
-            if broken:
+            _, *end = _ends(opener, scene, number, patience)
+            if end != well:
                 waits = "with patience" if patience is QUICK else "without patience"
-                failures.append(f"{name}, {read} (call {number}) fails once, {waits}: {broken}")
+                failures.append(
+                    f"{name}, {read} (call {number}) fails once, {waits}: it ends with "
+                    f"{', '.join(end)}, and not with {', '.join(well)}"
+                )
     assert not failures, f"{len(failures)} of {2 * len(reads)} reads:\n" + "\n".join(failures)
     return len(reads)
 
 
-def _without_a_failure(
-    opener: ReadOpener, scene: Start
-) -> tuple[list[tuple[int, str]], str, Sequence[tuple[int, str]]]:
-    """The reads, by number; what the start is refused for, if it is; and the rows after it."""
-    with opener() as (harness, calls), closing(Case(harness)) as case:
-        checkpoint = MemoryCertificates()
-        scene.before(case, checkpoint)
-        calls.arm(1, None)
-        told = _start(case, scene, calls.certificates(checkpoint), QUICK)
-        reads = [(n, name) for n, name in enumerate(calls.seen, 1) if calls.reads(name)]
-        calls.arm(1, None)
-        found = sorted(harness.read())
-        return reads, told, found
+def _ends(
+    opener: ReadOpener, scene: Start, failing: int | None = None, patience: Patience = QUICK
+) -> tuple[list[tuple[int, str]], str, str, str]:
+    """A start on an empty target, whose read of this number fails.
 
-
-def _failing(
-    opener: ReadOpener,
-    scene: Start,
-    number: int,
-    patience: Patience,
-    told: str,
-    left: Sequence[tuple[int, str]],
-) -> str:
+    Returns:
+        its reads, by number; success, or the kind of error; what became of the register; the rows.
+    """
     with opener() as (harness, calls), closing(Case(harness)) as case:
         checkpoint = MemoryCertificates()
         scene.before(case, checkpoint)
         store = case.run().store
         before = store.load(JOB)
-        calls.arm(number, Loss.REQUEST)
-        now = _start(case, scene, calls.certificates(checkpoint), patience)
-        if now == UnavailableError.__name__:  # the engine starts it again
-            now = _start(case, scene, calls.certificates(checkpoint), patience)
+        calls.arm(failing or 1, None if failing is None else Loss.REQUEST)
+        told = _start(case, scene, calls.certificates(checkpoint), patience)
+        if told == UnavailableError.__name__:  # the engine starts it again
+            told = _start(case, scene, calls.certificates(checkpoint), patience)
+        reads = [(n, name) for n, name in enumerate(calls.seen, 1) if calls.reads(name)]
         calls.arm(1, None)
-        after = store.load(JOB)
-        found = sorted(harness.read())
-    if now != told:
-        return f"it ends with {now or 'success'}, and not with {told or 'success'}"
-    if before is None and told and after is not None:
+        register = _became(before, store.load(JOB))
+        return reads, told, register, f"rows {sorted(harness.read())}"
+
+
+def _became(before: Stored | None, after: Stored | None) -> str:
+    if after is None:
+        return "there is no register"
+    if before is None:
         return "a register was minted"
-    if before is not None and (after is None or after.state.register != before.state.register):
-        return "the register is another one now"
-    return "" if found == left else f"the target holds {found}, and not {left}"
+    same = after.state.register == before.state.register
+    return "the register is as before" if same else "the register is another one now"
 
 
 def _start(case: Case, scene: Start, checkpoint: CertificateStore, patience: Patience) -> str:
-    """The kind of error that ends it, or nothing."""
+    """The kind of error that ends it, or success."""
     try:
         run = case.run(lineage=scene.lineage, certificates=checkpoint, patience=patience)
         run.epoch(scene.epoch, *scene.parts, fingerprint=scene.fingerprint)
     except AbsError as error:
         return type(error).__name__
-    return ""
+    return "success"

@@ -101,10 +101,8 @@ class Run:
         self.job = job
         self._digests = settings.get("digests", False)
         self._gaps = settings.get("gaps", False)
-        run, lineage = (
-            settings.get("run") or secrets.token_hex(4),
-            settings.get("lineage", "lineage"),
-        )
+        run = settings.get("run") or secrets.token_hex(4)
+        lineage = settings.get("lineage", "lineage")
         consent, checkpoint = settings.get("adopt"), settings.get("checkpoint")
         self.who = Identity(job, lineage, run, sink.target, consent, checkpoint)
         store, cut = settings.get("store"), settings.get("cut")

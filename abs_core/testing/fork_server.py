@@ -1,20 +1,28 @@
-"""``python -m abs_core.testing.fork_server`` forks one job process for each line on standard input.
+"""The process of ``ForkServer``: it forks one job process for each life that it is sent.
 
-It prints each exit status. Modules are imported only once, so that a process takes milliseconds.
+Modules are imported only once, so that a process takes milliseconds.
 """
 
 from __future__ import annotations
 
-import base64
 import os
-import pickle
 import sys
 import traceback
+from contextlib import suppress
+from multiprocessing.connection import Connection
 
 from abs_core.errors import AbsError, HandleLostError
 from abs_core.testing.case import rows
 from abs_core.testing.crash_child import REFUSED, Life
 from abs_core.testing.harness import batch_of
+
+
+def serve(lives: Connection) -> None:
+    """Answer each life with its exit code, which is -9 after a kill."""
+    batch_of(rows(0, 1)).to_pylist()  # imports what pyarrow loads lazily: once, not per life
+    with suppress(EOFError):
+        while True:
+            lives.send(os.waitstatus_to_exitcode(_fork(lives.recv())))
 
 
 def _fork(life: Life) -> int:
@@ -33,17 +41,3 @@ def _fork(life: Life) -> int:
             sys.stderr.flush()
             os._exit(code)
     return os.waitpid(child, 0)[1]
-
-
-def main() -> None:
-    """Read lives (pickled, base64, one a line) and answer with exit codes; -9 is a kill."""
-    batch_of(
-        rows(0, 1)
-    ).to_pylist()  # imports what pyarrow loads lazily, pandas: once, not per life
-    for line in sys.stdin:
-        life = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own parent's
-        print(os.waitstatus_to_exitcode(_fork(life)), flush=True)
-
-
-if __name__ == "__main__":
-    main()

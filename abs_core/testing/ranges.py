@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 
 import pyarrow as pa
 
@@ -61,8 +61,17 @@ class SourceCase:
 
     def read(self, split: Split, source: Source | None = None) -> list[Record]:
         """The rows of a split that has an end, read by a new source if none is given."""
-        with closing((source or self.source()).open(split)) as reader:
+        with self.opened([split], source) as (reader,):
             return [row for batch in self.batches(reader) for row in self.harness.records(batch)]
+
+    @contextmanager
+    def opened(
+        self, splits: Iterable[Split], source: Source | None = None
+    ) -> Iterator[list[Reader]]:
+        """Readers of these splits, of a new source if none is given; closed at the end."""
+        source = source or self.source()
+        with ExitStack() as stack:
+            yield [stack.enter_context(closing(source.open(split))) for split in splits]
 
     def batches(self, reader: Reader) -> Iterator[pa.RecordBatch]:
         """The batches with rows of a reader, to the end of its split."""

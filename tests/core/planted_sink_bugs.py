@@ -165,7 +165,7 @@ def shows_rows_early(patch: Patch) -> None:
     def write(self: TwoPhaseWriter, batch: object) -> None:
         right(self, batch)
         with self._target.transaction() as db:
-            db.executemany("INSERT INTO data VALUES (?, ?)", self._rows)
+            db.executemany("INSERT INTO data VALUES (?, ?)", self._taken)
 
     patch.setattr(TwoPhaseWriter, "write", write)
 

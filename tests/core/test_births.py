@@ -19,6 +19,7 @@ from abs_core.errors import (
 )
 from abs_core.model import Decision, JobState
 from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
+from abs_core.several import sinkmap
 
 ID, OTHER = "a" * 16, "b" * 16
 WHO = Identity("job", "lineage", "run2", "target", checkpoint="file://here/ck")
@@ -170,6 +171,18 @@ class TestConsent:
         assert started(minted, consenting) == Unchanged(minted), "the other tasks of the run go on"
         again = state_of(started(minted, replace(consenting, run="run3")))
         assert again.generation == 5
+
+    @pytest.mark.parametrize("lost", [None, replace(STATE, frontier=4)], ids=["gone", "older"])
+    def test_a_job_of_named_sinks_goes_on_in_later_runs(self, lost: JobState | None) -> None:
+        sinks = (("one", "here"), ("two", "there"))
+        who = replace(WHO, target="here and there", sinks=sinks)
+        if lost is not None:
+            lost = replace(lost, target=who.target, sinks=sinkmap.first(sinks[:1]))
+        begun = state_of(started(lost, replace(who, adopt=self.token(who=who))))
+        assert list(sinkmap.numbers(begun)) == ["one", "two"]
+        decided = replace(begun, frontier=9)
+        later = Certificate("job", begun.register, "here", begun.generation, None, 9)
+        state_of(started(decided, replace(who, run="run3"), later, epoch=10))
 
     def test_an_older_register_forgets_its_frontier(self) -> None:
         raised = state_of(started(replace(STATE, frontier=4), replace(WHO, adopt=self.token())))

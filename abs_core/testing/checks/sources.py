@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from abs_core.errors import ReplayMismatchError
 from abs_core.source import (
@@ -125,11 +126,9 @@ def splits_have_their_names_and_ends(case: SourceCase) -> None:
 def batches_have_the_schema(case: SourceCase) -> None:
     start, end, _ = case.filled()
     source = case.source()
-    for split in source.splits(start, end):
-        reader = source.open(split)
-        for batch in case.batches(reader):
+    with case.opened(source.splits(start, end), source) as readers:
+        for batch in chain.from_iterable(map(case.batches, readers)):
             assert batch.schema.equals(source.schema), "a batch has another schema than the source"
-        reader.close()
 
 
 def a_position_reopened_yields_exactly_the_rest(case: SourceCase) -> None:
@@ -150,34 +149,30 @@ def a_finished_reader_yields_no_more(case: SourceCase) -> None:
     start, end, added = case.filled()
     source, found = case.source(), 0
     for split in source.splits(start, end):
-        reader = source.open(split)
-        found += sum(batch.num_rows for batch in case.batches(reader))
-        case.harness.add(4)
-        assert reader.finished, f"{split.source}: not finished at its end"
-        assert reader.read(0.05) is None, f"{split.source}: rows come after the end"
-        assert case.read(reader.position) == [], f"{split.source}: its end, reopened, has rows"
-        reader.close()
+        with case.opened([split], source) as (reader,):
+            found += sum(batch.num_rows for batch in case.batches(reader))
+            case.harness.add(4)
+            assert reader.finished, f"{split.source}: not finished at its end"
+            assert reader.read(0.05) is None, f"{split.source}: rows come after the end"
+            assert case.read(reader.position) == [], f"{split.source}: its end, reopened, has rows"
     assert found == len(added), f"{found} rows were read of {len(added)}"
 
 
 def a_split_without_an_end_goes_on(case: SourceCase) -> None:
     start, _, added = case.filled()
     source = case.source()
-    readers = [source.open(split) for split in source.splits(start, None)]
-    found = case.drain(readers, len(added))
-    equal(found, added, "of splits without an end")
-    more = case.harness.add(12)
-    equal(case.drain(readers, len(more)), more, "that came while splits without an end were open")
-    assert not any(reader.finished for reader in readers), "a split without an end is finished"
-    positions = [reader.position for reader in readers]
-    for reader in readers:
-        reader.close()
+    with case.opened(source.splits(start, None), source) as readers:
+        found = case.drain(readers, len(added))
+        equal(found, added, "of splits without an end")
+        more = case.harness.add(12)
+        found = case.drain(readers, len(more))
+        equal(found, more, "that came while splits without an end were open")
+        assert not any(reader.finished for reader in readers), "a split without an end is finished"
+        positions = [reader.position for reader in readers]
     assert all(position.end is None for position in positions), "a position has gained an end"
     more = case.harness.add(12)
-    again = [case.source().open(position) for position in positions]
-    equal(case.drain(again, len(more)), more, "of splits without an end, opened again")
-    for reader in again:
-        reader.close()
+    with case.opened(positions) as again:
+        equal(case.drain(again, len(more)), more, "of splits without an end, opened again")
 
 
 def a_source_can_be_pickled_at_any_time(case: SourceCase) -> None:
@@ -241,18 +236,15 @@ def a_past_that_changes_under_a_reader_is_an_error(case: SourceCase) -> None:
         with case.another() as other:
             start, _, added = other.filled()
             source = other.source()
-            readers = [source.open(split) for split in source.splits(start, None)]
-            other.drain(readers, len(added))
-            _kept(readers)
-            other.harness.damages[name]()
-            try:
-                found = other.whatever_comes(readers)
+            with other.opened(source.splits(start, None), source) as readers:
+                other.drain(readers, len(added))
                 _kept(readers)
-            except ReplayMismatchError:
-                found = []
-            finally:
-                for reader in readers:
-                    reader.close()
+                other.harness.damages[name]()
+                try:
+                    found = other.whatever_comes(readers)
+                    _kept(readers)
+                except ReplayMismatchError:
+                    found = []
             assert not found, f"{name}: {len(found)} rows came to open readers, without an error"
 
 
@@ -267,14 +259,13 @@ def a_reader_keeps_to_the_portions_that_it_is_asked_for(case: SourceCase) -> Non
     start, end, added = case.filled()
     found: list[Record] = []
     for split in case.source().splits(start, end):
-        reader = case.source().open(split)
-        if isinstance(reader, Portioned):
-            reader.at_most(2)
-        for batch in case.batches(reader):
-            most = 2 if isinstance(reader, Portioned) else batch.num_rows
-            assert batch.num_rows <= most, f"a batch of {batch.num_rows} rows; 2 were asked for"
-            found += case.harness.records(batch)
-        reader.close()
+        with case.opened([split]) as (reader,):
+            if isinstance(reader, Portioned):
+                reader.at_most(2)
+            for batch in case.batches(reader):
+                most = 2 if isinstance(reader, Portioned) else batch.num_rows
+                assert batch.num_rows <= most, f"a batch of {batch.num_rows} rows; 2 were asked for"
+                found += case.harness.records(batch)
     equal(found, added, "in small batches")
 
 
@@ -305,13 +296,12 @@ def _epochs(case: SourceCase, limit: Limit) -> Iterator[tuple[Offsets, Offsets]]
 
 def _positions(case: SourceCase, split: Split) -> Iterable[tuple[int, Split]]:
     """The position before the first batch and after each, with the rows read until then."""
-    reader = case.source().open(split)
-    read = 0
-    yield read, reader.position
-    for batch in case.batches(reader):
-        read += batch.num_rows
+    with case.opened([split]) as (reader,):
+        read = 0
         yield read, reader.position
-    reader.close()
+        for batch in case.batches(reader):
+            read += batch.num_rows
+            yield read, reader.position
 
 
 SOURCE_CHECKS = rules_in(__name__, "SourceCase")

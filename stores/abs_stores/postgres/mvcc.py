@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_core.state.contracts import Place, StateHandle
@@ -45,6 +43,10 @@ delete from {schema}.keyed_mvcc m using {schema}.keyed_mvcc n
    and n.generation = %(generation)s and n.key_group >= %(start)s and n.key_group < %(stop)s
    and (m.state, m.key, m.sub) = (n.state, n.key, n.sub)
    and (m.version < n.version or m.version = n.version and m.value is null)
+"""
+_FAILED = """
+delete from {schema}.keyed_mvcc where scope = %(scope)s and version = %(version)s
+   and generation = %(generation)s and key_group >= %(start)s and key_group < %(stop)s
 """
 
 
@@ -112,22 +114,11 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
 
     def commit(self, checkpoint: int) -> None:
         before, self._committed = self._committed, checkpoint
-        values = self._values(before=before)
-        with leased(self.server) as connection, translate_errors("deleting superseded state"):
-            connection.execute(self.sql(_HORIZON), values)
-            connection.execute(self.sql(_SUPERSEDED), values)
+        self.execute("deleting superseded state", _HORIZON, _SUPERSEDED, before=before)
 
     def abort(self, checkpoint: int) -> None:
         """Its rows never count: they are above what is committed, and the next ones overwrite them."""
-        query = self.sql(
-            "delete from {schema}.keyed_mvcc where scope = %(scope)s and version = %(version)s"
-            " and generation = %(generation)s and key_group >= %(start)s and key_group < %(stop)s"
-        )
-        with (
-            leased(self.server) as connection,
-            translate_errors("deleting a failed checkpoint's state"),
-        ):
-            connection.execute(query, self._values(version=checkpoint))
+        self.execute("deleting a failed checkpoint's state", _FAILED, version=checkpoint)
 
 
 mvcc_backends = MvccState.backends

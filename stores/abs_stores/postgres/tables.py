@@ -115,6 +115,12 @@ class StateTables(ExternalState):
             self._check(None if row is None else row[0])
             yield connection
 
+    def execute(self, doing: str, *statements: LiteralString, **values: object) -> None:
+        """Execute statements outside of ``writing``, each by itself."""
+        with leased(self.server) as connection, translate_errors(doing):
+            for statement in statements:
+                connection.execute(self.sql(statement), self._values(**values))
+
     def raise_fence(self, clear: Any = None) -> None:
         """Make this generation the active one; on return no lower one's transaction is open.
 

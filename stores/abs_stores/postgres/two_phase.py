@@ -86,8 +86,8 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
                     remedy="two-phase state goes back to the last completed checkpoint only; from an "
                     "older one, restore a savepoint.",
                 )
-            if not handles:
-                self._empty(connection)
+        if not handles:
+            self.execute("emptying state", _EMPTY, _UNMARK, checkpoint=1 << 62)
 
     def persist(self, checkpoint: int, changes: Changes) -> tuple[tuple[str, str], ...]:
         place = self.place
@@ -106,8 +106,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def commit(self, checkpoint: int) -> None:
         self._end("COMMIT PREPARED {}")
-        with leased(self.server) as connection, translate_errors("deleting older markers"):
-            connection.execute(self.sql(_UNMARK), self._values(checkpoint=checkpoint))
+        self.execute("deleting older markers", _UNMARK, checkpoint=checkpoint)
 
     def abort(self, checkpoint: int) -> None:
         self._end("ROLLBACK PREPARED {}")
@@ -129,10 +128,6 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
                     _end(connection, "COMMIT PREPARED {}", gid)
                 elif int(name["generation"]) < self.place.generation:
                     _end(connection, "ROLLBACK PREPARED {}", gid)
-
-    def _empty(self, connection: Connection[Any]) -> None:
-        for statement in (_EMPTY, _UNMARK):
-            connection.execute(self.sql(statement), self._values(checkpoint=1 << 62))
 
 
 two_phase_backends = TwoPhaseState.backends
