@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from rich.console import Console
+
 from abs_core.errors import UnavailableError
 from abs_demo.aim import Aim
-from abs_demo.display import Display
 from abs_demo.job import JobSettings
 from abs_demo.moments import Moment, Sight, story
 from abs_demo.picture import Picture
@@ -30,7 +31,7 @@ class Killing:
         settings: DemoSettings,
         job: JobSettings,
         watch: Watch,
-        display: Display,
+        console: Console,
         rows: int,
     ) -> None:
         self._job = job
@@ -38,7 +39,7 @@ class Killing:
         self._log.touch()
         self._aim = Aim(settings.planned)
         self._watch = watch
-        self._picture = Picture(settings, watch, display, rows, self._log)
+        self._picture = Picture(settings, watch, console, rows, self._log)
         self._kills: list[Killed] = []
         self._newest: int | None = None
         self._moved_at = time.monotonic()
@@ -48,6 +49,11 @@ class Killing:
 
         Raises UnavailableError if the job ends before it is done, or makes no progress.
         """
+        with self._picture:
+            self._run()
+        return tuple(self._kills), self._picture.elapsed
+
+    def _run(self) -> None:
         process = self._start()
         try:
             while not process.has_ended:
@@ -66,7 +72,6 @@ class Killing:
         finally:
             process.kill()
         self._picture.ended(self._watch.settled())
-        return tuple(self._kills), self._picture.elapsed
 
     def _start(self) -> JobProcess:
         job = self._job
