@@ -45,13 +45,9 @@ class Identity:
 
 
 class NativeKafka(NativeService[Identity], KafkaService):
-    """A broker in ``folder`` (made and formatted if absent), or in a temporary one.
-
-    Plain text on 127.0.0.1, no authentication.
+    """A broker: plain text on 127.0.0.1, no authentication.
 
     Args:
-        folder: for data and log; it stays after ``close()``. None: a temporary folder that is
-            deleted by ``close()`` or with this Python process.
         settings: broker settings (``server.properties``), over those of
             :mod:`abs_services.settings`. Read at each ``start()``, so they may be changed between.
         identity: of a node of a cluster, see :mod:`tests.kit.kafka_cluster`; it serves as
