@@ -20,11 +20,7 @@ STALLED_AFTER_S = 300.0
 
 
 class Killing:
-    """One demo's job, over all of its runs.
-
-    Args:
-        rows: expected in the table.
-    """
+    """One demo's job, over all of its runs."""
 
     def __init__(
         self,
@@ -32,14 +28,14 @@ class Killing:
         job: JobSettings,
         watch: Watch,
         console: Console,
-        rows: int,
+        expected_rows: int,
     ) -> None:
         self._job = job
         self._log = job.places.folder / "job.log"
         self._log.touch()
         self._aim = Aim(settings.planned)
         self._watch = watch
-        self._picture = Picture(settings, watch, console, rows, self._log)
+        self._picture = Picture(settings, watch, console, expected_rows, self._log)
         self._kills: list[Killed] = []
         self._newest: int | None = None
         self._moved_at = time.monotonic()

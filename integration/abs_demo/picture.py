@@ -32,22 +32,23 @@ class Picture:
 
     On a terminal one panel, whose last state stays; elsewhere a line for each event, and for every
     tenth epoch.
-
-    Args:
-        rows: expected in the table.
-        log: the job's.
     """
 
     def __init__(
-        self, settings: DemoSettings, watch: Watch, console: Console, rows: int, log: Path
+        self,
+        settings: DemoSettings,
+        watch: Watch,
+        console: Console,
+        expected_rows: int,
+        job_log: Path,
     ) -> None:
         self._settings = settings
         self._watch = watch
         self._console = console
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
-        self._rows_expected = rows
+        self._expected_rows = expected_rows
         self._rows = 0
-        self._log = log
+        self._log = job_log
         self._log_read = 0
         self._events: list[str] = []
         self._events_said = 0
@@ -133,8 +134,8 @@ class Picture:
         bar = Table.grid(padding=(0, 1))
         bar.add_row(ProgressBar(total=of, completed=done, width=40), f"{done} of {of}")
         figures.add_row("epochs", bar)
-        style = "red" if self._rows > self._rows_expected else ""
-        rows = f"{self._rows:,} of {self._rows_expected:,}"
+        style = "red" if self._rows > self._expected_rows else ""
+        rows = f"{self._rows:,} of {self._expected_rows:,}"
         figures.add_row("rows", Text(rows, style=style))
         doubts = counted(sight.in_doubt, self._watch.thing)
         figures.add_row("in doubt", Text(doubts, style="yellow" if sight.in_doubt else "dim"))
