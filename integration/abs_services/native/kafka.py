@@ -7,7 +7,7 @@ import os
 import secrets
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,6 @@ class NativeKafka(NativeService[Identity], KafkaService):
             :mod:`abs_services.settings`. Read at each ``start()``, so they may be changed between.
         identity: of a node of a cluster, see :mod:`tests.kit.kafka_cluster`; it serves as
             soon as most of the others run. None: it is a cluster of its own.
-        jvm: more options for Java, after those of the environment variable ``ABS_KAFKA_JVM``.
     """
 
     stop_signals = (signal.SIGTERM,)
@@ -64,11 +63,9 @@ class NativeKafka(NativeService[Identity], KafkaService):
         *,
         settings: Mapping[str, str] | None = None,
         identity: Identity | None = None,
-        jvm: Sequence[str] = (),
     ) -> None:
         super().__init__(folder)
         self._given_identity = identity
-        self._jvm = tuple(jvm)
         self.settings: dict[str, str] = {**KAFKA, **(settings or {})}
 
     @property
@@ -88,7 +85,7 @@ class NativeKafka(NativeService[Identity], KafkaService):
             tool = [str(java), *jvm, *classes, "kafka.tools.StorageTool", "format"]
             tool += ["-t", identity.cluster_id, "-c", str(properties)]
             run_tool("the Kafka storage tool", tool, self.folder)
-        argv = [str(java), *jvm, *self._jvm, *classes, "kafka.Kafka", str(properties)]
+        argv = [str(java), *jvm, *classes, "kafka.Kafka", str(properties)]
         return Command(argv, cwd=self.folder)
 
     def _properties(self) -> dict[str, str]:
