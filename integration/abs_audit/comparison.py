@@ -13,9 +13,8 @@ from duckdb import DuckDBPyConnection
 from abs_audit.canonical import as_text
 from abs_audit.families import Family
 from abs_audit.plan import Plan
-from abs_audit.report import Differences, Sample
+from abs_audit.report import KINDS, Differences, Sample
 
-KINDS = ("missing", "duplicate", "unexpected", "corrupted")
 LONGEST = 200
 """Characters of a sample's value that are shown."""
 

@@ -156,7 +156,8 @@ def _typed(
         yield _joined(connection, rows, found, outside) if outside else rows
         return
     first = next(iter(found))
-    inside = _arrow_schema(first)
+    with _arrow_reader(first) as reader:
+        inside = reader.schema
     schema = pa.schema([*inside, *text_schema(outside)])
     batches = (
         batch
@@ -187,11 +188,6 @@ def _joined(
     schema = pa.schema([(_FILE, pa.string()), *text_schema(outside)])
     beside = pa.table({_FILE: [str(path) for path in found], **values}, schema=schema)
     return rows.join(connection.from_arrow(beside), _FILE)
-
-
-def _arrow_schema(path: Path) -> pa.Schema:
-    with _arrow_reader(path) as reader:
-        return reader.schema
 
 
 def _arrow_batches(path: Path, first: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -14,15 +14,13 @@ from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
-from abs_core.formats import SinkFormat, format_of
+from abs_core.formats import format_of
 from abs_sinks.shown import parts_of, scheme_of
 
-_TOPIC = "kafka://"
-_BUCKET = "s3://"
+_DATABASES = frozenset({"postgresql", "postgres", "jdbc"})
 _NAME_TABLE = (
     "name it: --table for the target, --expected-table for what is expected; in Python, table=..."
 )
-_URLS = ("postgresql://", "postgres://", "jdbc:")
 
 
 def relation(
@@ -51,16 +49,17 @@ def relation(
         raise OptionError("No file and no database is named.", remedy="name one of them.")
     first, alone = where[0], len(where) == 1
     schemes = {scheme_of(text) for text in where}
-    if any(text.startswith(_TOPIC) for text in where):
+    if "kafka" in schemes:
         _check_alone("A topic", "topic", alone=alone, table=table)
         return _topic(first)
-    if any(text.startswith(_BUCKET) for text in where):
+    if "s3" in schemes:
         _check_alone("A bucket", "prefix", alone=alone, table=table)
         return _objects(first, null)
-    if (other := _other(schemes)) is not None:
+    unknown = sorted(schemes - _DATABASES - {""})
+    if other := next(filter(None, map(format_of, unknown)), None):
         _check_alone("A target", "target", alone=alone)
         return TargetOfOthers(other, first, table)
-    if not any(map(_is_database, where)):
+    if not schemes & _DATABASES and not any("dbname=" in text.lower() for text in where):
         if table is not None:
             raise OptionError(
                 f"A table is named ({table}), and no database.",
@@ -80,13 +79,6 @@ def _check_alone(what: str, one: str, *, alone: bool, table: str | None = None) 
             f"{what} is named together with something else.",
             remedy=f"name one {one} alone; a table (--table, --expected-table) is a database's.",
         )
-
-
-def _other(schemes: set[str]) -> SinkFormat | None:
-    """The format of another package that has one of these URL schemes."""
-    known = {"", "postgresql", "postgres", "jdbc"}
-    formats = (format_of(scheme) for scheme in sorted(schemes - known))
-    return next((found for found in formats if found is not None), None)
 
 
 def _topic(url: str) -> Relation:
@@ -142,8 +134,3 @@ def _objects(url: str, null: str | None) -> Relation:
             "come from the environment, as boto3 finds them.",
         )
     return S3Files(parts.netloc, parts.path.strip("/"), endpoint, region, null)
-
-
-def _is_database(text: str) -> bool:
-    given = text.strip().lower()
-    return given.startswith(_URLS) or "dbname=" in given

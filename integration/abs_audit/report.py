@@ -9,6 +9,9 @@ from typing import Any
 
 from abs_core.errors import CorruptionError
 
+KINDS = ("missing", "duplicate", "unexpected", "corrupted")
+"""The differences by identity."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -150,7 +153,7 @@ class Differences:
 
     @property
     def none(self) -> bool:
-        return not (self.missing or self.duplicate or self.unexpected or self.corrupted)
+        return not any(getattr(self, kind) for kind in KINDS)
 
     def figures(self) -> dict[str, int]:
         return {
@@ -202,11 +205,7 @@ class Report:
     def reasons(self) -> tuple[str, ...]:
         """Why the target is not clean, one sentence each; empty if it is clean."""
         figures = self.differences.figures()
-        found = [
-            f"{figures[name]} {name}"
-            for name in ("missing", "duplicate", "unexpected", "corrupted")
-            if figures[name]
-        ]
+        found = [f"{figures[kind]} {kind}" for kind in KINDS if figures[kind]]
         if self.moved:
             found.append(f"the target changed by {self.moved} record(s) between the last two reads")
         # The looks on both sides of the last read count: what was in doubt at either may have

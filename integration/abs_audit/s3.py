@@ -18,10 +18,9 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from abs_audit.families import Type
 from abs_audit.files import Files
 from abs_audit.report import LeftBehind, Pending
+from abs_clients.s3.errors import code_of, to_abs_error
 from abs_clients.s3.listing import OBJECTS, UPLOADS, pages
-from abs_core.errors import ConfigError, RefusedError, TargetError, UnavailableError
-
-_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403")
+from abs_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +131,7 @@ class S3Files:
     def _mapped(self) -> Iterator[None]:
         try:
             yield
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", ""))
-            raise _named(code)(
-                f"{self.name} cannot be read: {code}.",
-                remedy="correct the URL, or give this user the right to list and read it.",
-            ) from error
-        except BotoCoreError as error:
-            raise UnavailableError(
-                f"{self.name} cannot be read: {type(error).__name__}.",
-                remedy="check that the server answers at the endpoint, and that credentials are set.",
-            ) from error
-
-
-def _named(code: str) -> type[TargetError | ConfigError]:
-    if code in ("NoSuchBucket", "404"):
-        return ConfigError
-    return RefusedError if code in _DENIED else UnavailableError
+        except (ClientError, BotoCoreError) as error:
+            if isinstance(error, ClientError) and code_of(error) in ("NoSuchBucket", "404"):
+                raise ConfigError(f"There is no {self.name}.", remedy="correct the URL.") from error
+            raise to_abs_error(error, f"reading {self.name}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -66,9 +67,10 @@ def json_batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     that is not one JSON object.
     """
     schema = text_schema(names)
-    for block in _whole_lines(path):
-        lines = [line for line in block.split(b"\n") if line.strip()]
-        yield as_text(json_objects(lines, str(path)), schema, str(path))
+    with io.BufferedReader(pa.input_stream(str(path)), BLOCK_BYTES) as file:
+        while block := file.readlines(BLOCK_BYTES):
+            lines = [line for line in block if line.strip()]
+            yield as_text(json_objects(lines, str(path)), schema, str(path))
 
 
 def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
@@ -116,19 +118,6 @@ class _Number(str):
     """A number with a fraction or an exponent, as it was written."""
 
     __slots__ = ()
-
-
-def _whole_lines(path: Path) -> Iterator[bytes]:
-    rest = b""
-    with pa.input_stream(str(path)) as stream:
-        while chunk := stream.read(BLOCK_BYTES):
-            block = rest + chunk
-            cut = block.rfind(b"\n") + 1
-            rest = block[cut:]
-            if cut:
-                yield block[:cut]
-    if rest.strip():
-        yield rest
 
 
 def _text_array(values: list[Any]) -> pa.Array:

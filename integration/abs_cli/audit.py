@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abs_cli.audit_job import compared_by, report_job
-from abs_cli.codes import FAILED
+from abs_cli.codes import FAILED, exit_code
 from abs_cli.output import AsJson, errors, people, print_json
-from abs_core.errors import ConfigError, DataError, RefusedError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
     from abs_audit import AuditSettings, Relation
@@ -154,7 +154,8 @@ def _exit_code_1_for_findings_only() -> Iterator[None]:
     """Keep exit code 1 for "not clean"; an audit that could not run gets another one."""
     try:
         yield
-    except DataError as error:
-        raise ConfigError(error.what, remedy=error.remedy) from error
-    except RefusedError as error:
-        raise UnavailableError(error.what, remedy=error.remedy) from error
+    except AbsError as error:
+        if exit_code(error) != FAILED:
+            raise
+        kind = ConfigError if isinstance(error, DataError) else UnavailableError
+        raise kind(error.what, remedy=error.remedy) from error

@@ -62,7 +62,6 @@ def demo(
 
     Exit code 0 only if every row is in each target exactly once, and nothing is left behind.
     """
-    from abs_demo.display import Display
     from abs_demo.engine import Engine
     from abs_demo.hops import Route
     from abs_demo.job import UNSAFE
@@ -84,13 +83,13 @@ def demo(
     if keep:
         places = lasting_places(settings)
         try:
-            result = run(settings, Display(console), places)
+            result = run(settings, console, places)
             _show(result, time.monotonic() - began, as_json=as_json)
         finally:
             _show_places(console, places)
     else:
         with temporary_places(settings) as temporary:
-            result = run(settings, Display(console), temporary)
+            result = run(settings, console, temporary)
         _show(result, time.monotonic() - began, as_json=as_json)
     if not result.clean:
         raise typer.Exit(FAILED)

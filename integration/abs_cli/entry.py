@@ -11,10 +11,11 @@ def main() -> None:
     """Run the command; exit code 2 if a package is missing."""
     try:
         from abs_cli.main import main as run
+
+        run()
     except ModuleNotFoundError as error:
         lacking = missing(error, "The command abs")
         if lacking is None:
             raise
         sys.stderr.write(f"error: {lacking}\n")
         sys.exit(2)
-    run()

@@ -14,9 +14,8 @@ import typer
 from rich.markup import escape
 
 from abs_cli import audit, demo, doctor, in_doubt, job, register, services, trace, wal
-from abs_cli.codes import INTERRUPTED, USAGE, exit_code
+from abs_cli.codes import INTERRUPTED, exit_code
 from abs_cli.output import errors
-from abs_clients.extras import missing
 from abs_core.errors import AbsError
 
 app = typer.Typer(
@@ -45,16 +44,7 @@ def main() -> None:
     try:
         app()
     except AbsError as error:
-        sys.exit(_fail(str(error), exit_code(error)))
-    except ModuleNotFoundError as error:
-        lacking = missing(error, "This")
-        if lacking is None:
-            raise
-        sys.exit(_fail(str(lacking), USAGE))
+        errors.print(f"[bold red]error:[/] [red]{escape(str(error))}[/]", soft_wrap=True)
+        sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-
-
-def _fail(message: str, code: int) -> int:
-    errors.print(f"[bold red]error:[/] [red]{escape(message)}[/]", soft_wrap=True)
-    return code

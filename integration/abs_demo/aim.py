@@ -56,8 +56,9 @@ class Aim:
 
     def _is_there(self, kill: Kill, sight: Sight) -> bool:
         assert sight.epoch is not None
+        if kill.moment is Moment.COMMITTED:
+            return sight.moment is Moment.COMMITTED
+        late = sight.epoch > kill.epoch + PATIENCE_EPOCHS
         if kill.moment is Moment.RECOVERING:
-            started = sight.generation is not None and sight.generation != self._killed_generation
-            return started or sight.epoch > kill.epoch + PATIENCE_EPOCHS
-        late = sight.epoch > kill.epoch + PATIENCE_EPOCHS and kill.moment is not Moment.COMMITTED
-        return sight.moment is kill.moment or late
+            return late or sight.generation not in (None, self._killed_generation)
+        return late or sight.moment is kill.moment

@@ -38,15 +38,6 @@ class Route(StrEnum):
     CHAIN = "chain"
     EPOCH = "epoch"
 
-    @property
-    def story(self) -> str:
-        """For people."""
-        if self is Route.DIRECT:
-            return "flights of 2013 -> Spark -> PostgreSQL"
-        if self is Route.EPOCH:
-            return "flights of 2013 -> PostgreSQL, Kafka and S3, one Spark query, one decision"
-        return "flights of 2013 -> Kafka -> PostgreSQL and S3, three Spark queries"
-
 
 @dataclass(frozen=True, slots=True)
 class Places:

@@ -83,9 +83,6 @@ class JobSettings:
         """Of the query that writes to PostgreSQL (the watched one), or the snapshots."""
         return self.places.folder / "checkpoint"
 
-    def checkpoint_of(self, hop: str) -> Path:
-        return self.places.folder / f"checkpoint-{hop}"
-
     @property
     def scratch(self) -> Path:
         return self.places.folder / "scratch"
@@ -164,7 +161,8 @@ def _run_chain(spark: SparkSession, settings: JobSettings, flights: DataFrame, s
     places = settings.places
 
     def begin(writer: DataStreamWriter, hop: str) -> StreamingQuery:
-        return writer.option("checkpointLocation", str(settings.checkpoint_of(hop))).start()
+        checkpoint = places.folder / f"checkpoint-{hop}"
+        return writer.option("checkpointLocation", str(checkpoint)).start()
 
     feeder = begin(into_topic(flights, places).trigger(availableNow=True), "kafka")
     readers = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from rich.console import Console
+
 from abs_core.errors import UnavailableError
 from abs_demo.aim import Aim
-from abs_demo.display import Display
 from abs_demo.job import JobSettings
 from abs_demo.moments import Moment, Sight, story
 from abs_demo.picture import Picture
@@ -19,26 +20,22 @@ STALLED_AFTER_S = 300.0
 
 
 class Killing:
-    """One demo's job, over all of its runs.
-
-    Args:
-        rows: expected in the table.
-    """
+    """One demo's job, over all of its runs."""
 
     def __init__(
         self,
         settings: DemoSettings,
         job: JobSettings,
         watch: Watch,
-        display: Display,
-        rows: int,
+        console: Console,
+        expected_rows: int,
     ) -> None:
         self._job = job
         self._log = job.places.folder / "job.log"
         self._log.touch()
         self._aim = Aim(settings.planned)
         self._watch = watch
-        self._picture = Picture(settings, watch, display, rows, self._log)
+        self._picture = Picture(settings, watch, console, expected_rows, self._log)
         self._kills: list[Killed] = []
         self._newest: int | None = None
         self._moved_at = time.monotonic()
@@ -48,6 +45,11 @@ class Killing:
 
         Raises UnavailableError if the job ends before it is done, or makes no progress.
         """
+        with self._picture:
+            self._run()
+        return tuple(self._kills), self._picture.elapsed
+
+    def _run(self) -> None:
         process = self._start()
         try:
             while not process.has_ended:
@@ -66,7 +68,6 @@ class Killing:
         finally:
             process.kill()
         self._picture.ended(self._watch.settled())
-        return tuple(self._kills), self._picture.elapsed
 
     def _start(self) -> JobProcess:
         job = self._job

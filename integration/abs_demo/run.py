@@ -10,13 +10,13 @@ from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+from rich.console import Console
 
 from abs_audit import AuditSettings, Files, Relation, audit, by_epoch
 from abs_audit.checkpoint import epochs_in
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
-from abs_demo.display import Display
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import TABLE, Places, Route, further_places
 from abs_demo.job import JobSettings
@@ -32,7 +32,7 @@ SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""
 
 
-def run(settings: DemoSettings, display: Display, places: Places) -> Result:
+def run(settings: DemoSettings, console: Console, places: Places) -> Result:
     """Write the flights by the engine, kill the job by schedule, and audit the table.
 
     Takes a minute or two. All started processes have ended on return. Raises UnavailableError if
@@ -44,9 +44,8 @@ def run(settings: DemoSettings, display: Display, places: Places) -> Result:
     job.scratch.mkdir()
     url = places.url
     create_table(url, unique=settings.protocol == "idempotent")
-    with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch, display:
-        killing = Killing(settings, job, watch, display, rows)
-        kills, seconds = killing.run()
+    with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch:
+        kills, seconds = Killing(settings, job, watch, console, rows).run()
         frontier = watch.look().finished
     table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
     targets: dict[str, Relation] = {"table": table}

@@ -20,6 +20,12 @@ FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24, Route.EPOCH: 24}
 FILES_PER_CHECKPOINT = 12
 """The embedded job reads half as many between two checkpoints."""
 
+_STORIES = {
+    Route.DIRECT: "flights of 2013 -> Spark -> PostgreSQL",
+    Route.CHAIN: "flights of 2013 -> Kafka -> PostgreSQL and S3, three Spark queries",
+    Route.EPOCH: "flights of 2013 -> PostgreSQL, Kafka and S3, one Spark query, one decision",
+}
+
 LEAST_KILLS = 5
 _PER_DAY = ROWS // DAYS
 
@@ -31,7 +37,6 @@ class DemoSettings:
     Args:
         seed: draws the moments of the kills.
         protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, for comparison.
-        kills: number of kills.
         days: days of 2013 to write, a file each.
         route: to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
         engine: Spark, or the embedded runtime.
@@ -96,7 +101,7 @@ class DemoSettings:
         """The route of the flights, for people."""
         if self.engine is Engine.EMBEDDED:
             return "flights of 2013, each twice -> embedded runtime, keyed state -> PostgreSQL"
-        return self.route.story
+        return _STORIES[self.route]
 
 
 @dataclass(frozen=True, slots=True)

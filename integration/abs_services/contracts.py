@@ -11,7 +11,7 @@ time. No message, log or repr contains a credential (I9).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -195,15 +195,9 @@ class Services(ABC):
     """One provider. ``postgres``, ``kafka``, ``s3`` return new services, not started yet."""
 
     provider: ClassVar[Provider]
-
-    @abstractmethod
-    def postgres(self) -> PostgresService: ...
-
-    @abstractmethod
-    def kafka(self) -> KafkaService: ...
-
-    @abstractmethod
-    def s3(self) -> S3Service: ...
+    postgres: Callable[[], PostgresService]
+    kafka: Callable[[], KafkaService]
+    s3: Callable[[], S3Service]
 
     def of(self, kind: Kind) -> Service:
         """The service of a kind that is only known at run time."""

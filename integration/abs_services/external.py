@@ -141,15 +141,9 @@ class ExternalServices(Services):
     """Services by environment variables."""
 
     provider = Provider.EXTERNAL
-
-    def postgres(self) -> PostgresService:
-        return ExternalPostgres()
-
-    def kafka(self) -> KafkaService:
-        return ExternalKafka()
-
-    def s3(self) -> S3Service:
-        return ExternalS3()
+    postgres = ExternalPostgres
+    kafka = ExternalKafka
+    s3 = ExternalS3
 
     def is_up(self, running: Running) -> bool:
         return True

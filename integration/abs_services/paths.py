@@ -33,11 +33,6 @@ def cache_folder() -> Path:
     return folder
 
 
-def temporary_folder(kind: str) -> Path:
-    """A new folder for one temporary server. Short: a unix socket's path has at most 107 bytes."""
-    return Path(tempfile.mkdtemp(prefix=f"abs-{kind}-"))
-
-
 def delete(path: Path) -> None:
     """Delete a folder or file of a temporary server; errors are ignored."""
     if path.is_dir() and not path.is_symlink():

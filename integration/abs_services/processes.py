@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 import socket
 import subprocess
 import time
@@ -62,13 +61,6 @@ class ProcessId:
     def is_alive(self) -> bool:
         return self.process() is not None
 
-    def send(self, signum: int) -> None:
-        """Send a signal, if this very process still exists."""
-        process = self.process()
-        if process is not None:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signum)
-
 
 def end_tree(root: ProcessId, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
     """End a process and all of its descendants; returns when none is left.
@@ -81,12 +73,14 @@ def end_tree(root: ProcessId, signals: Sequence[int] = (), *, deadline_s: float 
         return
     family = _family(process)
     for signum in signals:
-        root.send(signum)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signum)
         with contextlib.suppress(UnavailableError):
             await_gone(family, deadline_s=deadline_s)
             return
     # Stopped before it is killed, so that it can neither start nor restart a child meanwhile.
-    root.send(signal.SIGSTOP)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.suspend()
     family = list({*family, *_family(process)})
     for member in [process, *family]:
         with contextlib.suppress(psutil.NoSuchProcess):

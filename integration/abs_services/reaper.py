@@ -11,14 +11,15 @@ Limit: if it is itself SIGKILLed before the session, servers stay.
 from __future__ import annotations
 
 import atexit
-import base64
+import contextlib
 import os
-import pickle
-import select
 import subprocess
 import sys
 import threading
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from abs_services.paths import delete
 from abs_services.processes import ProcessId, end_tree
@@ -34,7 +35,7 @@ class Reaper:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._holder: subprocess.Popen[str] | None = None
+        self._commands: Connection[Any, Any] | None = None
         self._owner = 0
 
     def register(self, thing: Thing) -> None:
@@ -46,47 +47,36 @@ class Reaper:
     def _send(self, verb: str, thing: Thing) -> None:
         with self._lock:
             # A forked child must not write into its parent's pipe: it has a reaper of its own.
-            if self._holder is None or self._owner != os.getpid():
-                self._holder = subprocess.Popen(
-                    [sys.executable, "-m", "abs_services.reaper", str(os.getpid())],
-                    stdin=subprocess.PIPE,
-                    text=True,
-                    start_new_session=True,
-                    close_fds=True,
-                )
+            if self._commands is None or self._owner != os.getpid():
+                theirs, self._commands = Pipe(duplex=False)
+                command = [sys.executable, "-m", "abs_services.reaper", str(os.getpid())]
+                holder = subprocess.Popen(command, stdin=theirs.fileno(), start_new_session=True)
+                theirs.close()
                 self._owner = os.getpid()
-                atexit.register(self._let_go, self._holder, self._owner)
-            assert self._holder.stdin is not None
-            message = base64.b64encode(pickle.dumps((verb, thing))).decode()
-            self._holder.stdin.write(f"{message}\n")
-            self._holder.stdin.flush()
+                atexit.register(self._let_go, holder, self._commands, self._owner)
+            self._commands.send((verb, thing))
 
     @staticmethod
-    def _let_go(holder: subprocess.Popen[str], owner: int) -> None:
+    def _let_go(
+        holder: subprocess.Popen[bytes], commands: Connection[Any, Any], owner: int
+    ) -> None:
         if owner == os.getpid():
-            assert holder.stdin is not None
-            holder.stdin.close()
+            commands.close()
             holder.wait()
 
 
 REAPER = Reaper()
 
 
-def hold(commands: int, parent: int) -> None:
+def hold(commands: Connection[Any, Any], parent: int) -> None:
     """Obey commands until the pipe closes or the parent is gone, then end what is registered."""
     registered: set[Thing] = set()
-    rest = b""
-    while os.getppid() == parent:
-        if not select.select([commands], [], [], _PARENT_CHECK_S)[0]:
-            continue
-        # Unbuffered: what a buffered reader holds back, select cannot see.
-        read = os.read(commands, 65_536)
-        if not read:
-            break
-        *lines, rest = (rest + read).split(b"\n")
-        for line in lines:
-            verb, thing = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own process wrote it
-            getattr(registered, verb)(thing)
+    # The second one where the parent died in the middle of a command.
+    with contextlib.suppress(EOFError, OSError):
+        while os.getppid() == parent:
+            if commands.poll(_PARENT_CHECK_S):
+                verb, thing = commands.recv()
+                getattr(registered, verb)(thing)
     _end(registered)
 
 
@@ -103,4 +93,4 @@ def _end(registered: set[Thing]) -> None:
 
 
 if __name__ == "__main__":
-    hold(sys.stdin.fileno(), int(sys.argv[1]))
+    hold(Connection(sys.stdin.fileno(), writable=False), int(sys.argv[1]))

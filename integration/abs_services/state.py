@@ -35,7 +35,9 @@ def changing_state() -> Iterator[State]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         state = read_state()
         yield state
-        _write(folder / "state.json", state)
+        services = {kind: _to_json(running) for kind, running in state.items()}
+        content = json.dumps({"version": _VERSION, "services": services}, indent=1)
+        replace_durably(folder / "state.json", content.encode())
 
 
 def read_state() -> State:
@@ -53,12 +55,6 @@ def read_state() -> State:
             f"{path} is not a state file that this version reads: {error}.",
             remedy="end what it names by hand, then delete it.",
         ) from error
-
-
-def _write(path: Path, state: State) -> None:
-    services = {kind: _to_json(running) for kind, running in state.items()}
-    content = json.dumps({"version": _VERSION, "services": services}, indent=1)
-    replace_durably(path, content.encode())
 
 
 def _to_json(running: Running) -> dict[str, Any]:

@@ -163,6 +163,22 @@ def test_a_target_that_is_not_there_ends_with_3(
     assert "geheim" not in done.stdout + done.stderr
 
 
+def test_an_audit_that_could_not_run_never_ends_with_the_code_for_findings(
+    abs_audit: Callable[..., Done], tmp_path: Path
+) -> None:
+    """Here because of a checkpoint that cannot tell the epochs: the query has two sources."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1\n{}\n{}\n{}\n")
+    sinks = tmp_path / "sinks.toml"
+    sinks.write_text(
+        f'job = "orders"\ncheckpointLocation = "{tmp_path}"\n'
+        '[sinks.files]\nformat = "abs-s3"\noptions = { path = "s3://bucket/orders" }\n'
+    )
+    done = abs_audit("--sinks", str(sinks), "--epochs")
+    assert "tells of 2 sources" in done.stderr
+    assert done.returncode == 3
+
+
 @pytest.mark.services
 def test_a_postgres_target_is_audited_by_command(
     database: str, abs_audit: Callable[..., Done], paths: dict[str, str]

@@ -138,7 +138,6 @@ CHECKED = {
     "state/codecs.py": "what a user's state holds, written by the codec itself",
     "state/states.py": "a codec's decode",
     "state/operator_state.py": "base64, or a codec's decode",
-    "abs_services/reaper.py": "base64",
     "native/kafka.py": "base64",
     "abs_services/roles.py": "what a server of our own says",
     "abs_demo/job.py": "the environment that the demo gives its own child",

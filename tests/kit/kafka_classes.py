@@ -10,12 +10,14 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from abs_core.errors import AbsError
 from abs_services.java import find_java
 from abs_services.native import NativeKafka
 from abs_services.native.kafka_jars import KAFKA
+from abs_services.native.server import Command
 from abs_services.paths import cache_folder
 from tests.kit.class_archive import make_once
 
@@ -51,11 +53,24 @@ def make_class_archive(dump: Callable[[Path], None]) -> None:
         log.warning("Kafka brokers start without an archive of their classes: %s", error)
 
 
+class _Dumping(NativeKafka):
+    """A broker that writes the archive when it stops."""
+
+    def __init__(self, archive: Path) -> None:
+        super().__init__()
+        self._archive = archive
+
+    def _set_up(self) -> Command:
+        command = super()._set_up()
+        java, *others = command.argv
+        return replace(command, argv=[java, f"-XX:ArchiveClassesAtExit={self._archive}", *others])
+
+
 def archive_classes() -> None:
     """Let brokers start from a class archive from now on; 10 s the first time."""
 
     def dump(archive: Path) -> None:
-        with NativeKafka(jvm=[f"-XX:ArchiveClassesAtExit={archive}"]) as broker:
+        with _Dumping(archive) as broker:
             broker.stop()
 
     make_class_archive(dump)

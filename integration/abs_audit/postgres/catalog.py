@@ -6,6 +6,7 @@ share its errors.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,6 @@ class Carriage:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    name: str
-    carriage: Carriage
-
-
-@dataclass(frozen=True, slots=True)
 class Table:
     """A table or view.
 
@@ -50,7 +45,7 @@ class Table:
     schema: str
     name: str
     oids: tuple[int, ...]
-    columns: tuple[Column, ...]
+    columns: Mapping[str, Carriage]
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -74,10 +69,10 @@ def find_table(connection: Connection[Any], name: TableName) -> Table:
         schema=found[0],
         name=found[1],
         oids=tuple(row[0] for row in oids),
-        columns=tuple(
-            Column(column, _JSON_OF_ARRAY if is_array else _BY_TYPE.get(kind, _TEXT))
+        columns={
+            column: _JSON_OF_ARRAY if is_array else _BY_TYPE.get(kind, _TEXT)
             for column, kind, is_array in columns
-        ),
+        },
     )
 
 

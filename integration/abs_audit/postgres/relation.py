@@ -15,7 +15,7 @@ from psycopg import Connection, sql
 
 from abs_audit.carry import quoted
 from abs_audit.families import Type
-from abs_audit.postgres.catalog import Column, Table, find_table
+from abs_audit.postgres.catalog import Carriage, Table, find_table
 from abs_audit.postgres.doubts import look
 from abs_audit.report import LeftBehind
 from abs_audit.streams import streamed
@@ -60,20 +60,21 @@ class PostgresTable:
         return f"{self.address.label} {self.table}"
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        return {column.name: column.carriage.type for column in self._find().columns}
+        with self._session() as session:
+            return {name: one.type for name, one in self._find(session).columns.items()}
 
     @contextlib.contextmanager
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
         with self._session() as session:
-            with translate_errors(f"reading the columns of {self.name}"):
-                table = find_table(session, self.table)
+            table = self._find(session)
             wanted = _wanted(table, names)
-            schema = pa.schema([(column.name, column.carriage.arrow) for column in wanted])
+            schema = pa.schema([(name, one.arrow) for name, one in wanted])
             batches = self._batches(session, table, wanted, schema)
             with streamed(connection, schema, batches) as incoming:
-                yield incoming.project(", ".join(_taken(column) for column in wanted))
+                taken = (one.take.replace("{c}", quoted(name)) for name, one in wanted)
+                yield incoming.project(", ".join(taken))
 
     def left_behind(self) -> LeftBehind:
         with (
@@ -82,8 +83,8 @@ class PostgresTable:
         ):
             return look(session, find_table(session, self.table), self.stateschema)
 
-    def _find(self) -> Table:
-        with self._session() as session, translate_errors(f"reading the columns of {self.name}"):
+    def _find(self, session: Connection[Any]) -> Table:
+        with translate_errors(f"reading the columns of {self.name}"):
             return find_table(session, self.table)
 
     @contextlib.contextmanager
@@ -104,12 +105,18 @@ class PostgresTable:
             yield session
 
     def _batches(
-        self, session: Connection[Any], table: Table, wanted: Sequence[Column], schema: pa.Schema
+        self,
+        session: Connection[Any],
+        table: Table,
+        wanted: Sequence[tuple[str, Carriage]],
+        schema: pa.Schema,
     ) -> Iterator[pa.RecordBatch]:
         # CSV tells NULL (nothing) from empty text (""); the server quotes what needs it.
+        columns = sql.SQL(", ").join(
+            sql.SQL(one.select).format(c=sql.Identifier(name)) for name, one in wanted
+        )
         query = sql.SQL("copy (select {columns} from {table}) to stdout (format csv)").format(
-            columns=sql.SQL(", ").join(_selected(column) for column in wanted),
-            table=table.identifier,
+            columns=columns, table=table.identifier
         )
         with translate_errors(f"reading {self.name}"), session.cursor().copy(query) as copy:
             for block in _blocks(copy):
@@ -123,22 +130,13 @@ class PostgresTable:
                 yield from parsed.to_batches()
 
 
-def _wanted(table: Table, names: Sequence[str]) -> list[Column]:
-    by_name = {column.name: column for column in table.columns}
-    if any(name not in by_name for name in names):
+def _wanted(table: Table, names: Sequence[str]) -> list[tuple[str, Carriage]]:
+    if any(name not in table.columns for name in names):
         raise SchemaError(
             f"Table {table.identifier.as_string()} was altered during the audit.",
             remedy="run it again.",
         )
-    return [by_name[name] for name in names]
-
-
-def _selected(column: Column) -> sql.Composed:
-    return sql.SQL(column.carriage.select).format(c=sql.Identifier(column.name))
-
-
-def _taken(column: Column) -> str:
-    return column.carriage.take.replace("{c}", quoted(column.name))
+    return [(name, table.columns[name]) for name in names]
 
 
 def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:

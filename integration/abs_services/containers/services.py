@@ -6,7 +6,7 @@ import contextlib
 import json
 import secrets
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -149,16 +149,9 @@ class DockerServices(Services):
     provider = Provider.DOCKER
 
     def __init__(self, *, lasting: bool = False) -> None:
-        self._lasting = lasting
-
-    def postgres(self) -> PostgresService:
-        return DockerPostgres(lasting=self._lasting)
-
-    def kafka(self) -> KafkaService:
-        return DockerKafka(lasting=self._lasting)
-
-    def s3(self) -> S3Service:
-        return DockerS3(lasting=self._lasting)
+        self.postgres = partial(DockerPostgres, lasting=lasting)
+        self.kafka = partial(DockerKafka, lasting=lasting)
+        self.s3 = partial(DockerS3, lasting=lasting)
 
     def is_up(self, running: Running) -> bool:
         return running.container is not None and is_container_running(running.container)

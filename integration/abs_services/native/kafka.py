@@ -7,7 +7,7 @@ import os
 import secrets
 import shlex
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,18 +45,13 @@ class Identity:
 
 
 class NativeKafka(NativeService[Identity], KafkaService):
-    """A broker in ``folder`` (made and formatted if absent), or in a temporary one.
-
-    Plain text on 127.0.0.1, no authentication.
+    """A broker: plain text on 127.0.0.1, no authentication.
 
     Args:
-        folder: for data and log; it stays after ``close()``. None: a temporary folder that is
-            deleted by ``close()`` or with this Python process.
         settings: broker settings (``server.properties``), over those of
             :mod:`abs_services.settings`. Read at each ``start()``, so they may be changed between.
         identity: of a node of a cluster, see :mod:`tests.kit.kafka_cluster`; it serves as
             soon as most of the others run. None: it is a cluster of its own.
-        jvm: more options for Java, after those of the environment variable ``ABS_KAFKA_JVM``.
     """
 
     stop_signals = (signal.SIGTERM,)
@@ -68,11 +63,9 @@ class NativeKafka(NativeService[Identity], KafkaService):
         *,
         settings: Mapping[str, str] | None = None,
         identity: Identity | None = None,
-        jvm: Sequence[str] = (),
     ) -> None:
         super().__init__(folder)
         self._given_identity = identity
-        self._jvm = tuple(jvm)
         self.settings: dict[str, str] = {**KAFKA, **(settings or {})}
 
     @property
@@ -92,7 +85,7 @@ class NativeKafka(NativeService[Identity], KafkaService):
             tool = [str(java), *jvm, *classes, "kafka.tools.StorageTool", "format"]
             tool += ["-t", identity.cluster_id, "-c", str(properties)]
             run_tool("the Kafka storage tool", tool, self.folder)
-        argv = [str(java), *jvm, *self._jvm, *classes, "kafka.Kafka", str(properties)]
+        argv = [str(java), *jvm, *classes, "kafka.Kafka", str(properties)]
         return Command(argv, cwd=self.folder)
 
     def _properties(self) -> dict[str, str]:

@@ -54,7 +54,8 @@ def broker_jars(java: Path, sums: Path = SUMS) -> Path:
         CorruptionError: fetched jars differ from the table.
     """
     folder = cache_folder() / f"kafka-{KAFKA}"
-    table = _table(sums.read_text())
+    lines = [line.split() for line in sums.read_text().splitlines() if line.strip()]
+    table = {name: digest for digest, name in lines}
     if folder.is_dir() and not differing(folder, table):
         return folder
     with (cache_folder() / "kafka.lock").open("w") as lock:
@@ -64,7 +65,13 @@ def broker_jars(java: Path, sums: Path = SUMS) -> Path:
             return folder
         with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
             jars = _resolve(java, Path(scratch))
-            _refuse_others(jars, table)
+            if foreign := differing(jars, table):
+                raise CorruptionError(
+                    f"The fetched jars of the Kafka broker {KAFKA} are not the ones that this release "
+                    f"expects: {'; '.join(foreign[:3])}.",
+                    remedy="check where Ivy fetched them from (a mirror, a proxy); none of them was "
+                    "kept.",
+                )
             if folder.is_dir():
                 log.warning("%s is replaced: %s", folder, "; ".join(wrong[:3]))
                 folder.rename(Path(scratch) / "replaced")
@@ -86,23 +93,9 @@ def differing(folder: Path, table: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _table(text: str) -> dict[str, str]:
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    return {name: digest for digest, name in lines}
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _refuse_others(jars: Path, table: Mapping[str, str]) -> None:
-    if wrong := differing(jars, table):
-        raise CorruptionError(
-            f"The fetched jars of the Kafka broker {KAFKA} are not the ones that this release "
-            f"expects: {'; '.join(wrong[:3])}.",
-            remedy="check where Ivy fetched them from (a mirror, a proxy); none of them was kept.",
-        )
 
 
 def _resolve(java: Path, scratch: Path) -> Path:

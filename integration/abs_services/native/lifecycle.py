@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from abs_core.errors import ConfigError, UnavailableError
 from abs_core.strictjson import fields, parse
 from abs_services.contracts import Provider, Running
 from abs_services.native.server import Command, ServerProcess
-from abs_services.paths import delete, temporary_folder
+from abs_services.paths import delete
 from abs_services.processes import ProcessId
 from abs_services.readiness import StartedService
 from abs_services.reaper import REAPER
@@ -160,7 +161,9 @@ class NativeService(StartedService, Generic[IdentityT]):
 
     def _open_folder(self) -> None:
         if self._folder is None:
-            self._folder = (self._given or temporary_folder(self.kind)).resolve()
+            # Short: a unix socket's path has at most 107 bytes.
+            folder = self._given or Path(tempfile.mkdtemp(prefix=f"abs-{self.kind}-"))
+            self._folder = folder.resolve()
             if self._temporary:
                 REAPER.register(self._folder)
         self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)

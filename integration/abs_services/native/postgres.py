@@ -43,11 +43,9 @@ class Identity:
 
 
 class NativePostgres(NativeService[Identity], PostgresService):
-    """A server in ``folder`` (made and initialised if absent), or in a temporary one.
+    """A server; its socket lies in its folder, too.
 
     Args:
-        folder: where data, log and socket live; it stays after ``close()``. None: a temporary
-            folder that goes with ``close()`` or with this Python process.
         settings: server settings (``postgresql.conf``), over those of
             :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
             may be changed between.

@@ -36,7 +36,7 @@ class Identity:
 
 
 class NativeS3(NativeService[Identity], S3Service):
-    """SeaweedFS in ``folder`` (made if absent), or in a temporary one, with one bucket.
+    """SeaweedFS with one bucket.
 
     Signed requests only, by one key that may do everything. TCP on 127.0.0.1, path-style.
     ``start()`` waits until an object can be put.
