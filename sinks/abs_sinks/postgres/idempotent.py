@@ -59,7 +59,7 @@ select from {register}
                     where a::bigint <= {epoch})
 """
 
-_MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
+_MAY = "savepoint staged; with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
 class IdempotentWriter(OneCopyWriter):
@@ -71,7 +71,6 @@ class IdempotentWriter(OneCopyWriter):
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
         super().__init__(options, schema, task)
         self._register = MetadataSchema(options.server, options.stateschema).table("register")
-        self._apply: sql.Composed | None = None
         self._target: Target | None = None
 
     def _end(self, copy: CopyIn) -> None:
@@ -84,39 +83,38 @@ class IdempotentWriter(OneCopyWriter):
             AbandonedError: the epoch was given up; nothing was changed.
             DataError: the task's rows hold a key twice.
         """
-        doing = f"upserting rows into table {copy.plan.table.label}"
+        assert self._target is not None
+        doing = f"upserting rows into table {self._target.table.label}"
         with or_close(copy.connection), translate_errors(doing):
-            changed = self._upsert(copy.connection, copy.plan)
+            changed = self._upsert(copy.connection, self._target)
             if changed < copy.rows:
-                self._check_may_write(copy.connection)
+                self._check_may_write(copy.connection, self._target)
 
     def _begin(self) -> CopyIn:
-        target = resolve(self._options, self._schema)
-        plan = target.plan
+        self._target = resolve(self._options, self._schema)
+        plan = self._target.plan
         staged = _staged(plan)
-        source = sql.SQL("select s.* from ({}) s, may order by {}").format(
-            latest_of(plan, union_of(plan, [staged]), target.key, target.orderby),
-            columns_of(target.key),
-        )
-        self._target = target
-        self._apply = sql.SQL(_MAY).format(
-            may_write(self._register, self._task),
-            target.plan.shape_query(),
-            target.shape,
-            inserting(plan, source, target.key),
-        )
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, self._options, staged)
 
-    def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
+    def _upsert(self, connection: Connection[Any], target: Target) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.
 
         All tasks lock rows in key order, so only other writers can cause a deadlock.
         """
-        assert self._apply is not None
-        statements = sql.SQL("savepoint staged; {}").format(self._apply)
+        plan = target.plan
+        staged = union_of(plan, [_staged(plan)])
+        source = sql.SQL("select s.* from ({}) s, may order by {}").format(
+            latest_of(plan, staged, target.key, target.orderby), columns_of(target.key)
+        )
+        statements = sql.SQL(_MAY).format(
+            may_write(self._register, self._task),
+            plan.shape_query(),
+            target.shape,
+            inserting(plan, source, target.key),
+        )
         for attempt in range(DEADLOCK_TRIES):
             try:
                 with noticing_changes(self._options, plan):
@@ -127,9 +125,7 @@ class IdempotentWriter(OneCopyWriter):
                 connection.execute("rollback to savepoint staged")
             except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
-                assert self._target is not None
-                staged = union_of(plan, [_staged(plan)])
-                duplicate = duplicate_key(connection, plan, self._target.key, staged)
+                duplicate = duplicate_key(connection, plan, target.key, staged)
                 if duplicate is not None:
                     raise duplicate from error
                 raise
@@ -138,12 +134,11 @@ class IdempotentWriter(OneCopyWriter):
                 return cursor.rowcount
         raise AssertionError("unreachable")
 
-    def _check_may_write(self, connection: Connection[Any]) -> None:
+    def _check_may_write(self, connection: Connection[Any], target: Target) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
-        assert self._target is not None
-        if connection.execute(self._target.plan.shape_query()).fetchone() != (self._target.shape,):
-            raise altered(self._options, self._target.plan)
+        if connection.execute(target.plan.shape_query()).fetchone() != (target.shape,):
+            raise altered(self._options, target.plan)
         task = self._task
         query = sql.SQL("select state::text from {} where job = {}")
         row = connection.execute(query.format(self._register, task.job)).fetchone()

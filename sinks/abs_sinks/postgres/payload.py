@@ -105,7 +105,7 @@ def _uuid(array: pa.Array, column: str) -> pa.BinaryArray:
     remedy = "write them as 8-4-4-4-12 hexadecimal digits"
     refuse(column, array, wrong, "are no uuid", remedy)
     present = pc.replace_substring(array.drop_null(), "-", "")
-    octets = np.frombuffer(unhexlify(bytes_of(present)), np.uint8)  # 16 each, end to end
+    octets = np.frombuffer(unhexlify(bytes_of(present).tobytes()), np.uint8)  # 16 each, end to end
     packed = np.zeros((len(array), 16), np.uint8)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     packed[valid] = octets.reshape(-1, 16)

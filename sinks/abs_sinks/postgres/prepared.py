@@ -8,6 +8,7 @@ and cannot be ended from here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, LiteralString
 
 import psycopg
@@ -81,17 +82,6 @@ OR_ALONE = (
 """The way without prepared transactions, for ``wal`` with a register elsewhere."""
 
 
-def _columns(handle: HandleName) -> dict[str, str | int]:
-    """The key columns of the handle's marker."""
-    return {
-        "register": handle.register,
-        "generation": handle.generation,
-        "epoch": handle.epoch,
-        "partition": handle.partition,
-        "attempt": handle.attempt,
-    }
-
-
 class PreparedTransactions:
     """The prepared transactions of this database; connections must be in autocommit mode.
 
@@ -153,13 +143,11 @@ class PreparedTransactions:
 
     def marking(self, committable: Committable) -> sql.Composed:
         """The statement that writes the handle's marker row."""
-        handle = committable.handle
         return sql.SQL(_MARK).format(
             marker=self._schema.table("marker"),
-            job=handle.job,
             rows=committable.rows,
             digest=committable.digest,
-            **_columns(handle),
+            **asdict(committable.handle),
         )
 
     def forget(self, connection: Connection[Any], state: JobState) -> None:
@@ -184,7 +172,7 @@ class PreparedTransactions:
     def _ended(self, connection: Connection[Any], handle: HandleName) -> Outcome:
         # No gid and no marker: rolled back, or committed, finished and forgotten. The caller
         # settles that with the register (I7).
-        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **_columns(handle))
+        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **asdict(handle))
         try:
             marked = connection.execute(query).fetchone()
         except psycopg.errors.UndefinedTable:
