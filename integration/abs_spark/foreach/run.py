@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from abs_core import protocol
@@ -62,12 +62,9 @@ class EpochRun:
             lambda: certificates_of(checkpoint, name.job, beside)
         )
         self._identity = Identity(
-            job=name.job,
-            lineage=name.lineage,
-            run=name.run,
+            **asdict(name),
             target=joined(identities),
             adopt=adopt,
-            checkpoint=name.checkpoint,
             sinks=identities if any(targets.names) else (),
         )
         self.numbers = self._expected_numbers()
