@@ -21,7 +21,7 @@ from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister
-from abs_sinks.postgres.tables import Tables
+from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.target import resolve
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
@@ -133,7 +133,7 @@ class PostgresSink:
             case "idempotent":
                 return IdempotentWriter(self._options, self._schema, task)
             case _:
-                return TwoPhaseWriter(self._options, self._schema, task, elsewhere=elsewhere)
+                return TwoPhaseWriter(Table(self._options, self._schema), task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent``; a ``Composer`` for a register elsewhere."""
