@@ -1,4 +1,4 @@
-"""Casts Arrow's many layouts to one plain type for each kind of value.
+"""Casts Arrow's many layouts to one plain type for each kind of value, and finds columns by name.
 
 The plain types are null, bool, int8 to int64, float32, float64, decimal128, string, binary, date32,
 time64[us], timestamp[us] without zone or in UTC, duration[us], month_day_nano_interval, list, struct
@@ -7,6 +7,7 @@ and map. A cast that would lose something is an error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -105,3 +106,10 @@ def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True
+
+
+def alike(wanted: str, names: Sequence[str]) -> list[str]:
+    """The columns of the exact name, else all of that name without regard to case, as in Spark."""
+    return [name for name in names if name == wanted] or [
+        name for name in names if name.lower() == wanted.lower()
+    ]

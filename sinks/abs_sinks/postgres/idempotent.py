@@ -19,7 +19,6 @@ from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -70,7 +69,7 @@ class IdempotentWriter(OneCopyWriter):
 
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
         super().__init__(options, schema, task)
-        self._register = MetadataSchema(options.server, options.stateschema).table("register")
+        self._register = options.state.table("register")
         self._target: Target | None = None
 
     def _end(self, copy: CopyIn) -> None:

@@ -16,7 +16,6 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.ending import end_prepared
 from abs_clients.postgres.errors import to_abs_error
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
@@ -89,7 +88,7 @@ class PreparedTransactions:
     """
 
     def __init__(self, options: PostgresOptions) -> None:
-        self._schema = MetadataSchema(options.server, options.stateschema)
+        self._schema = options.state
         self._patience = options.locktimeout
 
     def inspect(

@@ -148,10 +148,8 @@ def identity_of(
     if readable:
         query = sql.SQL("select system_identifier::text from pg_control_system()")
         found = connection.execute(query).fetchone()
-    elif mint:
-        found = _minted(connection, MetadataSchema(options.server, options.stateschema))
     else:
-        found = _kept(connection, MetadataSchema(options.server, options.stateschema))
+        found = (_minted if mint else _kept)(connection, options.state)
     if found is None:
         return None
     return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"

@@ -13,7 +13,6 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Task
@@ -91,7 +90,7 @@ class TwoPhaseWriter(StepwiseWriter):
         if self._connection is None:
             connection = pool(self._options.server).take(self._tag)
             with or_close(connection):
-                MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
+                self._options.state.ensure(connection)
                 begin_on_planned_shape(connection, table, target)
             self._connection = connection
         else:

@@ -9,7 +9,6 @@ from psycopg import sql
 
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Task, Version
@@ -43,7 +42,7 @@ class WalWriter(OneCopyWriter):
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a staging table"):
-            MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
+            self._options.state.ensure(connection)
             creating = staging.creating(self._task.handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
         return CopyIn(connection, plan, self._options, staging.table(self._task.handle))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from abs_clients.arrow import cast_plain, plain_type
+from abs_clients.arrow import alike, cast_plain, plain_type
 from abs_core.errors import RowError, SchemaError
 
 
@@ -27,11 +27,11 @@ def match(wanted: Sequence[str], there: Sequence[str], name: str) -> dict[str, s
     """For each wanted column the file's one, if any; raises SchemaError if two could match."""
     found = {}
     for column in wanted:
-        near = [column] if column in there else [n for n in there if n.lower() == column.lower()]
-        if len(near) > 1 or list(there).count(near[0] if near else "") > 1:
+        near = alike(column, there)
+        if len(near) > 1:
             raise SchemaError(
                 f"The file {name} has several columns that could be {column}: "
-                f"{', '.join(near) or column}.",
+                f"{', '.join(dict.fromkeys(near))}.",
                 remedy="name one of them exactly, by .schema(...).",
             )
         if near:
