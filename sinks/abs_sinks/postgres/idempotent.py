@@ -13,7 +13,6 @@ from hashlib import blake2b
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
@@ -35,12 +34,11 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
-from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
+from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.tables import Tables
-from abs_sinks.postgres.target import Target, altered, noticing_changes, resolve
+from abs_sinks.postgres.tables import Table, Tables
+from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 DEADLOCK_TRIES = 5
 
@@ -61,18 +59,18 @@ select from {register}
 _MAY = "savepoint staged; with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
-class IdempotentWriter(OneCopyWriter):
+class IdempotentWriter(CopyWriter):
     """Rows are visible when ``pre_commit`` returns; a replay sets them to the same values.
 
     The register must be in the same database (``stateschema``).
     """
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
-        super().__init__(options, schema, task)
-        self._register = options.state.table("register")
+    def __init__(self, table: Table, task: Task) -> None:
+        super().__init__(table, task)
+        self._register = self._options.state.table("register")
         self._target: Target | None = None
 
-    def _end(self, copy: CopyIn) -> None:
+    def _end(self, connection: Connection[Any], made: Committable) -> None:
         """Upsert, if the epoch may be written; the committable is evidence only.
 
         For a finished epoch nothing is changed, and the committable is discarded.
@@ -84,13 +82,13 @@ class IdempotentWriter(OneCopyWriter):
         """
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
-        with or_close(copy.connection), translate_errors(doing):
-            changed = self._upsert(copy.connection, self._target)
-            if changed < copy.rows:
-                self._check_may_write(copy.connection, self._target)
+        with or_close(connection), translate_errors(doing):
+            changed = self._upsert(connection, self._target)
+            if changed < made.rows:
+                self._check_may_write(connection, self._target)
 
     def _begin(self) -> CopyIn:
-        self._target = resolve(self._options, self._schema)
+        self._target = self.table.target()
         plan = self._target.plan
         staged = _staged(plan)
         connection = pool(self._options.server).take(self._tag)

@@ -8,10 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 from psycopg import Connection, sql
 
-from abs_clients.postgres.connection import Tag, or_close
+from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
@@ -19,9 +18,8 @@ from abs_core.contracts import Task
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience.told_writer import ToldWriter
-from abs_core.stepwise import StepwiseWriter
 from abs_sinks.postgres import proof
-from abs_sinks.postgres.copyin import CopyIn
+from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
 from abs_sinks.postgres.tables import Table
@@ -35,74 +33,35 @@ COMMIT_SESSIONS = 4
 log = logging.getLogger(__name__)
 
 
-class TwoPhaseWriter(StepwiseWriter):
+class TwoPhaseWriter(CopyWriter):
     """COPY into the table, a marker row and PREPARE TRANSACTION, in one transaction.
 
-    It begins with the first row. It waits at most ``locktimeout`` for a lock: an orphan of an earlier
-    attempt can hold one until the next run sweeps it.
+    It waits at most ``locktimeout`` for a lock: an orphan of an earlier attempt can hold one until the
+    next run sweeps it.
 
     Args:
-        table: of the next rows; set to another one, they go there by a COPY of its own.
         elsewhere: whether the register is elsewhere than the markers.
     """
 
     def __init__(self, table: Table, task: Task, *, elsewhere: bool = False) -> None:
-        super().__init__()
-        self.table = table
-        self._options = options = table.options
-        self._noted = proof.noted(options.stateschema if elsewhere else None)
-        self._handle = task.handle
-        self._tag = Tag(task.register, task.generation)
-        self._connection: Connection[Any] | None = None
-        self._copy: CopyIn | None = None
-        self._into: Table | None = None
-        self._digests: list[str] = []
+        super().__init__(table, task)
+        self._extra = proof.noted(self._options.stateschema if elsewhere else None)
 
-    def abort(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def _keep(self, batch: pa.RecordBatch) -> None:
-        if self._copy is None or self.table is not self._into:
-            self._copy, self._into = self._begin(self.table), self.table
-        self._copy.write(batch)
-
-    def _complete(self) -> None:
-        """End the COPY into the table before, if there is one."""
-        copy, self._copy = self._copy, None
-        if copy is not None:
-            copy.finish()
-            self._digests.append(copy.digest)
-
-    def _prepared(self) -> Committable:
-        assert self._connection is not None
-        connection, self._connection = self._connection, None
-        committable = Committable(self._handle, self._rows, self._digest(), self._noted)
-        marking = PreparedTransactions(self._options).marking(committable)
-        prepare(self._options, connection, self._handle, marking, OR_WAL)
-        pool(self._options.server).give_back(connection)
-        return committable
-
-    def _begin(self, table: Table) -> CopyIn:
-        """Begin a COPY into the table, after the end of the one into another table."""
-        self._complete()
-        target = table.target()
-        if self._connection is None:
+    def _begin(self) -> CopyIn:
+        table, target, connection = self.table, self.table.target(), self._connection
+        if connection is None:
             connection = pool(self._options.server).take(self._tag)
             with or_close(connection):
                 self._options.state.ensure(connection)
                 begin_on_planned_shape(connection, table, target)
-            self._connection = connection
         else:
-            with or_close(self._connection):
-                hold_planned_shape(self._connection, table, target)
-        return CopyIn(self._connection, target.plan, table.options)
+            with or_close(connection):
+                hold_planned_shape(connection, table, target)
+        return CopyIn(connection, target.plan, table.options)
 
-    def _digest(self) -> str:
-        """A digest of the bytes sent, COPY by COPY."""
-        if len(self._digests) == 1:
-            return self._digests[0]
-        return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
+    def _end(self, connection: Connection[Any], made: Committable) -> None:
+        marking = PreparedTransactions(self._options).marking(made)
+        prepare(self._options, connection, made.handle, marking, OR_WAL)
 
 
 class GroupTwoPhaseWriter:
