@@ -224,7 +224,7 @@ class EpochRun:
     def _preflight(self) -> None:
         if protocol.has_started(self._load(), self._identity):
             return  # fenced, or started by an earlier process
-        for _, findings in self.targets.preflight(self.name.job):
+        for findings in self.targets.preflight(self.name.job):
             warn(check(findings, self.name.job, _start))
         for what, guarantee in self.targets.guarantees():
             _start.info("%s", describe(what, guarantee, self.name.job))
