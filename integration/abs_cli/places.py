@@ -144,10 +144,10 @@ def _postgres(options: PostgresOptions) -> Place:
 def _staged(options: PostgresOptions) -> Committer:
     import pyarrow as pa
 
-    from abs_sinks.postgres.tables import Tables
+    from abs_sinks.postgres.tables import Table, Tables
     from abs_sinks.postgres.wal import WalCommitter
 
-    return _WithoutColumns(WalCommitter(Tables.only(options, pa.schema([]))))
+    return _WithoutColumns(WalCommitter(Tables({0: Table(options, pa.schema([]))})))
 
 
 class _WithoutColumns:

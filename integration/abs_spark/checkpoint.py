@@ -57,19 +57,15 @@ def fingerprint(
 
 def query_id(checkpoint: str | None) -> str | None:
     """The id of the query that owns the checkpoint; None if it cannot be read from here."""
-    try:
-        content = _read(checkpoint, "metadata")
-    except UnavailableError:  # a second attempt has shown that it can be read
+    for _ in range(2):
         try:
             content = _read(checkpoint, "metadata")
+            return None if content is None else text(fields(parse(content))["id"])
         except UnavailableError:
+            continue  # a second attempt has shown that it can be read
+        except ValueError:
             return None
-    if content is None:
-        return None
-    try:
-        return text(fields(parse(content))["id"])
-    except ValueError:
-        return None
+    return None
 
 
 def is_stateless(checkpoint: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from abs_core.births.certificate import CertificateStore, Origin
 from abs_core.births.parent_certificates import ParentCertificates
@@ -226,19 +226,13 @@ def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:
     patience = replace(target.options.patience, job=name.job)
     asking = hasty(patience) if in_haste else patience
     try:
-        identity = Identity(
-            job=name.job,
-            lineage=name.lineage,
-            run=name.run,
-            target=asking.retry(lambda: sink.target),
-            adopt=target.options.common.adopt,
-            checkpoint=name.checkpoint,
-        )
         common = target.options.common
+        place = asking.retry(lambda: sink.target)
+        identity = Identity(**asdict(name), target=place, adopt=common.adopt)
         certificates: CertificateStore = CheckpointCertificates(common.checkpoint)
         if common.epoch is not None:
             register = sink.register()
-            certificates = ParentCertificates(register, name.job, identity.target, patience)
+            certificates = ParentCertificates(register, name.job, place, patience)
         return Run(identity, sink, patience, certificates)
     except BaseException:
         sink.close()

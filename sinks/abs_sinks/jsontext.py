@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.arrow import is_list
+from abs_clients.arrow import is_list
 from abs_sinks.refusals import MisfitError, check_text
 from abs_sinks.text import plain_text
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from abs_clients.arrow import is_list
 from abs_clients.buffers import values_of
 from abs_clients.layouts import is_bytes, is_text
 from abs_core.rowdigest import RowDigest
-from abs_sinks.arrow import is_list
 
 Hashes = npt.NDArray[np.uint64]
 

@@ -111,9 +111,6 @@ class Address:
         port = f":{values['port']}" if "port" in values else ""
         return f"{host}{port}/{values.get('dbname', '')}"
 
-    def __str__(self) -> str:
-        return self.label
-
 
 def _is_cut_wrong(uri: str, values: dict[str, str]) -> bool:
     """Whether libpq took a part of a password with @ or / for host, port or database.

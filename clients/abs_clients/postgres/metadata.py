@@ -110,6 +110,12 @@ class MetadataSchema:
         return sql.SQL(text).format(schema=sql.Identifier(self.name))
 
 
+def exists(connection: Connection[Any], relation: str) -> bool:
+    """Whether there is a table of this name, which is written as in SQL."""
+    query = "select to_regclass(%s) is not null"
+    return connection.execute(query, (relation,)).fetchone() == (True,)
+
+
 def in_turn(connection: Connection[Any], create: Callable[[], object]) -> None:
     """Create something in a transaction, one session of the database at a time."""
     with connection.transaction():

@@ -111,13 +111,9 @@ def leased(
         doing: with it the driver's errors are mapped, see ``translate_errors``.
     """
     connection = pool(server).take(tag)
-    try:
-        with nullcontext() if doing is None else translate_errors(doing):
-            yield connection
-    except BaseException:
-        # Whatever state it is in, nobody else shall inherit it.
-        connection.close()
-        raise
+    # After an error nobody else shall inherit it, whatever state it is in.
+    with or_close(connection), nullcontext() if doing is None else translate_errors(doing):
+        yield connection
     pool(server).give_back(connection)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from abs_core import protocol
@@ -62,12 +62,9 @@ class EpochRun:
             lambda: certificates_of(checkpoint, name.job, beside)
         )
         self._identity = Identity(
-            job=name.job,
-            lineage=name.lineage,
-            run=name.run,
+            **asdict(name),
             target=joined(identities),
             adopt=adopt,
-            checkpoint=name.checkpoint,
             sinks=identities if any(targets.names) else (),
         )
         self.numbers = self._expected_numbers()
@@ -227,7 +224,7 @@ class EpochRun:
     def _preflight(self) -> None:
         if protocol.has_started(self._load(), self._identity):
             return  # fenced, or started by an earlier process
-        for _, findings in self.targets.preflight(self.name.job):
+        for findings in self.targets.preflight(self.name.job):
             warn(check(findings, self.name.job, _start))
         for what, guarantee in self.targets.guarantees():
             _start.info("%s", describe(what, guarantee, self.name.job))

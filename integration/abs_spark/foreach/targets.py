@@ -100,16 +100,15 @@ class Targets:
             made.append(([numbers[name] for name in names], shared))
         return CompositeCommitter(made, number_of, _gone, way=side_by_side)
 
-    def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
-        """The findings of each sink by its name, and at the end those of all of them together."""
+    def preflight(self, job: str) -> list[Sequence[Finding]]:
+        """The findings of each sink, and at the end those of all of them together."""
         alone = [
-            (name, self._targets[name].options.patience.retry(partial(sink.preflight, job)))
+            self._targets[name].options.patience.retry(partial(sink.preflight, job))
             for name, sink in self._sinks.items()
         ]
         options = [(n, target.format, target.options) for n, target in self._targets.items()]
         asked = partial(together, options, apart=self._apart, at_once=self.own)
-        found = self.patience.retry(asked)
-        return [*alone, ("", found)]
+        return [*alone, self.patience.retry(asked)]
 
     def guarantees(self) -> list[tuple[str, Guarantee]]:
         """The guarantee of each sink, by its name and format."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +10,12 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import BinaryType, StructType
 
-from abs_core.codec import committable_from_json, committable_to_json
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import ProtocolError
 from abs_core.events import Observer
-from abs_core.model import Drained, Share, Wrote
-from abs_core.rowdigest import read_row_digest
+from abs_core.model import Share
 from abs_core.several.sinkmap import STRIDE
 from abs_spark.context import partition
 from abs_spark.executor import check_reached, on_executor
@@ -30,8 +28,8 @@ from abs_spark.progress import observer
 from abs_spark.share import Lane, Out, take_shares, to_group, to_one
 from abs_spark.target import Target, group_of, groups
 
-REPORT = pa.schema([pa.field("report", pa.string(), nullable=False)])
-REPORT_TYPE = StructType().add("report", StringType())
+REPORT = pa.schema([pa.field("report", pa.binary(), nullable=False)])
+REPORT_TYPE = StructType().add("report", BinaryType())
 """The same for Spark, which would parse a text anew for every epoch."""
 
 
@@ -92,8 +90,8 @@ def writing(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
     return write
 
 
-def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> str:
-    """Do a task's whole work; return its shares, one of each sink, as text.
+def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Do a task's whole work; return its report, for ``shares_of``: a share of each sink.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
@@ -113,7 +111,7 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
         lanes, batches, work.task, lambda: kept_sink(told.register, work).register()
     )
     tune_gc()
-    return shares_to_text(partition, [part.number for part in told.parts], shares)
+    return pickle.dumps((partition, shares))
 
 
 def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
@@ -194,23 +192,7 @@ def _reached(target: Target, work: Work) -> Sink:
     return sink
 
 
-def shares_to_text(partition: int, numbers: Sequence[int], shares: Sequence[Share]) -> str:
-    """A task's report."""
-    return json.dumps([partition, [_to_json(*pair) for pair in zip(numbers, shares, strict=True)]])
-
-
-def _to_json(number: int, share: Share) -> list[object]:
-    made = share.committable if isinstance(share, Wrote) else None
-    return [
-        number,
-        isinstance(share, Drained),
-        share.rows,
-        None if made is None else committable_to_json(made),
-        None if share.digest is None else share.digest.to_text(),
-    ]
-
-
-def shares_of(reports: Sequence[str]) -> list[Share]:
+def shares_of(reports: Sequence[bytes]) -> list[Share]:
     """All shares of a pass.
 
     Raises:
@@ -218,8 +200,8 @@ def shares_of(reports: Sequence[str]) -> list[Share]:
     """
     seen: set[int] = set()
     shares: list[Share] = []
-    for text in reports:
-        partition, told = json.loads(text)
+    for report in reports:
+        partition, made = pickle.loads(report)  # noqa: S301 - as Spark reads its tasks' messages
         if partition in seen:
             raise ProtocolError(
                 f"Spark returned two results of partition {partition}.",
@@ -227,11 +209,5 @@ def shares_of(reports: Sequence[str]) -> list[Share]:
                 "please report it with the version of Spark.",
             )
         seen.add(partition)
-        for _, drained, rows, made, digest in told:
-            read = None if digest is None else read_row_digest(digest)
-            if drained:
-                shares.append(Drained(rows, read))
-            else:
-                held = None if made is None else committable_from_json(made)
-                shares.append(Wrote(rows, held, read))
+        shares += made
     return shares

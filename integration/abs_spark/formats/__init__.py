@@ -32,20 +32,15 @@ def sink_format(name: str) -> Format:
         ConfigError: an extra of this package that it needs is not installed, or another package that
             has the format cannot be loaded.
     """
-    module = _MODULES.get(name)
-    if module is None:
-        return _other(name)
-    try:
-        found: Format = import_module(module).FORMAT
-    except ImportError as error:
-        lacking = missing(error, f"The sink {name}")
-        if lacking is None:
-            raise
-        raise lacking from error
-    return found
-
-
-def _other(name: str) -> Format:
+    if name in _MODULES:
+        try:
+            ours: Format = import_module(_MODULES[name]).FORMAT
+        except ImportError as error:
+            lacking = missing(error, f"The sink {name}")
+            if lacking is None:
+                raise
+            raise lacking from error
+        return ours
     found = other_format(name)
     if found is None:
         known = ", ".join([*sorted(_MODULES), *format_names()])

@@ -8,10 +8,10 @@ from typing import Any
 
 from psycopg import Connection, sql
 
+from abs_clients.arrow import alike
 from abs_core.errors import DataError, SchemaError
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.table import Table
-from abs_sinks.postgres.types import alike
 
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:

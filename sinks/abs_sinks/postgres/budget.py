@@ -63,12 +63,11 @@ def judge_together(
     Raises:
         TargetError: a server cannot be asked.
     """
-    rooms = [(name, options, _room(options)) for name, options in sinks]
+    rooms = [(_room(options), name, options) for name, options in sinks]
     findings: list[Finding] = []
-    for server in sorted({room.server for _, _, room in rooms}):
-        here = [(name, options) for name, options, room in rooms if room.server == server]
+    for server, room in sorted({room.server: room for room, _, _ in rooms}.items()):
+        here = [(name, options) for room, name, options in rooms if room.server == server]
         if len(here) > 1:
-            room = next(room for _, _, room in rooms if room.server == server)
             findings += judge_room(_shared(here, apart), room, max(1, tasks or 1))
     return findings
 

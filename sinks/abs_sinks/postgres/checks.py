@@ -8,8 +8,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.arrow import is_list
 from abs_clients.buffers import values_of
-from abs_sinks.arrow import is_list
 from abs_sinks.postgres.types import PgType
 from abs_sinks.refusals import check_text, refuse
 

@@ -20,6 +20,7 @@ from abs_core.model import PROTOCOL, Committable
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.target import noticing_new_columns
 
 
@@ -82,44 +83,65 @@ class CopyIn:
         self._copy.write(data)
 
 
-class OneCopyWriter(StepwiseWriter):
-    """The base of writers with one COPY, begun by the first row."""
+class CopyWriter(StepwiseWriter):
+    """The base of writers: a task's transaction with a COPY, or one after another.
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
+    It begins with the first row.
+
+    Args:
+        table: of the next rows; set to another one, they go there by a COPY of its own.
+    """
+
+    def __init__(self, table: Table, task: Task) -> None:
         super().__init__()
-        self._options = options
-        self._schema = schema
+        self.table = table
+        self._options = options = table.options
         self._task = task
         self._tag = Tag(task.register, task.generation)
+        self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
+        self._connection: Connection[Any] | None = None
         self._copy: CopyIn | None = None
+        self._into: Table | None = None
+        self._digests: list[str] = []
 
     def abort(self) -> None:
-        if self._copy is not None:
-            self._copy.connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
     def _keep(self, batch: pa.RecordBatch) -> None:
-        if self._copy is None:
-            self._copy = self._begin()
+        if self._copy is None or self.table is not self._into:
+            self._complete()
+            self._copy, self._into = self._begin(), self.table
+            self._connection = self._copy.connection
         self._copy.write(batch)
 
     def _complete(self) -> None:
-        assert self._copy is not None
-        self._copy.finish()
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.finish()
+            self._digests.append(copy.digest)
 
     def _prepared(self) -> Committable:
-        assert self._copy is not None
-        copy, self._copy = self._copy, None
-        self._end(copy)
-        pool(self._options.server).give_back(copy.connection)
-        extra = ((PROTOCOL, self._options.protocol),)
-        return Committable(self._task.handle, copy.rows, copy.digest, extra)
+        assert self._connection is not None
+        connection, self._connection = self._connection, None
+        made = Committable(self._task.handle, self._rows, self._digest(), self._extra)
+        self._end(connection, made)
+        pool(self._options.server).give_back(connection)
+        return made
+
+    def _digest(self) -> str:
+        """A digest of the bytes sent, COPY by COPY."""
+        if len(self._digests) == 1:
+            return self._digests[0]
+        return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
     @abstractmethod
-    def _begin(self) -> CopyIn: ...
+    def _begin(self) -> CopyIn:
+        """Begin a COPY of rows for the table; in the connection's transaction, if there is one."""
 
     @abstractmethod
-    def _end(self, copy: CopyIn) -> None:
-        """End the transaction of a finished COPY, so that its rows are durable."""
+    def _end(self, connection: Connection[Any], made: Committable) -> None:
+        """End the transaction of the finished COPY, so that its rows are durable."""
 
 
 class _OnlyWhole(LibpqWriter):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.arrow import is_list
+from abs_clients.arrow import is_list
 from abs_sinks.jsontext import joined, json_text
 from abs_sinks.postgres.nesting import unnest
 from abs_sinks.postgres.types import PgType, becomes_json

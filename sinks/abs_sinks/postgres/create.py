@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 from psycopg import sql
 
+from abs_clients.arrow import alike, is_list, plain_type
 from abs_clients.postgres.name import TableName, check_identifier
 from abs_core.errors import OptionError, SchemaError
-from abs_sinks.arrow import is_list, plain_type
 from abs_sinks.jsontext import require_json
-from abs_sinks.postgres.types import alike
 from abs_sinks.refusals import MisfitError
 
 MAX_COLUMNS = 1600

@@ -13,9 +13,9 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
+from abs_clients.arrow import cast_plain, plain_type
 from abs_clients.buffers import bytes_of
 from abs_core.errors import AbsError, RowError, SchemaError
-from abs_sinks.arrow import cast_plain, plain_type
 from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.checks import check_values
 from abs_sinks.postgres.copytext import copy_text

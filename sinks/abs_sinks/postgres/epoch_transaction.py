@@ -13,7 +13,6 @@ from psycopg import Connection, Cursor, sql
 
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
@@ -55,7 +54,7 @@ class EpochTransaction:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self._options = options = tables.options
-        self._state = MetadataSchema(options.server, options.stateschema)
+        self._state = options.state
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
 

@@ -13,13 +13,11 @@ from hashlib import blake2b
 from typing import Any
 
 import psycopg
-import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -36,12 +34,11 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
-from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
+from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.tables import Tables
-from abs_sinks.postgres.target import Target, altered, noticing_changes, resolve
+from abs_sinks.postgres.tables import Table, Tables
+from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 DEADLOCK_TRIES = 5
 
@@ -59,22 +56,21 @@ select from {register}
                     where a::bigint <= {epoch})
 """
 
-_MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
+_MAY = "savepoint staged; with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
-class IdempotentWriter(OneCopyWriter):
+class IdempotentWriter(CopyWriter):
     """Rows are visible when ``pre_commit`` returns; a replay sets them to the same values.
 
     The register must be in the same database (``stateschema``).
     """
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
-        super().__init__(options, schema, task)
-        self._register = MetadataSchema(options.server, options.stateschema).table("register")
-        self._apply: sql.Composed | None = None
+    def __init__(self, table: Table, task: Task) -> None:
+        super().__init__(table, task)
+        self._register = self._options.state.table("register")
         self._target: Target | None = None
 
-    def _end(self, copy: CopyIn) -> None:
+    def _end(self, connection: Connection[Any], made: Committable) -> None:
         """Upsert, if the epoch may be written; the committable is evidence only.
 
         For a finished epoch nothing is changed, and the committable is discarded.
@@ -84,39 +80,38 @@ class IdempotentWriter(OneCopyWriter):
             AbandonedError: the epoch was given up; nothing was changed.
             DataError: the task's rows hold a key twice.
         """
-        doing = f"upserting rows into table {copy.plan.table.label}"
-        with or_close(copy.connection), translate_errors(doing):
-            changed = self._upsert(copy.connection, copy.plan)
-            if changed < copy.rows:
-                self._check_may_write(copy.connection)
+        assert self._target is not None
+        doing = f"upserting rows into table {self._target.table.label}"
+        with or_close(connection), translate_errors(doing):
+            changed = self._upsert(connection, self._target)
+            if changed < made.rows:
+                self._check_may_write(connection, self._target)
 
     def _begin(self) -> CopyIn:
-        target = resolve(self._options, self._schema)
-        plan = target.plan
+        self._target = self.table.target()
+        plan = self._target.plan
         staged = _staged(plan)
-        source = sql.SQL("select s.* from ({}) s, may order by {}").format(
-            latest_of(plan, union_of(plan, [staged]), target.key, target.orderby),
-            columns_of(target.key),
-        )
-        self._target = target
-        self._apply = sql.SQL(_MAY).format(
-            may_write(self._register, self._task),
-            target.plan.shape_query(),
-            target.shape,
-            inserting(plan, source, target.key),
-        )
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, self._options, staged)
 
-    def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
+    def _upsert(self, connection: Connection[Any], target: Target) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.
 
         All tasks lock rows in key order, so only other writers can cause a deadlock.
         """
-        assert self._apply is not None
-        statements = sql.SQL("savepoint staged; {}").format(self._apply)
+        plan = target.plan
+        staged = union_of(plan, [_staged(plan)])
+        source = sql.SQL("select s.* from ({}) s, may order by {}").format(
+            latest_of(plan, staged, target.key, target.orderby), columns_of(target.key)
+        )
+        statements = sql.SQL(_MAY).format(
+            may_write(self._register, self._task),
+            plan.shape_query(),
+            target.shape,
+            inserting(plan, source, target.key),
+        )
         for attempt in range(DEADLOCK_TRIES):
             try:
                 with noticing_changes(self._options, plan):
@@ -127,9 +122,7 @@ class IdempotentWriter(OneCopyWriter):
                 connection.execute("rollback to savepoint staged")
             except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
-                assert self._target is not None
-                staged = union_of(plan, [_staged(plan)])
-                duplicate = duplicate_key(connection, plan, self._target.key, staged)
+                duplicate = duplicate_key(connection, plan, target.key, staged)
                 if duplicate is not None:
                     raise duplicate from error
                 raise
@@ -138,12 +131,11 @@ class IdempotentWriter(OneCopyWriter):
                 return cursor.rowcount
         raise AssertionError("unreachable")
 
-    def _check_may_write(self, connection: Connection[Any]) -> None:
+    def _check_may_write(self, connection: Connection[Any], target: Target) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
-        assert self._target is not None
-        if connection.execute(self._target.plan.shape_query()).fetchone() != (self._target.shape,):
-            raise altered(self._options, self._target.plan)
+        if connection.execute(target.plan.shape_query()).fetchone() != (target.shape,):
+            raise altered(self._options, target.plan)
         task = self._task
         query = sql.SQL("select state::text from {} where job = {}")
         row = connection.execute(query.format(self._register, task.job)).fetchone()

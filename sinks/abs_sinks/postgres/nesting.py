@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.arrow import is_list
 from abs_clients.buffers import Array
-from abs_sinks.arrow import is_list
 from abs_sinks.refusals import row_error
 
 

@@ -20,6 +20,7 @@ from abs_clients.options import (
     whole_number,
 )
 from abs_clients.postgres.address import Address
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.name import TableName, check_identifier
 from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
@@ -117,6 +118,11 @@ class PostgresOptions:
     def server(self) -> Server:
         """The server's address and timeouts."""
         return Server(self.address, self.locktimeout, self.connecttimeout)
+
+    @property
+    def state(self) -> MetadataSchema:
+        """The schema of register, markers and staging."""
+        return MetadataSchema(self.server, self.stateschema)
 
     @property
     def protocol(self) -> str:

@@ -6,6 +6,8 @@ They are made as Arrow binaries, which pgpq copies into the rows.
 
 from __future__ import annotations
 
+from binascii import unhexlify
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,7 +56,7 @@ def payload(array: pa.Array, pg: PgType, column: str) -> pa.BinaryArray:
     if pa.types.is_binary(arrow):
         return array
     if pa.types.is_decimal128(arrow):
-        return binaries(*numeric_values(array), array)
+        return numeric_values(array)
     if arrow.equals(pa.month_day_nano_interval()):
         return _fixed(_months_days_nanos(array, column), array)
     return _fixed(_big_endian(array), array)
@@ -91,10 +93,6 @@ def _fixed(values: Array, like: pa.Array) -> pa.BinaryArray:
     return binaries(values.view(np.uint8), lengths, like)
 
 
-_NIBBLE = np.zeros(256, np.uint8)
-_NIBBLE[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
-_NIBBLE[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
-_NIBBLE[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 _UUID = r"^[0-9A-Fa-f]{8}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{12}$"
 
 
@@ -107,10 +105,10 @@ def _uuid(array: pa.Array, column: str) -> pa.BinaryArray:
     remedy = "write them as 8-4-4-4-12 hexadecimal digits"
     refuse(column, array, wrong, "are no uuid", remedy)
     present = pc.replace_substring(array.drop_null(), "-", "")
-    nibbles = _NIBBLE[bytes_of(present)].reshape(-1, 2)  # 32 digits each, end to end
+    octets = np.frombuffer(unhexlify(bytes_of(present).tobytes()), np.uint8)  # 16 each, end to end
     packed = np.zeros((len(array), 16), np.uint8)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    packed[valid] = (nibbles[:, 0] << 4 | nibbles[:, 1]).reshape(-1, 16)
+    packed[valid] = octets.reshape(-1, 16)
     return binaries(packed.reshape(-1), np.full(len(array), 16, np.int32), array)
 
 

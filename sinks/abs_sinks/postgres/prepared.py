@@ -8,6 +8,7 @@ and cannot be ended from here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any, LiteralString
 
 import psycopg
@@ -15,7 +16,6 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.ending import end_prepared
 from abs_clients.postgres.errors import to_abs_error
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
@@ -81,17 +81,6 @@ OR_ALONE = (
 """The way without prepared transactions, for ``wal`` with a register elsewhere."""
 
 
-def _columns(handle: HandleName) -> dict[str, str | int]:
-    """The key columns of the handle's marker."""
-    return {
-        "register": handle.register,
-        "generation": handle.generation,
-        "epoch": handle.epoch,
-        "partition": handle.partition,
-        "attempt": handle.attempt,
-    }
-
-
 class PreparedTransactions:
     """The prepared transactions of this database; connections must be in autocommit mode.
 
@@ -99,7 +88,7 @@ class PreparedTransactions:
     """
 
     def __init__(self, options: PostgresOptions) -> None:
-        self._schema = MetadataSchema(options.server, options.stateschema)
+        self._schema = options.state
         self._patience = options.locktimeout
 
     def inspect(
@@ -153,13 +142,11 @@ class PreparedTransactions:
 
     def marking(self, committable: Committable) -> sql.Composed:
         """The statement that writes the handle's marker row."""
-        handle = committable.handle
         return sql.SQL(_MARK).format(
             marker=self._schema.table("marker"),
-            job=handle.job,
             rows=committable.rows,
             digest=committable.digest,
-            **_columns(handle),
+            **asdict(committable.handle),
         )
 
     def forget(self, connection: Connection[Any], state: JobState) -> None:
@@ -184,7 +171,7 @@ class PreparedTransactions:
     def _ended(self, connection: Connection[Any], handle: HandleName) -> Outcome:
         # No gid and no marker: rolled back, or committed, finished and forgotten. The caller
         # settles that with the register (I7).
-        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **_columns(handle))
+        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **asdict(handle))
         try:
             marked = connection.execute(query).fetchone()
         except psycopg.errors.UndefinedTable:

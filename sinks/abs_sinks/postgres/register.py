@@ -59,7 +59,7 @@ class PostgresRegister:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._schema = MetadataSchema(options.server, options.stateschema)
+        self._schema = options.state
 
     def load(self, job: str) -> Stored | None:
         doing = f"reading the register of job {job}"

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from abs_clients.arrow import alike
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.encode import PlannedColumn
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.type_mapping import Conversion, fit
-from abs_sinks.postgres.types import Column, alike
+from abs_sinks.postgres.types import Column
 from abs_sinks.refusals import MisfitError
 
 

@@ -21,8 +21,7 @@ from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister
-from abs_sinks.postgres.tables import Tables
-from abs_sinks.postgres.target import resolve
+from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
 
@@ -109,7 +108,7 @@ class PostgresSink:
                 remedy="write that table by a query of its own.",
             )
         self._options = options
-        self._schema = schema
+        self._table = Table(options, schema)
         self._co_commit = co_commit
 
     @property
@@ -120,7 +119,7 @@ class PostgresSink:
             SchemaError: the table is missing, or the input does not fit it.
             TargetError: the server refused or did not answer.
         """
-        return resolve(self._options, self._schema).identity
+        return self._table.target().identity
 
     def writer(self, task: Task) -> Writer:
         return ToldWriter(self._writer(task), self._options.patience, task)
@@ -129,23 +128,22 @@ class PostgresSink:
         elsewhere = not self._co_commit
         match self._options.protocol:
             case "wal":
-                return WalWriter(self._options, self._schema, task, logged=elsewhere)
+                return WalWriter(self._table, task, logged=elsewhere)
             case "idempotent":
-                return IdempotentWriter(self._options, self._schema, task)
+                return IdempotentWriter(self._table, task)
             case _:
-                return TwoPhaseWriter(self._options, self._schema, task, elsewhere=elsewhere)
+                return TwoPhaseWriter(self._table, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent``; a ``Composer`` for a register elsewhere."""
-        tables = Tables.only(self._options, self._schema)
-        return committer_of(tables, co_commit=self._co_commit)
+        return committer_of(Tables({0: self._table}), co_commit=self._co_commit)
 
     def register(self) -> PostgresRegister:
         return PostgresRegister(self._options)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
         composes = not self._co_commit
-        return preflight(self._options, self._schema, job, tasks, composes=composes)
+        return preflight(self._options, self._table.schema, job, tasks, composes=composes)
 
     def guarantee(self) -> Guarantee:
         return guarantee(self._options)
@@ -160,7 +158,7 @@ class PostgresSink:
 
     def is_empty(self) -> bool:
         """Whether the table has no row."""
-        table = resolve(self._options, self._schema).table
+        table = self._table.target().table
         query = sql.SQL("select not exists (select from {})").format(table.identifier)
         with leased(self._options.server, doing=f"looking into {table.label}") as connection:
             row = connection.execute(query).fetchone()
@@ -168,7 +166,7 @@ class PostgresSink:
 
     def reach(self) -> None:
         """See ``Reachable``. It resolves the table, which every writer needs."""
-        resolve(self._options, self._schema)
+        self._table.target()
 
     def close(self) -> None:
         """Nothing: the process keeps idle connections for the next sink."""

@@ -34,6 +34,12 @@ select c.relname from pg_locks l join pg_class c on c.oid = l.relation
    and l.database = (select oid from pg_database where datname = current_database())
 """
 
+_CREATE = """
+create {kind} table {table} ({columns}) with (autovacuum_enabled = off);
+comment on table {table} is {name};
+set local synchronous_commit = {durable}
+"""
+
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
 
 
@@ -52,16 +58,12 @@ class Staging:
 
         UNLOGGED does not wait for the disk: a crash that loses its creation loses its rows anyway.
         """
-        return sql.SQL("; ").join(
-            [
-                sql.SQL("create {} table {} ({}) with (autovacuum_enabled = off)").format(
-                    sql.SQL("" if logged else "unlogged"), self.table(handle), staging_columns(plan)
-                ),
-                sql.SQL("comment on table {} is {}").format(self.table(handle), str(handle)),
-                sql.SQL("set local synchronous_commit = {}").format(
-                    sql.SQL("on" if logged else "off")
-                ),
-            ]
+        return sql.SQL(_CREATE).format(
+            kind=sql.SQL("" if logged else "unlogged"),
+            table=self.table(handle),
+            columns=staging_columns(plan),
+            name=str(handle),
+            durable=sql.SQL("on" if logged else "off"),
         )
 
     def existing(

@@ -53,11 +53,6 @@ class Tables:
     def __init__(self, by_number: Mapping[int, Table]) -> None:
         self._by_number = dict(by_number)
 
-    @classmethod
-    def only(cls, options: PostgresOptions, schema: pa.Schema) -> Tables:
-        """One table."""
-        return cls({0: Table(options, schema)})
-
     @property
     def options(self) -> PostgresOptions:
         """The first sink's options: server, state schema and protocol are the same for all."""

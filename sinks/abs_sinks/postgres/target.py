@@ -16,7 +16,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.metadata import MetadataSchema, in_turn
+from abs_clients.postgres.metadata import MetadataSchema, exists, in_turn
 from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.apply import resolve_column, resolve_key
@@ -148,10 +148,8 @@ def identity_of(
     if readable:
         query = sql.SQL("select system_identifier::text from pg_control_system()")
         found = connection.execute(query).fetchone()
-    elif mint:
-        found = _minted(connection, MetadataSchema(options.server, options.stateschema))
     else:
-        found = _kept(connection, MetadataSchema(options.server, options.stateschema))
+        found = (_minted if mint else _kept)(connection, options.state)
     if found is None:
         return None
     return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"
@@ -188,10 +186,7 @@ def _minted(connection: Connection[Any], schema: MetadataSchema) -> tuple[str] |
 def _kept(connection: Connection[Any], schema: MetadataSchema) -> tuple[str] | None:
     """The id in the state schema, if any."""
     table = schema.table("server")
-    there = connection.execute(
-        "select to_regclass(%s) is not null", (table.as_string(),)
-    ).fetchone()
-    if there != (True,):
+    if not exists(connection, table.as_string()):
         return None
     return connection.execute(sql.SQL("select id from {}").format(table)).fetchone()
 
@@ -206,8 +201,7 @@ def _table(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
 ) -> Table:
     name = options.dbtable
-    there = connection.execute("select to_regclass(%s) is not null", (str(name),)).fetchone()
-    if there == (True,):
+    if exists(connection, str(name)):
         return read_table(connection, name)
     statement = create_table_statement(schema, name, key=options.key)
     if create:

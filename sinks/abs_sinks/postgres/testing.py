@@ -20,6 +20,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from abs_clients.postgres.address import Address
+from abs_clients.postgres.metadata import exists
 from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
@@ -113,7 +114,7 @@ class TableHarness:
 
     def markers(self) -> list[tuple[str, ...]]:
         """Job and attempt of each marker row."""
-        if not self._exists("marker"):
+        if not exists(self.db, f"{self.schema}.marker"):
             return []
         return self.db.execute(f"select job, attempt from {self.schema}.marker").fetchall()
 
@@ -151,7 +152,7 @@ class TableHarness:
         """See ``abs_core.testing.Restoring``."""
         register = sql.Identifier(self.schema, "register")
         rows: list[Any] = []
-        if self._exists("register"):
+        if exists(self.db, f"{self.schema}.register"):
             query = sql.SQL("select r::text from {} r where job = {}").format(register, job)
             rows = self.db.execute(query).fetchall()
 
@@ -172,10 +173,6 @@ class TableHarness:
         self.db.execute(f"drop table if exists {self.table}")
         self.db.close()
 
-    def _exists(self, table: str) -> bool:
-        query = "select to_regclass(%s) is not null"
-        return self.db.execute(query, (f"{self.schema}.{table}",)).fetchone() == (True,)
-
 
 @contextmanager
 def _held(options: PostgresOptions, url: str, superuser: str, handle: HandleName) -> Iterator[None]:
@@ -183,7 +180,7 @@ def _held(options: PostgresOptions, url: str, superuser: str, handle: HandleName
     name = Staging(options).table(handle).as_string()
     gid = sql.Literal(str(handle))
     with psycopg.connect(superuser, autocommit=True) as other:
-        staged = other.execute("select to_regclass(%s) is not null", (name,)).fetchone() == (True,)
+        staged = exists(other, name)
         if staged:
             other.execute(sql.SQL(_REFUSE_TO_DROP).format(name=name))
         else:

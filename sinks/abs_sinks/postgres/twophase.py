@@ -5,25 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 from psycopg import Connection, sql
 
-from abs_clients.postgres.connection import Tag, or_close
+from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Task
-from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.patience.told_writer import writing
+from abs_core.patience.told_writer import ToldWriter
 from abs_sinks.postgres import proof
-from abs_sinks.postgres.copyin import CopyIn
+from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
 from abs_sinks.postgres.tables import Table
@@ -37,115 +33,58 @@ COMMIT_SESSIONS = 4
 log = logging.getLogger(__name__)
 
 
-class _TaskTransaction:
-    """A task's transaction, with a COPY into one table after another."""
-
-    def __init__(self, options: PostgresOptions, task: Task, *, elsewhere: bool) -> None:
-        self._options = options
-        self._noted = proof.noted(options.stateschema if elsewhere else None)
-        self._handle = task.handle
-        self._tag = Tag(task.register, task.generation)
-        self._connection: Connection[Any] | None = None
-        self._copy: CopyIn | None = None
-        self._into: Table | None = None
-        self._rows = 0
-        self._digests: list[str] = []
-
-    def _take(self, table: Table, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        first = self._connection is None
-        if self._copy is None or table is not self._into:
-            self._copy, self._into = self._begin(table), table
-        self._copy.write(batch)
-        if first:
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-
-    def pre_commit(self) -> Committable | None:
-        if self._connection is None:
-            return None
-        connection, self._connection = self._connection, None
-        self._finish_copy()
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        committable = Committable(self._handle, self._rows, self._digest(), self._noted)
-        marking = PreparedTransactions(self._options).marking(committable)
-        prepare(self._options, connection, self._handle, marking, OR_WAL)
-        pool(self._options.server).give_back(connection)
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return committable
-
-    def abort(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def _begin(self, table: Table) -> CopyIn:
-        """Begin a COPY into the table, after the end of the one into another table."""
-        self._finish_copy()
-        target = table.target()
-        if self._connection is None:
-            connection = pool(self._options.server).take(self._tag)
-            with or_close(connection):
-                MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
-                begin_on_planned_shape(connection, table, target)
-            self._connection = connection
-        else:
-            with or_close(self._connection):
-                hold_planned_shape(self._connection, table, target)
-        return CopyIn(self._connection, target.plan, table.options)
-
-    def _finish_copy(self) -> None:
-        copy, self._copy = self._copy, None
-        if copy is not None:
-            copy.finish()
-            self._rows += copy.rows
-            self._digests.append(copy.digest)
-
-    def _digest(self) -> str:
-        """A digest of the bytes sent, COPY by COPY."""
-        if len(self._digests) == 1:
-            return self._digests[0]
-        return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
-
-
-class TwoPhaseWriter(_TaskTransaction):
+class TwoPhaseWriter(CopyWriter):
     """COPY into the table, a marker row and PREPARE TRANSACTION, in one transaction.
 
-    It begins with the first row. It waits at most ``locktimeout`` for a lock: an orphan of an earlier
-    attempt can hold one until the next run sweeps it.
+    It waits at most ``locktimeout`` for a lock: an orphan of an earlier attempt can hold one until the
+    next run sweeps it.
 
     Args:
         elsewhere: whether the register is elsewhere than the markers.
     """
 
-    def __init__(
-        self, options: PostgresOptions, schema: pa.Schema, task: Task, *, elsewhere: bool = False
-    ) -> None:
-        super().__init__(options, task, elsewhere=elsewhere)
-        self._table = Table(options, schema)
+    def __init__(self, table: Table, task: Task, *, elsewhere: bool = False) -> None:
+        super().__init__(table, task)
+        self._extra = proof.noted(self._options.stateschema if elsewhere else None)
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._take(self._table, batch)
+    def _begin(self) -> CopyIn:
+        table, target, connection = self.table, self.table.target(), self._connection
+        if connection is None:
+            connection = pool(self._options.server).take(self._tag)
+            with or_close(connection):
+                self._options.state.ensure(connection)
+                begin_on_planned_shape(connection, table, target)
+        else:
+            with or_close(connection):
+                hold_planned_shape(connection, table, target)
+        return CopyIn(connection, target.plan, table.options)
+
+    def _end(self, connection: Connection[Any], made: Committable) -> None:
+        marking = PreparedTransactions(self._options).marking(made)
+        prepare(self._options, connection, made.handle, marking, OR_WAL)
 
 
-class GroupTwoPhaseWriter(_TaskTransaction):
-    """A ``GroupWriter``: as ``TwoPhaseWriter``, for several sinks' tables in one transaction.
+class GroupTwoPhaseWriter:
+    """A ``GroupWriter``: a ``TwoPhaseWriter`` for several sinks' tables, in one transaction.
 
     Foreign keys of later rows see earlier rows.
     """
 
     def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
-        options = next(iter(tables.values())).options
-        super().__init__(options, task, elsewhere=True)
+        first = next(iter(tables.values()))
+        self._writer = TwoPhaseWriter(first, task, elsewhere=True)
+        self._told = ToldWriter(self._writer, first.options.patience, task)
         self._tables = tables
-        self._patience = replace(options.patience, job=task.job)
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
-        with writing(self._patience):
-            self._take(self._tables[sink], batch)
+        self._writer.table = self._tables[sink]
+        self._told.write(batch)
 
     def pre_commit(self) -> Committable | None:
-        with writing(self._patience):
-            return super().pre_commit()
+        return self._told.pre_commit()
+
+    def abort(self) -> None:
+        self._told.abort()
 
 
 class TwoPhaseCommitter:

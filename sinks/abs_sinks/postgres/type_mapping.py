@@ -14,7 +14,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from abs_sinks.arrow import can_cast, is_list, plain_type
+from abs_clients.arrow import can_cast, is_list, plain_type
 from abs_sinks.jsontext import refuse_tagged, require_json
 from abs_sinks.postgres.types import ARRAY_MAX_DIMENSIONS, PgType, becomes_json
 from abs_sinks.refusals import MisfitError

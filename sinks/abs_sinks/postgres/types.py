@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -96,13 +95,6 @@ class Column:
     def fills_itself(self) -> bool:
         """Whether the server fills the column for a row without a value."""
         return self.has_default or bool(self.identity) or self.generated
-
-
-def alike(wanted: str, names: Sequence[str]) -> list[str]:
-    """The exact name, else all that are equal without regard to case, as in Spark."""
-    return [name for name in names if name == wanted] or [
-        name for name in names if name.lower() == wanted.lower()
-    ]
 
 
 def becomes_json(plain: pa.DataType, pg: PgType) -> bool:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import pyarrow as pa
-from psycopg import sql
+from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
+from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Tables
-from abs_sinks.postgres.target import resolve
+from abs_sinks.postgres.tables import Table, Tables
 
 
-class WalWriter(OneCopyWriter):
+class WalWriter(CopyWriter):
     """Creates a staging table, copies into it, commits.
 
     A table whose commit got no reply is swept, as any that no decision names: its name is unique (I6).
@@ -32,25 +29,23 @@ class WalWriter(OneCopyWriter):
         logged: whether the rows must survive a crash of the server (see ``staging``).
     """
 
-    def __init__(
-        self, options: PostgresOptions, schema: pa.Schema, task: Task, *, logged: bool
-    ) -> None:
-        super().__init__(options, schema, task)
+    def __init__(self, table: Table, task: Task, *, logged: bool) -> None:
+        super().__init__(table, task)
         self._logged = logged
 
     def _begin(self) -> CopyIn:
-        plan = resolve(self._options, self._schema).plan
+        plan = self.table.target().plan
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a staging table"):
-            MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
+            self._options.state.ensure(connection)
             creating = staging.creating(self._task.handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
         return CopyIn(connection, plan, self._options, staging.table(self._task.handle))
 
-    def _end(self, copy: CopyIn) -> None:
-        with or_close(copy.connection), translate_errors("committing staged rows"):
-            copy.connection.execute("COMMIT")
+    def _end(self, connection: Connection[Any], made: Committable) -> None:
+        with or_close(connection), translate_errors("committing staged rows"):
+            connection.execute("COMMIT")
 
 
 class WalCommitter:

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
+from abs_clients.arrow import plain_type
 from abs_core.errors import RowError, SchemaError
-from abs_sinks.arrow import plain_type
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import MisfitError
 from abs_sinks.s3.options import S3Options

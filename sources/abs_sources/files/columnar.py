@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,26 @@ from abs_sources.files.schema import engine_schema, fit, match
 Progress = list[int] | int | None
 """The read part of a piece: a row group or batch, and rows of it; or a byte of a file of lines."""
 Step = tuple[pa.RecordBatch, Progress]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The rest of a piece of an open file, to be read.
+
+    Args:
+        at: what is read of it already.
+        schema: of the batches.
+        most: rows of a batch (parquet, arrow), or bytes of lines that are parsed at once.
+        name: of the file, for people.
+    """
+
+    content: pa.NativeFile
+    piece: Piece
+    at: Progress
+    schema: pa.Schema
+    most: int
+    name: str
+
 
 _ARROW = b"ARROW1"
 _INSTANT = pa.timestamp("us", "UTC")
@@ -49,28 +70,24 @@ def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
         return pa.schema([f.with_type(_INSTANT) if f.name in old else f for f in fields])
 
 
-def read_parquet(
-    content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, rows: int, name: str
-) -> Iterator[Step]:
-    """Batches of at most ``rows`` rows, from the position ``at``.
-
-    Raises RowError or SchemaError if the file does not have the schema's columns.
-    """
+def read_parquet(rest: Rest) -> Iterator[Step]:
+    """Raises RowError or SchemaError if the file does not have the schema's columns."""
+    piece, schema, name = rest.piece, rest.schema, rest.name
     with malformed(name):
-        file = pq.ParquetFile(content, pre_buffer=True, coerce_int96_timestamp_unit="us")
+        file = pq.ParquetFile(rest.content, pre_buffer=True, coerce_int96_timestamp_unit="us")
         columns = match(schema.names, file.schema_arrow.names, name)
         wanted = [columns[column] for column in schema.names if column in columns]
-        first, skip = at if isinstance(at, list) else (0, 0)
+        first, skip = rest.at if isinstance(rest.at, list) else (0, 0)
         for group in range(first, file.num_row_groups):
             if not piece.start <= _middle(file.metadata.row_group(group), piece) < piece.end:
                 continue
             read = 0
-            for batch in file.iter_batches(rows, row_groups=[group], columns=wanted):
+            for batch in file.iter_batches(rest.most, row_groups=[group], columns=wanted):
                 read += batch.num_rows
                 left = min(batch.num_rows, read - (skip if group == first else 0))
                 if left > 0:
-                    rest = batch.slice(batch.num_rows - left)
-                    yield fit(rest, schema, columns, name), [group, read]
+                    unread = batch.slice(batch.num_rows - left)
+                    yield fit(unread, schema, columns, name), [group, read]
 
 
 def _middle(group: Any, piece: Piece) -> int:
@@ -88,17 +105,16 @@ def arrow_schema_of(content: pa.NativeFile, name: str) -> pa.Schema:
         return engine_schema(_open_arrow(content).schema)
 
 
-def read_arrow(
-    content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, rows: int, name: str
-) -> Iterator[Step]:
+def read_arrow(rest: Rest) -> Iterator[Step]:
     """As ``read_parquet``; the first piece of a stream file is the whole file."""
+    schema, name = rest.schema, rest.name
     with malformed(name):
-        file = _open_arrow(content)
+        file = _open_arrow(rest.content)
         columns = match(schema.names, file.schema.names, name)
-        first, skip = at if isinstance(at, list) else (0, 0)
-        for number, batch in _numbered(file, piece, first):
-            for begin in range(skip if number == first else 0, batch.num_rows, rows):
-                part = batch.slice(begin, rows)
+        first, skip = rest.at if isinstance(rest.at, list) else (0, 0)
+        for number, batch in _numbered(file, rest.piece, first):
+            for begin in range(skip if number == first else 0, batch.num_rows, rest.most):
+                part = batch.slice(begin, rest.most)
                 yield fit(part, schema, columns, name), [number, begin + part.num_rows]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
 from abs_core.errors import SchemaError
 from abs_sources.files.columnar import (
     Progress,
+    Rest,
     Step,
     arrow_schema_of,
     parquet_schema,
@@ -56,8 +57,9 @@ class FileReader:
         self.at = at
         self._folders = FolderColumns(schema, piece.pin.path, store.name(piece.pin.path))
         self._file: OpenFile = store.open(piece.pin)
+        most = options.batchsize if options.fileformat in _WHOLE else options.chunk
         inside, name = self._folders.inside, store.name(piece.pin.path)
-        self._steps = _steps(options, self._file, inside, piece, at, name)
+        self._steps = _steps(options, Rest(self._file.content, piece, at, inside, most, name))
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch; None at the end of the piece.
@@ -77,20 +79,17 @@ class FileReader:
         self._file.close()
 
 
-def _steps(
-    options: FileOptions, file: OpenFile, schema: pa.Schema, piece: Piece, at: Progress, name: str
-) -> Iterator[Step]:
-    content = file.content
-    if piece.pin.size == 0 and options.fileformat not in _WHOLE:
+def _steps(options: FileOptions, rest: Rest) -> Iterator[Step]:
+    if rest.piece.pin.size == 0 and options.fileformat not in _WHOLE:
         return iter(())
-    match options.fileformat:
-        case "parquet":
-            return read_parquet(content, piece, at, schema, options.batchsize, name)
-        case "arrow":
-            return read_arrow(content, piece, at, schema, options.batchsize, name)
-        case "json":
-            return read_json(content, piece, at, schema, options.chunk, name)
-        case "csv":
-            return read_csv(content, piece, at, schema, options.chunk, name, options.csv)
-        case _:
-            return read_text(content, piece, at, schema, options.chunk, name)
+    if options.fileformat == "csv":
+        return read_csv(rest, options.csv)
+    return _READ[options.fileformat](rest)
+
+
+_READ: dict[str, Callable[[Rest], Iterator[Step]]] = {
+    "parquet": read_parquet,
+    "arrow": read_arrow,
+    "json": read_json,
+    "text": read_text,
+}

@@ -21,7 +21,7 @@ import pyarrow.json
 
 from abs_clients.options import Option, boolean
 from abs_core.errors import RowError, SchemaError
-from abs_sources.files.columnar import Progress, Step, malformed
+from abs_sources.files.columnar import Rest, Step, malformed
 from abs_sources.files.jsontypes import from_json, json_schema
 from abs_sources.files.model import Piece
 from abs_sources.files.schema import fit, match
@@ -69,13 +69,12 @@ def codec_of(path: str) -> str | None:
     return next((codec for end, codec in CODECS.items() if path.endswith(end)), None)
 
 
-def read_json(
-    content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
-) -> Iterator[Step]:
+def read_json(rest: Rest) -> Iterator[Step]:
     """One JSON object per line; fields that are not in the schema are ignored.
 
     Raises RowError for a line that is not an object, or a value that does not fit or is not UTF-8.
     """
+    schema, name = rest.schema, rest.name
     options = pyarrow.json.ParseOptions(
         explicit_schema=json_schema(schema), unexpected_field_behavior="ignore"
     )
@@ -92,18 +91,10 @@ def read_json(
         batch.validate(full=True)  # Arrow reads JSON that is not UTF-8
         return from_json(batch, schema, name)
 
-    return _steps(content, piece, at, chunk, name, parse)
+    return _steps(rest, parse)
 
 
-def read_csv(
-    content: pa.NativeFile,
-    piece: Piece,
-    at: Progress,
-    schema: pa.Schema,
-    chunk: int,
-    name: str,
-    form: CsvForm,
-) -> Iterator[Step]:
+def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
     """One record per line; a value with a line break is an error, also in a column not in the schema.
 
     An empty line of a file with one column is a record, whose value is NULL; in other files it is none.
@@ -111,10 +102,11 @@ def read_csv(
     Raises RowError for a wrong number of values or one that does not fit, SchemaError if the header
     lacks a column.
     """
+    schema, name = rest.schema, rest.name
     names, skip = schema.names, 0
     if form.header:
         with malformed(name):
-            names, skip = _header(content, name, form)
+            names, skip = _header(rest.content, name, form)
         if not names:
             return
     columns = match(schema.names, names, name)
@@ -153,12 +145,10 @@ def read_csv(
             _refuse_line_breaks(batch, name)
         return fit(batch, schema, columns, name)
 
-    yield from _steps(content, piece, at, chunk, name, parse, skip, blank=b"" if alone else b"\r\n")
+    yield from _steps(rest, parse, skip, blank=b"" if alone else b"\r\n")
 
 
-def read_text(
-    content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
-) -> Iterator[Step]:
+def read_text(rest: Rest) -> Iterator[Step]:
     """One row per line, without ``\\n`` or ``\\r\\n``; raises RowError if it is not UTF-8."""
 
     def parse(lines: bytes) -> pa.RecordBatch:
@@ -167,28 +157,18 @@ def read_text(
         found = pc.split_pattern(text, "\n").values
         if b"\r" in lines:
             found = pc.replace_substring_regex(found, "\r$", "")
-        return pa.RecordBatch.from_arrays([found.cast(schema.field(0).type)], schema=schema)
+        column = found.cast(rest.schema.field(0).type)
+        return pa.RecordBatch.from_arrays([column], schema=rest.schema)
 
-    return _steps(content, piece, at, chunk, name, parse, blank=b"")
+    return _steps(rest, parse, blank=b"")
 
 
-def _steps(
-    content: pa.NativeFile,
-    piece: Piece,
-    at: Progress,
-    chunk: int,
-    name: str,
-    parse: Parse,
-    skip: int = 0,
-    *,
-    blank: bytes = b" \t\r\n",
-) -> Iterator[Step]:
+def _steps(rest: Rest, parse: Parse, skip: int = 0, *, blank: bytes = b" \t\r\n") -> Iterator[Step]:
     """Parse whole lines; those that consist of bytes of ``blank`` only are no records."""
-    begin = at if isinstance(at, int) else None
-    codec = codec_of(name)
+    codec = codec_of(rest.name)
     cut = _plain if codec is None else partial(_unpacked, codec)
-    with malformed(name):
-        for lines, after in cut(content, piece, begin, chunk, skip):
+    with malformed(rest.name):
+        for lines, after in cut(rest, skip):
             if blank and not lines.strip(blank):
                 continue
             batch = parse(lines)
@@ -196,12 +176,10 @@ def _steps(
                 yield batch, after
 
 
-def _plain(
-    content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
-) -> Iterator[tuple[bytes, int]]:
+def _plain(rest: Rest, skip: int) -> Iterator[tuple[bytes, int]]:
     """Whole lines that begin in the piece, and the position after them."""
-    size = piece.pin.size
-    place = _first_line(content, piece, chunk, skip) if begin is None else begin
+    content, piece, chunk, size = rest.content, rest.piece, rest.most, rest.piece.pin.size
+    place = rest.at if isinstance(rest.at, int) else _first_line(content, piece, chunk, skip)
     while place < min(piece.end, size):
         lines = b""
         cut = 0
@@ -238,24 +216,22 @@ def _first_line(content: pa.NativeFile, piece: Piece, chunk: int, skip: int) -> 
         place += len(block)
 
 
-def _unpacked(
-    codec: str, content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
-) -> Iterator[tuple[bytes, int]]:
+def _unpacked(codec: str, rest: Rest, skip: int) -> Iterator[tuple[bytes, int]]:
     """As ``_plain``, with positions in the decompressed content."""
-    if piece.start != 0:
+    if rest.piece.start != 0:
         return
-    stream = pa.CompressedInputStream(content, codec)
-    place = max(skip, begin or 0)
+    stream = pa.CompressedInputStream(rest.content, codec)
+    place = max(skip, rest.at if isinstance(rest.at, int) else 0)
     _pass_over(stream, place)
-    rest = b""
-    while block := stream.read(chunk):
-        rest += block
-        cut = rest.rfind(b"\n") + 1
+    lines = b""
+    while block := stream.read(rest.most):
+        lines += block
+        cut = lines.rfind(b"\n") + 1
         if cut:
-            yield _without_mark(rest[:cut], place), place + cut
-            place, rest = place + cut, rest[cut:]
-    if rest:
-        yield _without_mark(rest, place), place + len(rest)
+            yield _without_mark(lines[:cut], place), place + cut
+            place, lines = place + cut, lines[cut:]
+    if lines:
+        yield _without_mark(lines, place), place + len(lines)
 
 
 def _pass_over(stream: pa.NativeFile, count: int) -> None:

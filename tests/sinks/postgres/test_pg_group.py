@@ -123,7 +123,7 @@ def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
 
         def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
             self._writers = [
-                TwoPhaseWriter(table.options, table.schema, replace(task, attempt=f"{n:x}"))
+                TwoPhaseWriter(table, replace(task, attempt=f"{n:x}"))
                 for n, table in tables.items()
             ]
 

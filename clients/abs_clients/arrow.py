@@ -1,4 +1,4 @@
-"""Casts Arrow's many layouts to one plain type for each kind of value.
+"""Casts Arrow's many layouts to one plain type for each kind of value, and finds columns by name.
 
 The plain types are null, bool, int8 to int64, float32, float64, decimal128, string, binary, date32,
 time64[us], timestamp[us] without zone or in UTC, duration[us], month_day_nano_interval, list, struct
@@ -7,12 +7,17 @@ and map. A cast that would lose something is an error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.layouts import PLAIN_VIEWS, is_large_list_view, is_list_view
 
 MAX_DECIMAL_DIGITS = 38
+
+_NULL = pa.null()
 
 _PLAIN = {
     pa.uint8(): pa.int16(),
@@ -27,13 +32,17 @@ _PLAIN = {
 }
 
 
-def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """The plain type that holds every value of ``arrow``; types without one are returned as is."""
+def plain_type(arrow: pa.DataType, *, null: pa.DataType = _NULL) -> pa.DataType:
+    """The plain type that holds every value of ``arrow``; types without one are returned as is.
+
+    Args:
+        null: the type to take for null.
+    """
     if isinstance(arrow, pa.BaseExtensionType):
-        return plain_type(arrow.storage_type)
+        return plain_type(arrow.storage_type, null=null)
     types = pa.types
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
-        return plain_type(arrow.value_type)
+        return plain_type(arrow.value_type, null=null)
     if types.is_timestamp(arrow):
         return pa.timestamp("us", tz="UTC" if arrow.tz is not None else None)
     if types.is_time(arrow):
@@ -45,19 +54,22 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     if types.is_decimal(arrow):
         digits, scale = arrow.precision - min(arrow.scale, 0), max(arrow.scale, 0)
         return pa.decimal128(digits, scale) if digits <= MAX_DECIMAL_DIGITS else arrow
-    return _plain_nested(arrow) if types.is_nested(arrow) else _PLAIN.get(arrow, arrow)
+    if types.is_null(arrow):
+        return null
+    return _plain_nested(arrow, null) if types.is_nested(arrow) else _PLAIN.get(arrow, arrow)
 
 
-def _plain_nested(arrow: pa.DataType) -> pa.DataType:
+def _plain_nested(arrow: pa.DataType, null: pa.DataType) -> pa.DataType:
+    plain = partial(plain_type, null=null)
     if is_list(arrow):
-        return pa.list_(plain_type(arrow.value_type))
+        return pa.list_(plain(arrow.value_type))
     if pa.types.is_struct(arrow):
         # Metadata stays: it tells a variant or a geometry from an ordinary struct. Under a struct that
         # is null, Spark sends null also for fields that are never null otherwise.
-        fields = [field.with_type(plain_type(field.type)) for field in arrow]
+        fields = [field.with_type(plain(field.type)) for field in arrow]
         return pa.struct([field.with_nullable(True) for field in fields])
     if pa.types.is_map(arrow):
-        return pa.map_(plain_type(arrow.key_type), plain_type(arrow.item_type))
+        return pa.map_(plain(arrow.key_type), plain(arrow.item_type))
     return arrow
 
 
@@ -94,3 +106,10 @@ def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True
+
+
+def alike(wanted: str, names: Sequence[str]) -> list[str]:
+    """The columns of the exact name, else all of that name without regard to case, as in Spark."""
+    return [name for name in names if name == wanted] or [
+        name for name in names if name.lower() == wanted.lower()
+    ]
