@@ -160,11 +160,7 @@ class Decided:
 def _winner(register: str, job: str, value: object) -> HandleName:
     generation, epoch, partition, attempt = of(list, value)
     numbers = whole(generation), whole(epoch), whole(partition)
-    name = ":".join(["abs1", register, job, *map(str, numbers), text(attempt)])
-    handle = HandleName.parse(name)
-    if handle is None:
-        raise ValueError(f"{name[:300]!a} is not a handle name")
-    return handle
+    return HandleName.read(":".join(["abs1", register, job, *map(str, numbers), text(attempt)]))
 
 
 @dataclass(frozen=True, slots=True)
