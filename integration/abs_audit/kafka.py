@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +59,6 @@ class KafkaTopic:
         servers: ``host:port``, comma-separated.
         value: ``json``: each value is one object, whose fields are untyped columns; ``raw``: the
             columns ``key`` and ``value``, as bytes.
-        fields: fields of the JSON objects, if known; saves one read of all records.
         winners: for topics of ``protocol=idempotent``: true, the records of ``winners=true``;
             false, every record; None is refused if the topic has a visible side topic.
         settings: further settings of ``kafka.KafkaConsumer``; never shown (I9).
@@ -67,7 +67,6 @@ class KafkaTopic:
     servers: str
     topic: str
     value: str = "json"
-    fields: tuple[str, ...] = ()
     winners: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
@@ -79,12 +78,9 @@ class KafkaTopic:
         """See ``Relation``. Finding the fields of JSON takes a read of all records."""
         if self.value == "raw":
             return dict.fromkeys(RAW.names, Type(Family.BINARY))
-        if self.fields:
-            return dict.fromkeys(self.fields, Type(Family.UNTYPED))
         found: dict[str, None] = {}
-        for records in self._batches():
-            for parsed in json_objects([_value(record) for record in records], self.name):
-                found.update(dict.fromkeys(parsed))
+        for parsed in chain.from_iterable(self._objects()):
+            found.update(dict.fromkeys(parsed))
         return dict.fromkeys(found, Type(Family.UNTYPED))
 
     @contextlib.contextmanager
@@ -100,15 +96,12 @@ class KafkaTopic:
             yield rows
 
     def _texts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        known = set(self.fields)
-        for records in self._batches():
-            found = json_objects([_value(record) for record in records], self.name)
-            if known and (odd := next((one for one in found if not known.issuperset(one)), None)):
-                raise DataError(
-                    f"{self.name} has an object with more fields: {sorted(odd.keys() - known)}.",
-                    remedy="name all fields, or leave them out to have them looked for.",
-                )
+        for found in self._objects():
             yield as_text(found, schema, self.name)
+
+    def _objects(self) -> Iterator[list[dict[str, Any]]]:
+        for records in self._batches():
+            yield json_objects([_value(record) for record in records], self.name)
 
     def left_behind(self) -> LeftBehind:
         """Partitions with an open transaction: their last stable offset is below their end.
