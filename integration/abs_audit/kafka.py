@@ -24,7 +24,7 @@ from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
 from abs_audit.winners import WinnersFilter, refuse_attempts
-from abs_clients.kafka.attempts import read_winners, side_topic
+from abs_clients.kafka.attempts import Winners, side_topic
 from abs_clients.kafka.private import connections
 from abs_core.errors import (
     ConfigError,
@@ -152,10 +152,10 @@ class KafkaTopic:
     def _filter(self, consumer: KafkaConsumer) -> WinnersFilter:
         side = TopicPartition(side_topic(self.topic), 0)
         if not consumer.partitions_for_topic(side.topic):
-            return WinnersFilter(read_winners([], there=False))
+            return WinnersFilter(Winners(there=False))
         first, ends = consumer.beginning_offsets([side])[side], consumer.end_offsets([side])
         values = [r.value for _, records in self._read(consumer, ends) for r in records]
-        return WinnersFilter(read_winners(values, complete=first == 0))
+        return WinnersFilter(Winners(complete=first == 0).read(values))
 
     def _ends(self, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = consumer.end_offsets(self._partitions(consumer))

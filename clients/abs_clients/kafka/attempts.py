@@ -8,7 +8,7 @@ zombies, by failed runs.
 Use by a reader (a source; nothing here does I/O):
 
 1. Read the side topic from beginning to end with read_committed (one partition; keep it, and
-   continue from there the next time) and ``Winners.add`` each value.
+   continue from there the next time) and give its values to ``Winners.read``.
 2. To find how far an epoch may read: ``winners.filter(headers)`` over the records of a batch in
    offset order, with the value of each record's header ``HEADER`` (null without one: such a
    record belongs to no attempt and counts).
@@ -39,6 +39,8 @@ import json
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -178,17 +180,11 @@ class FilterResult:
     undecided: HandleName | None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Place:
-    """Position of a winners record among those of its register."""
+class _Place(NamedTuple):
+    """Position of a winners record among those of its register: its generation and epoch."""
 
-    generation: int
-    epoch: int
-    after: int | None = field(compare=False)
-
-    @property
-    def at(self) -> tuple[int, int]:
-        return self.generation, self.epoch
+    at: tuple[int, int]
+    after: int | None
 
 
 @dataclass(slots=True)
@@ -205,13 +201,14 @@ class Winners:
     _names: set[HandleName] = field(default_factory=set)
     _places: dict[tuple[str, str], list[_Place]] = field(default_factory=dict)
 
-    def add(self, decided: Decided | bytes | None) -> None:
-        """Add the next winners record, parsed or as bytes."""
-        if not isinstance(decided, Decided):
-            decided = Decided.from_bytes(decided)
-        self._names.update(decided.winners)
-        places = self._places.setdefault((decided.register, decided.job), [])
-        insort(places, _Place(decided.generation, decided.epoch, decided.after))
+    def read(self, values: Iterable[bytes | None]) -> Self:
+        """Add the values of a side topic's records, in any order."""
+        for decided in map(Decided.from_bytes, values):
+            self._names.update(decided.winners)
+            places = self._places.setdefault((decided.register, decided.job), [])
+            place = _Place((decided.generation, decided.epoch), decided.after)
+            insort(places, place, key=attrgetter("at"))
+        return self
 
     def counts(self, handle: HandleName) -> bool | None:
         """Whether records of this attempt count; None while undecided.
@@ -226,7 +223,7 @@ class Winners:
             )
         places = self._places.get((handle.register, handle.job), [])
         place = handle.generation, handle.epoch
-        next_at = bisect_left(places, place, key=lambda each: each.at)
+        next_at = bisect_left(places, place, key=attrgetter("at"))
         if next_at == len(places):
             return None
         # The next record that is there tells whether one is missing between it and this attempt.
@@ -270,13 +267,3 @@ def _lost(handle: HandleName, why: str) -> CorruptionError:
         "continue without these records, start after them; winners=false reads the records of "
         "every attempt.",
     )
-
-
-def read_winners(
-    values: Iterable[bytes | None], *, complete: bool = True, there: bool = True
-) -> Winners:
-    """``Winners`` from the values of a side topic's records, in any order."""
-    winners = Winners(complete=complete, there=there)
-    for value in values:
-        winners.add(value)
-    return winners

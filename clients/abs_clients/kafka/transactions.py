@@ -59,6 +59,10 @@ class State(StrEnum):
     UNKNOWN = "Unknown"
 
 
+OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
+"""States of a transaction that readers with read_committed wait for."""
+
+
 class Reply(StrEnum):
     """A coordinator's answer to EndTxn.
 
