@@ -23,8 +23,8 @@ from abs_audit.families import Family, Type
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_audit.winners import WinnersFilter, refuse_attempts
-from abs_clients.kafka.attempts import Winners, side_topic
+from abs_audit.winners import WinnersFilter, attempt_header
+from abs_clients.kafka.attempts import Winners, refuse_attempts, side_topic
 from abs_clients.kafka.private import connections
 from abs_core.errors import (
     ConfigError,
@@ -144,7 +144,7 @@ class KafkaTopic:
             counts = self._filter(consumer) if self.winners else None
             for one, records in self._read(consumer, ends):
                 if self.winners is None:
-                    refuse_attempts(records, self.topic)
+                    refuse_attempts((attempt_header(r) for r in records if r.headers), self.topic)
                 kept = records if counts is None else counts.counted(one.partition, records)
                 if kept:
                     yield kept

@@ -89,6 +89,24 @@ def attempt_of(value: bytes | None) -> HandleName | None:
     return handle
 
 
+def refuse_attempts(values: Iterable[bytes | None], topic: str) -> None:
+    """Raise CorruptionError for an attempt in a topic without a side topic.
+
+    Args:
+        values: of the header ``HEADER`` of the topic's records.
+    """
+    for value in values:
+        if value is not None:
+            raise CorruptionError(
+                f"The topic {topic} was written by protocol=idempotent, so of several attempts only "
+                f"one counts. The side topic {side_topic(topic)}, which records which one, did not "
+                "exist when this read was planned, or the principal may not describe it.",
+                handle=attempt_of(value),
+                remedy="restore the side topic, and set winners=true; winners=false reads the records "
+                "of every attempt.",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Decided:
     """One winners record: the attempts of a decided epoch.
