@@ -47,7 +47,7 @@ import pyarrow as pa
 
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
-from abs_core.strictjson import HIGHEST, NEWER, fields, of, parse, text, version, whole
+from abs_core.strictjson import HIGHEST, fields, of, parse, reading, text, version, whole
 
 HEADER = "abs.attempt"
 """The header's key; its value is the handle's name as text, in ASCII."""
@@ -158,7 +158,7 @@ class Decided:
 
         Raises CorruptionError for other content, or a version that this release does not know.
         """
-        try:
+        with reading("A winners record", "find out who else writes to the side topic"):
             found = fields(parse(value or b""))
             version(found["version"], VERSION)
             register, job = text(found["register"]), text(found["job"])
@@ -170,11 +170,6 @@ class Decided:
             if after is not None:
                 after = whole(after, BEGINNING, HIGHEST)
             return cls(register, job, generation, epoch, winners, note, after)
-        except ValueError as error:
-            raise CorruptionError(
-                f"A winners record cannot be read: {error}.",
-                remedy=f"find out who else writes to the side topic; or {NEWER}.",
-            ) from error
 
 
 def _winner(register: str, job: str, value: object) -> HandleName:
