@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from abs_core.errors import OptionError, ProtocolError
+from abs_core.strictjson import shown, text
 
 JOB_KEY_MAX = 100
 """Longest job key, in characters: a handle's name must fit PostgreSQL's 200-byte gid."""
@@ -90,16 +91,17 @@ class HandleName:
         )
 
     @classmethod
-    def parse(cls, text: str) -> HandleName | None:
-        """Parse a name; None unless ``text`` as a whole is one."""
-        match = _NAME.fullmatch(text)
-        if match is None:
+    def parse(cls, name: str) -> HandleName | None:
+        """Parse a name; None unless the whole text is one."""
+        if _NAME.fullmatch(name) is None:
             return None
-        return cls(
-            match["register"],
-            match["job"],
-            int(match["generation"]),
-            int(match["epoch"]),
-            int(match["partition"]),
-            match["attempt"],
-        )
+        _, register, job, generation, epoch, partition, attempt = name.split(":")
+        return cls(register, job, int(generation), int(epoch), int(partition), attempt)
+
+    @classmethod
+    def read(cls, stored: object) -> HandleName:
+        """Read a stored name; ``ValueError`` if it is none."""
+        found = cls.parse(text(stored))
+        if found is None:
+            raise ValueError(f"{shown(stored)} is not a handle name")
+        return found

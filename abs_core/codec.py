@@ -46,9 +46,7 @@ def committable_from_json(value: object) -> Committable:
         ValueError: ``value`` is not a committable.
     """
     found = fields(value)
-    handle = HandleName.parse(text(found["handle"]))
-    if handle is None:
-        raise ValueError(f"{found['handle'][:300]!a} is not a handle name")
+    handle = HandleName.read(found["handle"])
     extra = {name: text(said) for name, said in fields(found["extra"]).items()}
     return Committable(
         handle, whole(found["rows"]), text(found["digest"]), tuple(sorted(extra.items()))

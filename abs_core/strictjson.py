@@ -1,8 +1,8 @@
 """Strict reader for stored JSON, which may be damaged, forged or of another release.
 
-Every defect is a ``ValueError``, which the caller maps to its own error: a missing field, a wrong
-type, and what ``json.loads`` accepts or answers by other errors (deep nesting, numbers of thousands of
-digits, NaN, lone surrogates).
+Every defect is a ``ValueError``, which the caller maps to its own error (``reading``): a missing
+field, a wrong type, and what ``json.loads`` accepts or answers by other errors (deep nesting, numbers
+of thousands of digits, NaN, lone surrogates).
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+from abs_core.errors import CorruptionError
 
 T = TypeVar("T")
 
@@ -39,6 +43,17 @@ class Fields(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise ValueError(f"it has no field {name!r}")
+
+
+@contextmanager
+def reading(what: str, remedy: str, job: str | None = None) -> Iterator[None]:
+    """Raise ``CorruptionError`` for a ``ValueError``: it is damaged, or a newer release wrote it."""
+    try:
+        yield
+    except ValueError as error:
+        raise CorruptionError(
+            f"{what} cannot be read: {error}.", job=job, remedy=f"{remedy}; or {NEWER}."
+        ) from error
 
 
 def parse(content: str | bytes) -> Any:

@@ -14,10 +14,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from abs_core.contracts import Task
+from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.records import plan_columns, records_of
+from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
-from abs_sinks.kafka.writer import RecordChecks
+from abs_sinks.kafka.writer import RecordWriter
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.schema import arrow_schema, conform
 
@@ -43,20 +45,35 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
     schema: pa.Schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        columns, rows = plan_columns(self.schema, self.options.topic), 0
-        checks = RecordChecks(self.options, self.options.patience)
-        sender = _sender(self.options)
+        writer = KeptWriter(self.options, self.schema)
         for batch in iterator:
-            records = records_of(conform(batch, self.schema), columns, rows)
-            checks.check(records, rows)
-            sender.send(records)
-            rows += records.rows
-        sender.flush()
+            writer.write(conform(batch, self.schema))
+        writer.pre_commit()
         tune_gc()
         return WriterCommitMessage()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         tune_gc()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
+
+
+class KeptWriter(RecordWriter):
+    """Sends by the process's sender."""
+
+    def __init__(self, options: KafkaOptions, schema: pa.Schema) -> None:
+        super().__init__(options, schema, Task("0" * 16, "bench", 1, 0, 0, "ab"))
+        self._sender = _sender(options)
+
+    def abort(self) -> None:
+        self._sender.abort()
+
+    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
+        self._sender.send(records)
+
+    def _complete(self) -> None:
+        self._sender.flush()
+
+    def _prepared(self) -> Committable:
+        return Committable(self._task.handle, self._rows, "")
 
 
 def _sender(options: KafkaOptions) -> RecordSender:

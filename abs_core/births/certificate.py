@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from abs_core.contracts import Inventory, RegisterStore
-from abs_core.errors import CorruptionError
-from abs_core.strictjson import HIGHEST, NEWER, fields, parse, text, version, whole
+from abs_core.strictjson import HIGHEST, fields, parse, reading, text, version, whole
 
 VERSION = 1
 _KIND = "abs birth certificate"
@@ -103,7 +102,11 @@ def from_text(content: str | bytes, where: str) -> Certificate:
     Raises:
         CorruptionError: it is not a certificate, or its version is unknown.
     """
-    try:
+    with reading(
+        f"The birth certificate at {where}",
+        "restore the checkpoint that contains it; or, if `abs register show` shows that the job's "
+        "register exists and is complete, delete this one file",
+    ):
         found = fields(parse(content))
         if found["kind"] != _KIND:
             raise ValueError("it is not a birth certificate")
@@ -117,9 +120,3 @@ def from_text(content: str | bytes, where: str) -> Certificate:
             frontier=None if frontier is None else whole(frontier, 0, HIGHEST),
             deciding=whole(found["deciding"], 0, HIGHEST),
         )
-    except ValueError as error:
-        raise CorruptionError(
-            f"The birth certificate at {where} cannot be read: {error}.",
-            remedy="restore the checkpoint that contains it; or, if `abs register show` shows "
-            f"that the job's register exists and is complete, delete this one file; or {NEWER}.",
-        ) from error

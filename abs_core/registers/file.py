@@ -23,10 +23,9 @@ from abs_core.durable import (
     owners_alone,
     replace_durably,
 )
-from abs_core.errors import CorruptionError
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
-from abs_core.strictjson import NEWER, fields, parse, text, version, whole
+from abs_core.strictjson import fields, parse, reading, text, version, whole
 
 FORMAT = 1
 """Version of the file format; files up to 315a560 have this format without a version."""
@@ -100,18 +99,13 @@ class FileRegister:
             content = path.read_bytes() if size <= CELL_MAX else b""
         except FileNotFoundError:
             return None
-        try:
+        remedy = "restore it from a backup; it says what is committed"
+        with reading(f"The register file {path}", remedy, job):
             if size > CELL_MAX:
                 raise ValueError(f"it has {size:,} bytes; a register has {CELL_MAX:,} at most")
             cell = fields(parse(content))
             version(cell.get("format", 1), FORMAT, name="format")
             number, state_text = whole(cell["cell"], 1), text(cell["state"])
-        except ValueError as error:
-            raise CorruptionError(
-                f"The register file {path} is damaged: {error}.",
-                job=job,
-                remedy=f"restore it from a backup; it says what is committed. Or {NEWER}.",
-            ) from error
         state = state_from_text(state_text, str(path), job)
         return Stored(state, _version(state, number))
 

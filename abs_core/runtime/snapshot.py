@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from abs_core.births.certificate import Certificate
 from abs_core.codec import committable_to_json
-from abs_core.errors import CorruptionError
 from abs_core.model import Committable, job_key
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import TaskState
@@ -26,7 +25,7 @@ from abs_core.runtime.elements import Copy, TaskId
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
 from abs_core.state.operator_state import Contents
 from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table
-from abs_core.strictjson import HIGHEST, NEWER, of, parse, text, version, whole
+from abs_core.strictjson import HIGHEST, of, parse, reading, text, version, whole
 from abs_core.strictjson import fields as parsed_fields
 
 VERSION = 1
@@ -144,7 +143,7 @@ def read_record(content: bytes) -> Record:
 
     Raises CorruptionError for other content, or an unknown version.
     """
-    try:
+    with reading("A completion record", "restore the snapshot store from a backup"):
         value = parsed_fields(parse(content))
         version(value["version"], VERSION)
         operators = parsed_fields(value["operators"])
@@ -164,11 +163,6 @@ def read_record(content: bytes) -> Record:
             decided=None if value.get("decided") is None else whole(value["decided"], 0, HIGHEST),
             pickled=_names(value.get("pickled")),
         )
-    except ValueError as error:
-        raise CorruptionError(
-            f"A completion record can't be read: {error}.",
-            remedy=f"restore the snapshot store from a backup; or {NEWER}.",
-        ) from error
 
 
 def _names(value: object) -> list[str] | None:

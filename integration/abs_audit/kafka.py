@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +23,8 @@ from abs_audit.families import Family, Type
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_audit.winners import WinnersFilter, refuse_attempts
-from abs_clients.kafka.attempts import read_winners, side_topic
+from abs_audit.winners import WinnersFilter, attempt_header
+from abs_clients.kafka.attempts import Winners, refuse_attempts, side_topic
 from abs_clients.kafka.private import connections
 from abs_core.errors import (
     ConfigError,
@@ -58,7 +59,6 @@ class KafkaTopic:
         servers: ``host:port``, comma-separated.
         value: ``json``: each value is one object, whose fields are untyped columns; ``raw``: the
             columns ``key`` and ``value``, as bytes.
-        fields: fields of the JSON objects, if known; saves one read of all records.
         winners: for topics of ``protocol=idempotent``: true, the records of ``winners=true``;
             false, every record; None is refused if the topic has a visible side topic.
         settings: further settings of ``kafka.KafkaConsumer``; never shown (I9).
@@ -67,7 +67,6 @@ class KafkaTopic:
     servers: str
     topic: str
     value: str = "json"
-    fields: tuple[str, ...] = ()
     winners: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
@@ -79,12 +78,9 @@ class KafkaTopic:
         """See ``Relation``. Finding the fields of JSON takes a read of all records."""
         if self.value == "raw":
             return dict.fromkeys(RAW.names, Type(Family.BINARY))
-        if self.fields:
-            return dict.fromkeys(self.fields, Type(Family.UNTYPED))
         found: dict[str, None] = {}
-        for records in self._batches():
-            for parsed in json_objects([_value(record) for record in records], self.name):
-                found.update(dict.fromkeys(parsed))
+        for parsed in chain.from_iterable(self._objects()):
+            found.update(dict.fromkeys(parsed))
         return dict.fromkeys(found, Type(Family.UNTYPED))
 
     @contextlib.contextmanager
@@ -100,15 +96,12 @@ class KafkaTopic:
             yield rows
 
     def _texts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        known = set(self.fields)
-        for records in self._batches():
-            found = json_objects([_value(record) for record in records], self.name)
-            if known and (odd := next((one for one in found if not known.issuperset(one)), None)):
-                raise DataError(
-                    f"{self.name} has an object with more fields: {sorted(odd.keys() - known)}.",
-                    remedy="name all fields, or leave them out to have them looked for.",
-                )
+        for found in self._objects():
             yield as_text(found, schema, self.name)
+
+    def _objects(self) -> Iterator[list[dict[str, Any]]]:
+        for records in self._batches():
+            yield json_objects([_value(record) for record in records], self.name)
 
     def left_behind(self) -> LeftBehind:
         """Partitions with an open transaction: their last stable offset is below their end.
@@ -151,7 +144,7 @@ class KafkaTopic:
             counts = self._filter(consumer) if self.winners else None
             for one, records in self._read(consumer, ends):
                 if self.winners is None:
-                    refuse_attempts(records, self.topic)
+                    refuse_attempts((attempt_header(r) for r in records if r.headers), self.topic)
                 kept = records if counts is None else counts.counted(one.partition, records)
                 if kept:
                     yield kept
@@ -159,10 +152,10 @@ class KafkaTopic:
     def _filter(self, consumer: KafkaConsumer) -> WinnersFilter:
         side = TopicPartition(side_topic(self.topic), 0)
         if not consumer.partitions_for_topic(side.topic):
-            return WinnersFilter(read_winners([], there=False))
+            return WinnersFilter(Winners(there=False))
         first, ends = consumer.beginning_offsets([side])[side], consumer.end_offsets([side])
         values = [r.value for _, records in self._read(consumer, ends) for r in records]
-        return WinnersFilter(read_winners(values, complete=first == 0))
+        return WinnersFilter(Winners(complete=first == 0).read(values))
 
     def _ends(self, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = consumer.end_offsets(self._partitions(consumer))

@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_audit.report import Pending
-from abs_clients.kafka.attempts import HEADER, Winners, attempt_of, side_topic
-from abs_core.errors import CorruptionError
+from abs_clients.kafka.attempts import HEADER, Winners
 from abs_core.model import HandleName
 
 
@@ -32,7 +31,7 @@ class WinnersFilter:
         """
         if partition in self._waiting:
             return []
-        filtered = self.winners.filter(pa.array(map(_attempt, records), pa.binary()))
+        filtered = self.winners.filter(pa.array(map(attempt_header, records), pa.binary()))
         if filtered.undecided is not None:
             self._waiting[partition] = records[filtered.stop].offset, filtered.undecided
         return list(compress(records[: filtered.stop], filtered.keep.to_pylist()))
@@ -46,19 +45,6 @@ class WinnersFilter:
             )
 
 
-def refuse_attempts(records: Sequence[Any], topic: str) -> None:
-    """Raise CorruptionError for a record of an attempt in a topic without a side topic."""
-    for record in records:
-        if record.headers and (value := _attempt(record)) is not None:
-            raise CorruptionError(
-                f"The topic {topic} was written by protocol=idempotent. The side topic "
-                f"{side_topic(topic)}, which says whose attempt counts, does not exist, or the "
-                "principal may not describe it.",
-                handle=str(attempt_of(value)),
-                remedy="restore the side topic, and audit with winners=true; winners=false audits the "
-                "records of every attempt.",
-            )
-
-
-def _attempt(record: Any) -> bytes | None:
+def attempt_header(record: Any) -> bytes | None:
+    """The value of the record's header that names its attempt."""
     return dict(record.headers).get(HEADER)

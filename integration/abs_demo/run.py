@@ -119,7 +119,7 @@ def further_targets(places: Places) -> dict[str, Relation]:
 
     bucket, _, prefix = places.path.removeprefix("s3://").partition("/")
     return {
-        "topic": KafkaTopic(places.bootstrap, places.topic, fields=tuple(SCHEMA.names)),
+        "topic": KafkaTopic(places.bootstrap, places.topic),
         "bucket": S3Files(
             bucket,
             prefix,

@@ -11,8 +11,8 @@ import json
 import logging
 
 from abs_core.births.rules import Failed
-from abs_core.errors import CorruptionError, TargetError, UnavailableError
-from abs_core.strictjson import NEWER, fields, parse, text, version, whole
+from abs_core.errors import TargetError, UnavailableError
+from abs_core.strictjson import fields, parse, reading, text, version, whole
 from abs_spark.checkpoint import FAILURES, check_never_readable
 from abs_spark.ownfile import OwnFile
 
@@ -108,14 +108,9 @@ def from_bytes(content: bytes, path: str, job: str) -> Failed:
     Raises:
         CorruptionError: it is not a record, or a newer release's.
     """
-    try:
+    remedy = "check which batches the target contains, and delete the file"
+    with reading(path, remedy, job):
         found = fields(parse(content))
         version(found["version"], VERSION)
         text(found["job"])
         return Failed(whole(found["epoch"]), found.get("partly", False) is True)
-    except ValueError as error:
-        raise CorruptionError(
-            f"{path} cannot be read: {error}.",
-            job=job,
-            remedy=f"check which batches the target contains, and delete the file; or {NEWER}.",
-        ) from error

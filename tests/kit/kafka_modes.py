@@ -16,7 +16,7 @@ import pyarrow as pa
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
-from abs_clients.kafka.attempts import HEADER, read_winners, side_topic
+from abs_clients.kafka.attempts import HEADER, Winners, side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.choice import AUTO
@@ -80,7 +80,7 @@ class AttemptHarness(RegisterHarness):
         side = side_topic(self.topic)
         there = side in topic_facts(self.options.kafka, [side], again=True)
         values = [r.value for r in self._records(side, 1)] if there else []
-        winners = read_winners(values, there=there)
+        winners = Winners(there=there).read(values)
         found: list[tuple[bytes | None, bytes | None]] = []
         for number in range(PARTITIONS):
             records = [r for r in self._records(self.topic, PARTITIONS) if r.partition == number]

@@ -8,7 +8,7 @@ zombies, by failed runs.
 Use by a reader (a source; nothing here does I/O):
 
 1. Read the side topic from beginning to end with read_committed (one partition; keep it, and
-   continue from there the next time) and ``Winners.add`` each value.
+   continue from there the next time) and give its values to ``Winners.read``.
 2. To find how far an epoch may read: ``winners.filter(headers)`` over the records of a batch in
    offset order, with the value of each record's header ``HEADER`` (null without one: such a
    record belongs to no attempt and counts).
@@ -39,13 +39,15 @@ import json
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
-from abs_core.strictjson import HIGHEST, NEWER, fields, of, parse, text, version, whole
+from abs_core.strictjson import HIGHEST, fields, of, parse, reading, text, version, whole
 
 HEADER = "abs.attempt"
 """The header's key; its value is the handle's name as text, in ASCII."""
@@ -85,6 +87,24 @@ def attempt_of(value: bytes | None) -> HandleName | None:
             remedy="find out who else writes to the topic: this header is reserved for abs-sinks.",
         )
     return handle
+
+
+def refuse_attempts(values: Iterable[bytes | None], topic: str) -> None:
+    """Raise CorruptionError for an attempt in a topic without a side topic.
+
+    Args:
+        values: of the header ``HEADER`` of the topic's records.
+    """
+    for value in values:
+        if value is not None:
+            raise CorruptionError(
+                f"The topic {topic} was written by protocol=idempotent, so of several attempts only "
+                f"one counts. The side topic {side_topic(topic)}, which records which one, did not "
+                "exist when this read was planned, or the principal may not describe it.",
+                handle=attempt_of(value),
+                remedy="restore the side topic, and set winners=true; winners=false reads the records "
+                "of every attempt.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +158,7 @@ class Decided:
 
         Raises CorruptionError for other content, or a version that this release does not know.
         """
-        try:
+        with reading("A winners record", "find out who else writes to the side topic"):
             found = fields(parse(value or b""))
             version(found["version"], VERSION)
             register, job = text(found["register"]), text(found["job"])
@@ -150,21 +170,12 @@ class Decided:
             if after is not None:
                 after = whole(after, BEGINNING, HIGHEST)
             return cls(register, job, generation, epoch, winners, note, after)
-        except ValueError as error:
-            raise CorruptionError(
-                f"A winners record cannot be read: {error}.",
-                remedy=f"find out who else writes to the side topic; or {NEWER}.",
-            ) from error
 
 
 def _winner(register: str, job: str, value: object) -> HandleName:
     generation, epoch, partition, attempt = of(list, value)
     numbers = whole(generation), whole(epoch), whole(partition)
-    name = ":".join(["abs1", register, job, *map(str, numbers), text(attempt)])
-    handle = HandleName.parse(name)
-    if handle is None:
-        raise ValueError(f"{name[:300]!a} is not a handle name")
-    return handle
+    return HandleName.read(":".join(["abs1", register, job, *map(str, numbers), text(attempt)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +193,11 @@ class FilterResult:
     undecided: HandleName | None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Place:
-    """Position of a winners record among those of its register."""
+class _Place(NamedTuple):
+    """Position of a winners record among those of its register: its generation and epoch."""
 
-    generation: int
-    epoch: int
-    after: int | None = field(compare=False)
-
-    @property
-    def at(self) -> tuple[int, int]:
-        return self.generation, self.epoch
+    at: tuple[int, int]
+    after: int | None
 
 
 @dataclass(slots=True)
@@ -209,13 +214,14 @@ class Winners:
     _names: set[HandleName] = field(default_factory=set)
     _places: dict[tuple[str, str], list[_Place]] = field(default_factory=dict)
 
-    def add(self, decided: Decided | bytes | None) -> None:
-        """Add the next winners record, parsed or as bytes."""
-        if not isinstance(decided, Decided):
-            decided = Decided.from_bytes(decided)
-        self._names.update(decided.winners)
-        places = self._places.setdefault((decided.register, decided.job), [])
-        insort(places, _Place(decided.generation, decided.epoch, decided.after))
+    def read(self, values: Iterable[bytes | None]) -> Self:
+        """Add the values of a side topic's records, in any order."""
+        for decided in map(Decided.from_bytes, values):
+            self._names.update(decided.winners)
+            places = self._places.setdefault((decided.register, decided.job), [])
+            place = _Place((decided.generation, decided.epoch), decided.after)
+            insort(places, place, key=attrgetter("at"))
+        return self
 
     def counts(self, handle: HandleName) -> bool | None:
         """Whether records of this attempt count; None while undecided.
@@ -230,7 +236,7 @@ class Winners:
             )
         places = self._places.get((handle.register, handle.job), [])
         place = handle.generation, handle.epoch
-        next_at = bisect_left(places, place, key=lambda each: each.at)
+        next_at = bisect_left(places, place, key=attrgetter("at"))
         if next_at == len(places):
             return None
         # The next record that is there tells whether one is missing between it and this attempt.
@@ -274,13 +280,3 @@ def _lost(handle: HandleName, why: str) -> CorruptionError:
         "continue without these records, start after them; winners=false reads the records of "
         "every attempt.",
     )
-
-
-def read_winners(
-    values: Iterable[bytes | None], *, complete: bool = True, there: bool = True
-) -> Winners:
-    """``Winners`` from the values of a side topic's records, in any order."""
-    winners = Winners(complete=complete, there=there)
-    for value in values:
-        winners.add(value)
-    return winners

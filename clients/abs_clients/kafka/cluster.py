@@ -39,8 +39,8 @@ class Cluster:
         self.admin = Admin(settings)
         self._lanes = {lane: Connection(settings) for lane in Lane}
         self._lock = threading.Lock()
-        self._learnt: dict[Hashable, Any] = {}
         self._kept: dict[Hashable, Any] = {}
+        """Cached answers, and users' own objects."""
 
     def connection(self, lane: Lane = Lane.CONTROL) -> Connection:
         """The connection of a lane."""
@@ -57,18 +57,12 @@ class Cluster:
     def learnt(self, key: Hashable) -> Any:
         """The cached answer under this key, if any."""
         with self._lock:
-            return self._learnt.get(key)
+            return self._kept.get(key)
 
     def learn(self, key: Hashable, value: object) -> None:
-        """Cache an answer until the process ends, or ``forget``."""
+        """Cache an answer until the cluster is closed, or ``drop``."""
         with self._lock:
-            self._learnt[key] = value
-
-    def forget(self, *keys: Hashable) -> None:
-        """Clear the cached answers under these keys."""
-        with self._lock:
-            for key in keys:
-                self._learnt.pop(key, None)
+            self._kept[key] = value
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """A user's own object, made at the first request, closed with the cluster.
@@ -81,26 +75,20 @@ class Cluster:
             found: T = self._kept[key]
             return found
 
-    def drop(self, key: Hashable) -> None:
-        """Close a user's own object, if it exists."""
+    def drop(self, *keys: Hashable) -> None:
+        """Clear cached answers, and close users' own objects, that exist under these keys."""
         with self._lock:
-            found = self._kept.pop(key, None)
-        _close(found)
+            found = [self._kept.pop(key, None) for key in keys]
+        for each in found:
+            if hasattr(each, "close"):
+                each.close()
 
     def close(self) -> None:
         """Close the connections and users' objects; the next use connects anew."""
-        with self._lock:
-            kept, self._kept = self._kept, {}
-        for each in kept.values():
-            _close(each)
+        self.drop(*list(self._kept))
         self.admin.close()
         for connection in self._lanes.values():
             connection.close()
-
-
-def _close(kept: Any) -> None:
-    if hasattr(kept, "close"):
-        kept.close()
 
 
 # At the end of a process its connections go with their threads: closing one whose brokers are away

@@ -119,10 +119,7 @@ def admin_settings(settings: Settings) -> dict[str, Any]:
 
 
 def control_settings(settings: Settings) -> dict[str, Any]:
-    """Configuration of kafka-python's admin client, from librdkafka's settings.
-
-    Raises OptionError for an authentication that kafka-python does not support.
-    """
+    """Configuration of kafka-python's admin client. Raises as ``access_settings``."""
     given = dict(settings.pairs)
     found: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in settings.bootstrap.split(",") if s.strip()],

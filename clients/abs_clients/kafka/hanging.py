@@ -14,9 +14,7 @@ from typing import Any
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import active_producers
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.transactions import Description, State, describe, listed
-
-_OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
+from abs_clients.kafka.transactions import OPEN, Description, describe, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def find_hanging(
     old = [each for each in open_in(settings, places) if each.last_ms < before_ms]
     if not old:
         return []
-    ids = listed(settings, _OPEN, producer_ids=sorted({each.producer_id for each in old}))
+    ids = listed(settings, OPEN, producer_ids=sorted({each.producer_id for each in old}))
     known = describe(settings, list(ids))
     still = set(open_in(settings, places))
     return [each for each in unknown(old, known.values()) if each in still]

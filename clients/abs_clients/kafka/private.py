@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
@@ -21,15 +22,19 @@ T = TypeVar("T")
 Work = Callable[[Any], Awaitable[T]]
 """Gets a client's connection manager; its ``send(request, node_id=...)`` returns a future to await."""
 
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "client": ("_manager", "_net"),
-    "manager": ("send", "call_soon", "cluster", "broker_version_data"),
-    "cluster": ("refresh_metadata", "brokers", "broker_metadata"),
-    "loop": ("run", "_exception"),
-}
-"""By owner, what a client of kafka-python must have: see ``lacking``."""
+NEEDS = (
+    "_manager.send",
+    "_manager.call_soon",
+    "_manager.broker_version_data",
+    "_manager.cluster.refresh_metadata",
+    "_manager.cluster.brokers",
+    "_manager.cluster.broker_metadata",
+    "_net.run",
+    "_net._exception",
+)
+"""What a client of kafka-python must have: see ``lacking``."""
 
-WAITS = ("manager.wait_for", "loop.await_for")
+WAITS = ("_manager.wait_for", "_net.await_for")
 """How a coroutine waits for a future with a limit: in 3.0, and in main. One of them must be there."""
 
 
@@ -120,23 +125,19 @@ def lacking_to_produce() -> list[str]:
         }
     except Exception as error:  # noqa: BLE001 - whatever a version raises that has them otherwise
         return [f"kafka.net.connection as it was ({type(error).__name__}: {error})"]
-    return _missing(TO_PRODUCE, owners)
-
-
-def _missing(needs: Mapping[str, tuple[str, ...]], owners: Mapping[str, Any]) -> list[str]:
-    wanted = [(owner, name) for owner, names in needs.items() for name in names]
-    return [f"{owner}.{name}" for owner, name in wanted if not hasattr(owners.get(owner), name)]
+    wanted = [(owner, name) for owner, names in TO_PRODUCE.items() for name in names]
+    return [f"{owner}.{name}" for owner, name in wanted if not hasattr(owners[owner], name)]
 
 
 def lacking(client: KafkaAdminClient) -> list[str]:
     """Attributes that a connected client lacks."""
-    owners = {"client": client}
-    if hasattr(client, "_manager"):
-        owners |= {"manager": client._manager, "cluster": getattr(client._manager, "cluster", None)}
-    if hasattr(client, "_net"):
-        owners |= {"loop": client._net}
-    missing = _missing(NEEDS, owners)
-    waits = [each.split(".") for each in WAITS]
-    if not any(hasattr(owners.get(owner), name) for owner, name in waits):
-        missing.append(" or ".join(WAITS))
-    return missing
+
+    def is_there(path: str) -> bool:
+        try:
+            attrgetter(path)(client)
+        except AttributeError:
+            return False
+        return True
+
+    missing = [path for path in NEEDS if not is_there(path)]
+    return missing if any(map(is_there, WAITS)) else [*missing, " or ".join(WAITS)]

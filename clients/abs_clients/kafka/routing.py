@@ -109,20 +109,13 @@ async def _ensure_addresses(manager: Any, nodes: Iterable[int]) -> None:
 
 
 async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
+    request = FindCoordinatorRequest(
+        key_type=_TRANSACTION, coordinator_keys=list(ids), min_version=4
+    )
     found: dict[str, int] = {}
-    if manager.broker_version_data.api_version(FindCoordinatorRequest) >= 4:
-        request = FindCoordinatorRequest(
-            key_type=_TRANSACTION, coordinator_keys=list(ids), min_version=4
-        )
-        rows = [(row.key, row) for row in (await manager.send(request)).coordinators]
-    else:
-        rows = []
-        for each in ids:
-            request = FindCoordinatorRequest(key=each, key_type=_TRANSACTION, max_version=3)
-            rows.append((each, await manager.send(request)))
-    for key, row in rows:
-        raise_for(row.error_code, f"finding the coordinator of {key}")
-        found[key] = row.node_id
+    for row in (await manager.send(request)).coordinators:
+        raise_for(row.error_code, f"finding the coordinator of {row.key}")
+        found[row.key] = row.node_id
     return found
 
 

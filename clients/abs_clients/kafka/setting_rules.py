@@ -83,18 +83,12 @@ SHOWN_ENDINGS = (".ms", ".bytes", ".kbytes", ".messages")
 """Numbers. What is not known to be harmless is hidden: each release has new settings."""
 
 NAMES = (
-    "bootstrap.servers security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password "
-    "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
-    "sasl.oauthbearer.method sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
-    "sasl.oauthbearer.token.endpoint.url ssl.ca.location ssl.ca.pem ssl.certificate.location "
-    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password "
-    "ssl.endpoint.identification.algorithm ssl.cipher.suites client.id "
-    "compression.type compression.codec compression.level linger.ms batch.size "
-    "batch.num.messages message.max.bytes queue.buffering.max.kbytes queue.buffering.max.messages "
-    "message.timeout.ms delivery.timeout.ms request.timeout.ms transaction.timeout.ms retries "
-    "retry.backoff.ms reconnect.backoff.ms reconnect.backoff.max.ms socket.timeout.ms "
-    "socket.keepalive.enable metadata.max.age.ms client.rack partitioner "
-    "max.in.flight.requests.per.connection acks enable.idempotence"
+    f"{SHOWN} sasl.username sasl.password sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
+    "sasl.oauthbearer.token.endpoint.url ssl.ca.pem ssl.certificate.pem ssl.key.pem "
+    "ssl.key.password linger.ms batch.num.messages message.max.bytes "
+    "queue.buffering.max.kbytes queue.buffering.max.messages message.timeout.ms "
+    "delivery.timeout.ms request.timeout.ms transaction.timeout.ms retry.backoff.ms "
+    "reconnect.backoff.ms reconnect.backoff.max.ms socket.timeout.ms metadata.max.age.ms"
 )
 """The settings that a mistyped one is compared with."""
 

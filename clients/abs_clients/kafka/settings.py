@@ -97,11 +97,6 @@ class Settings:
         """``batch.size``: most bytes of a batch, before compression."""
         return int(self.get("batch.size") or LIBRDKAFKA_BYTES)
 
-    @property
-    def batch_bytes(self) -> int:
-        """The largest batch that the settings allow, before compression."""
-        return min(self.batch_size_bytes, self.message_max_bytes)
-
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
         """These, unchecked."""

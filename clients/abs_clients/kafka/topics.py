@@ -73,7 +73,7 @@ def topic_facts(
     found: dict[str, TopicFacts] = {name: facts for name, facts in learnt.items() if facts}
     missing = [name for name in wanted if name not in found]
     if missing:
-        known.forget(*((_TOPIC, name) for name in missing))
+        known.drop(*((_TOPIC, name) for name in missing))
         asked = _described(known, missing)
         for name, facts in asked.items():
             known.learn((_TOPIC, name), facts)

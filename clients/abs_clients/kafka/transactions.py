@@ -4,13 +4,8 @@ Any process may describe and end any transaction whose producer id and epoch it 
 commits what a task in another process has written. The requests are those of kafka-python's
 protocol layer: librdkafka has none for another producer's transaction.
 
-    describe         DescribeTransactions: state, producer id, epoch, start, timeout, partitions
-    listed           ListTransactions: which ids are in given states, for how long
-    end              EndTxn: commit, or abort, for exactly one producer id and epoch
-    describe_open    one transaction and its producers in its partitions, in one round trip
-
-All raise ``TargetError`` if a coordinator does not answer or refuses for reasons other than the
-transaction; the outcome is then unknown, and the call can be repeated.
+All functions raise ``TargetError`` if a coordinator does not answer, or refuses for reasons other than
+the transaction; the outcome is then unknown, and the call can be repeated.
 """
 
 from __future__ import annotations
@@ -57,6 +52,10 @@ class State(StrEnum):
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
     DEAD = "Dead"
     UNKNOWN = "Unknown"
+
+
+OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
+"""States of a transaction that readers with read_committed wait for."""
 
 
 class Reply(StrEnum):

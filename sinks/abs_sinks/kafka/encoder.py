@@ -83,7 +83,8 @@ class Encoder:
                 f"Topic {self._topic} is gone.",
                 remedy="create it again; nothing of the epoch is committed.",
             )
-        limit = min(self._settings.batch_bytes, facts.max_message_bytes or LIBRDKAFKA_BYTES)
+        given = min(self._settings.batch_size_bytes, self._settings.message_max_bytes)
+        limit = min(given, facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
         now_ms = time.time_ns() // 1_000_000

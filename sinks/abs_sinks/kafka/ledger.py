@@ -151,11 +151,4 @@ def handles_in_ledger(job: str, text: str) -> set[HandleName]:
     """
     with reading("The ledger of what is committed under protocol=wal", job):
         found = fields_of(text, LEDGER_FORMAT)
-        return {_handle(name) for name in strictjson.of(list, found["committed"])}
-
-
-def _handle(name: object) -> HandleName:
-    handle = HandleName.parse(strictjson.text(name))
-    if handle is None:
-        raise ValueError(f"{strictjson.shown(name)} is not a handle name")
-    return handle
+        return {HandleName.read(name) for name in strictjson.of(list, found["committed"])}

@@ -211,9 +211,7 @@ def _topic(
     """Check the ACLs of a topic; ``partitions`` is None if the sink does not create it."""
     try:
         facts = topic_facts(options.kafka, [name], again=True).get(name)
-    except AbsError as error:
-        if error.retryable:
-            raise
+    except RefusedError:
         allowed = ", ".join(("DESCRIBE", *needed, *(["CREATE"] if partitions else [])))
         yield Finding.error(
             f"{_who(options)} may not describe topic {name}.",

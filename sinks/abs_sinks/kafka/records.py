@@ -17,7 +17,7 @@ input is left out: the sink sets its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
@@ -41,15 +41,10 @@ RECORD_OVERHEAD = 100
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The input's column index for each record field; None: there is no such column."""
+    """The input's columns: the index of each that is written, by ``COLUMNS``, and the other names."""
 
-    value: int
-    key: int | None = None
-    headers: int | None = None
-    topic: int | None = None
-    partition: int | None = None
-    timestamp: int | None = None
-    left_out: tuple[str, ...] = ()
+    written: Mapping[str, int]
+    left_out: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +102,7 @@ def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
         )
     if topic is not None and "topic" in found:
         left_out.append(schema.names[found.pop("topic")])
-    return Columns(**found, left_out=tuple(left_out))
+    return Columns(found, tuple(left_out))
 
 
 def _check_type(name: str, arrow: pa.DataType) -> None:
@@ -162,23 +157,20 @@ def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> R
         RowError: a topic or a header's key is null, a partition is negative, or a timestamp is not
             after the start of 1970.
     """
-    taken = {
-        name: None if (index := getattr(columns, name)) is None else batch.column(index)
-        for name in COLUMNS
-    }
-    if taken["topic"] is not None:
-        taken["topic"] = taken["topic"].cast(pa.string())
-        refuse(taken["topic"].is_null(), first_row, "has no topic", "set the option topic.")
-    if taken["partition"] is not None:
-        negative = pc.less(taken["partition"], 0)
+    taken: dict[str, Any] = {name: batch.column(at) for name, at in columns.written.items()}
+    if (topics := taken.get("topic")) is not None:
+        topics = topics.cast(pa.string())
+        refuse(topics.is_null(), first_row, "has no topic", "set the option topic.")
+    if (partitions := taken.get("partition")) is not None:
+        negative = pc.less(partitions, 0)
         refuse(negative, first_row, "has a negative partition", "correct the column partition.")
     return Records(
         values=_binary(taken["value"]),
-        keys=None if taken["key"] is None else _binary(taken["key"]),
-        headers=None if taken["headers"] is None else _headers(taken["headers"], first_row),
-        topics=taken["topic"],
-        partitions=taken["partition"],
-        timestamps=None if taken["timestamp"] is None else _millis(taken["timestamp"], first_row),
+        keys=_binary(taken["key"]) if "key" in taken else None,
+        headers=_headers(taken["headers"], first_row) if "headers" in taken else None,
+        topics=topics,
+        partitions=partitions,
+        timestamps=_millis(taken["timestamp"], first_row) if "timestamp" in taken else None,
     )
 
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from zlib import crc32
@@ -247,15 +247,9 @@ def fields_of(text: str | bytes, newest: int) -> strictjson.Fields:
     return found
 
 
-@contextmanager
-def reading(what: str, job: str | None = None) -> Iterator[None]:
-    """Raise ``CorruptionError`` for a ``ValueError``, while a text of this topic is read."""
-    try:
-        yield
-    except ValueError as error:
-        raise CorruptionError(
-            f"{what} cannot be read: {error}.",
-            job=job,
-            remedy="do not delete it: it says what is committed. Restore the register's topic from a "
-            f"backup; or {strictjson.NEWER}.",
-        ) from error
+def reading(what: str, job: str | None = None) -> AbstractContextManager[None]:
+    """``strictjson.reading`` of a text of this topic."""
+    remedy = (
+        "do not delete it: it says what is committed. Restore the register's topic from a backup"
+    )
+    return strictjson.reading(what, remedy, job)

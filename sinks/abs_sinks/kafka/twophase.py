@@ -14,6 +14,7 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.format.recordbatch import SEQUENCES
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.transactions import (
+    OPEN,
     Description,
     Partition,
     Reply,
@@ -46,8 +47,6 @@ from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
-
-_OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
 
 
 class TwoPhaseWriter(RecordWriter):
@@ -242,7 +241,7 @@ class TwoPhaseCommitter:
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
-        open_now = listed(self._options.kafka, _OPEN, pattern=pattern_of(job))
+        open_now = listed(self._options.kafka, OPEN, pattern=pattern_of(job))
         names = ((text, parse_id(text)) for text in open_now)
         mine = {text: name for text, name in names if name and job in (None, name.job)}
         held: dict[HandleName, HandleName | None] = {}
@@ -254,7 +253,7 @@ class TwoPhaseCommitter:
         for text, name in mine.items():
             handle = held.get(name, name)
             seen = now.get(text)
-            if handle is None or seen is None or seen.state not in _OPEN:
+            if handle is None or seen is None or seen.state not in OPEN:
                 continue  # just being written here, or it has ended meanwhile
             age = max(0.0, clock - seen.start_ms / 1000) if seen.start_ms > 0 else None
             found.append(InDoubt(handle, age, _detail(text, seen)))

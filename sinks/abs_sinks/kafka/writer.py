@@ -1,4 +1,4 @@
-"""The common base of the three protocols' writers, and the checks of records before they are sent."""
+"""The common base of the three protocols' writers: it checks records before they are sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
-from abs_core.patience import Patience
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
@@ -43,42 +42,25 @@ class RecordWriter(StepwiseWriter):
         self._task = task
         self._columns = plan_columns(schema, options.topic)
         self._patience = replace(options.patience, job=task.job)
-        self._checks = RecordChecks(options, self._patience, more_bytes)
-
-    def _keep(self, batch: pa.RecordBatch) -> None:
-        records = records_of(batch, self._columns, self._rows)
-        self._checks.check(records, self._rows)
-        self._keep_checked(batch, records)
+        self._overhead = RECORD_OVERHEAD + more_bytes
 
     @abstractmethod
     def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
         """Keep a checked batch; ``records`` are its rows."""
 
-
-class RecordChecks:
-    """Checks that a task's records fit their topics; an error names the row.
-
-    Args:
-        patience: with the brokers.
-        more_bytes: added to each record.
-    """
-
-    def __init__(self, options: KafkaOptions, patience: Patience, more_bytes: int = 0) -> None:
-        self._options = options
-        self._patience = patience
-        self._overhead = RECORD_OVERHEAD + more_bytes
-
-    def check(self, records: Records, first_row: int) -> None:
-        """Check the records against their topics.
-
-        Args:
-            first_row: the task's rows before these.
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        """See ``StepwiseWriter``.
 
         Raises:
             SchemaError: the option's topic does not exist.
             RowError: a row names a topic that does not exist or holds registers or winners, names a
                 missing partition, is too large, or has no key for a compacted topic.
         """
+        records = records_of(batch, self._columns, self._rows)
+        self._check(records)
+        self._keep_checked(batch, records)
+
+    def _check(self, records: Records) -> None:
         if records.topics is None:
             assert self._options.topic is not None
             facts = self._of([self._options.topic])
@@ -88,9 +70,9 @@ class RecordChecks:
                     remedy="create it with the partitions that it needs; this sink does not "
                     "create topics.",
                 )
-            self._check_one(records, facts[self._options.topic], None, first_row)
+            self._check_one(records, facts[self._options.topic], None)
             return
-        self._refuse_own(records.topics, first_row)
+        self._refuse_own(records.topics)
         names = pc.unique(records.topics).to_pylist()
         facts = self._of(names)
         known = pa.array(list(facts), pa.string())
@@ -98,20 +80,20 @@ class RecordChecks:
         missing = sorted(set(names) - set(facts))
         refuse(
             unknown,
-            first_row,
+            self._rows,
             f"names a topic that does not exist ({', '.join(missing[:3])})",
             "create it, or correct the column topic.",
         )
         for name in names:
-            self._check_one(records, facts[name], pc.equal(records.topics, name), first_row)
+            self._check_one(records, facts[name], pc.equal(records.topics, name))
 
-    def _refuse_own(self, topics: pa.StringArray, first_row: int) -> None:
+    def _refuse_own(self, topics: pa.StringArray) -> None:
         """Refuse rows for registers or side topics: a copy of all topics would contain such rows."""
         register = self._options.registertopic
         own: Any = pc.or_(pc.equal(topics, register), pc.ends_with(topics, side_topic("")))
         refuse(
             own,
-            first_row,
+            self._rows,
             f"names a topic that is this sink's own ({register}, or one that ends with "
             f"{side_topic('')})",
             "filter the rows of such topics out; their content is of no use in another cluster.",
@@ -122,7 +104,7 @@ class RecordChecks:
         return self._patience.retry(look)
 
     def _check_one(
-        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> None:
         """Check the records of one topic; ``among`` is true for them, None if all are."""
         for wrong in (self._too_large, _misplaced, _keyless):
@@ -134,7 +116,7 @@ class RecordChecks:
             if now is None:
                 raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
             if (found := wrong(records, now, among)) is not None:
-                refuse(found.rows, first_row, found.what, found.remedy)
+                refuse(found.rows, self._rows, found.what, found.remedy)
 
     def _too_large(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None

@@ -19,7 +19,7 @@ from itertools import takewhile
 from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_core.model import JobState
-from abs_core.strictjson import NEWER, fields, of, parse, text, version, whole
+from abs_core.strictjson import fields, of, parse, reading, text, version, whole
 from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell
@@ -90,16 +90,11 @@ def manifest_from_bytes(content: bytes, where: str) -> list[CommittedFile]:
     Raises:
         CorruptionError: it cannot be read, or a newer release wrote it.
     """
-    try:
+    with reading(f"The manifest {where}", "restore an older version of the object"):
         found = fields(parse(content))
         version(found["format"], FORMAT, name="format")
         files = (of(list, one) for one in of(list, found["files"]))
         return [CommittedFile(text(key), whole(size), text(crc)) for key, size, crc in files]
-    except ValueError as error:
-        raise CorruptionError(
-            f"The manifest {where} cannot be read: {error}.",
-            remedy=f"restore an older version of the object; or {NEWER}.",
-        ) from error
 
 
 class Manifests:

@@ -15,9 +15,8 @@ from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, message_of, status_of, translate_errors
 from abs_clients.s3.listing import PARTS, UPLOADS, pages
 from abs_clients.s3.objects import checksum_header, checksum_text
-from abs_core.errors import CorruptionError
 from abs_core.model import Committable
-from abs_core.strictjson import NEWER, of, parse, shown, text, whole
+from abs_core.strictjson import of, parse, reading, shown, text, whole
 from abs_sinks.s3 import direct_uploads
 from abs_sinks.s3.options import S3Options
 
@@ -78,13 +77,8 @@ def uploads_from_text(
     Raises:
         CorruptionError: it cannot be read.
     """
-    try:
+    with reading(what, f"do not delete {where}: restore it from a backup"):
         return tuple(Upload.from_json(value) for value in of(list, parse(written)))
-    except ValueError as error:
-        raise CorruptionError(
-            f"{what} cannot be read: {error}.",
-            remedy=f"do not delete {where}: restore it from a backup; or {NEWER}.",
-        ) from error
 
 
 def uploads_of(committable: Committable) -> tuple[Upload, ...]:

@@ -83,8 +83,7 @@ class AttemptFilter:
             part = Range(self._side, self._topic_id, 0, self._next, end)
             with closing(KafkaReader(self._options, part)) as reader:
                 for batch in rest_until_undecided(reader):
-                    for value in batch.column("value").to_pylist():
-                        self._winners.add(value)
+                    self._winners.read(batch.column("value").to_pylist())
             self._next = end
         return self._winners
 

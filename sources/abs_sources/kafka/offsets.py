@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from abs_core.errors import CorruptionError, ReplayMismatchError
+from abs_core.errors import ReplayMismatchError
 from abs_core.source import Offsets, Split
-from abs_core.strictjson import decimal, fields, parse, text, whole
+from abs_core.strictjson import decimal, fields, parse, reading, text, whole
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -87,13 +87,8 @@ class Range:
     @classmethod
     def of(cls, split: Split) -> Self:
         """The range that a split names; raises CorruptionError if it names none."""
-        try:
+        with reading(f"The start of {split.source}", "restart from the last intact checkpoint"):
             start = fields(parse(split.start))
             end = None if split.end is None else whole(fields(parse(split.end))["offset"])
             named = text(start["topic"]), text(start["topic_id"]), whole(start["partition"])
             return cls(*named, whole(start["offset"]), end)
-        except ValueError as error:
-            raise CorruptionError(
-                f"{split.source}: the start position is damaged: {error}.",
-                remedy="restart from the last intact checkpoint.",
-            ) from error

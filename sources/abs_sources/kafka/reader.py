@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_clients.kafka.attempts import HEADER, FilterResult, attempt_of, side_topic
+from abs_clients.kafka.attempts import HEADER, FilterResult, refuse_attempts, side_topic
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.errors import to_abs_error, translate_errors
-from abs_core.errors import AbsError, CorruptionError, ReplayMismatchError
+from abs_core.errors import AbsError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_core.reading import rest_of
@@ -191,8 +191,9 @@ class KafkaReader:
         if not len(offsets):
             return None
         self._short_since = None
-        if self._options.winners is None:
-            refuse_attempts(found, self._part.topic)
+        # Planning refuses a topic with a side topic before.
+        if self._options.winners is None and any(map(Message.headers, found)):
+            refuse_attempts(map(attempt_header, found), self._part.topic)
         filtered = None if self._filter is None else self._filter(found)
         if filtered is not None and filtered.undecided is not None:
             found, stopped = found[: filtered.stop], int(offsets[filtered.stop])
@@ -333,26 +334,6 @@ class KafkaReader:
 def rest_until_undecided(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
     """The batches of the rest of a range, up to an undecided record. Raises as ``rest_of``."""
     return rest_of(reader, reader.patience, lambda: reader.finished or reader.waiting)
-
-
-def refuse_attempts(messages: Sequence[Message], topic: str) -> None:
-    """Raise CorruptionError for a record of an attempt, if ``winners`` is not set.
-
-    Planning refuses a topic with a side topic before.
-    """
-    if not any(map(Message.headers, messages)):
-        return
-    for message in messages:
-        if (value := attempt_header(message)) is not None:
-            attempt = attempt_of(value)
-            raise CorruptionError(
-                f"The topic {topic} was written by protocol=idempotent, so of several attempts "
-                f"only one counts. The side topic {side_topic(topic)}, which records which one, "
-                "did not exist when this read was planned.",
-                handle=attempt,
-                remedy="restore the side topic, and set winners=true; winners=false reads the records "
-                "of every attempt.",
-            )
 
 
 def attempt_header(message: Message) -> bytes | None:

@@ -15,7 +15,6 @@ from abs_clients.kafka.attempts import (
     Winners,
     attempt_of,
     header_of,
-    read_winners,
     side_topic,
 )
 from abs_core.errors import CorruptionError
@@ -67,7 +66,7 @@ def test_a_header_that_names_no_attempt_is_refused() -> None:
 
 
 def test_winners_count_losers_do_not_and_the_rest_wait() -> None:
-    winners = read_winners([DECIDED.to_bytes()])
+    winners = Winners().read([DECIDED.to_bytes()])
     assert winners.counts(WON) is True
     assert winners.counts(LOST) is False
     assert winners.counts(LATER) is None
@@ -87,11 +86,11 @@ def test_winners_count_losers_do_not_and_the_rest_wait() -> None:
     ],
 )
 def test_only_what_can_never_win_any_more_has_lost(other: HandleName, counts: bool | None) -> None:
-    assert read_winners([DECIDED.to_bytes()]).counts(other) is counts
+    assert Winners().read([DECIDED.to_bytes()]).counts(other) is counts
 
 
 def test_a_winner_whose_record_was_deleted_is_never_dropped() -> None:
-    winners = read_winners([DECIDED.to_bytes()], complete=False)
+    winners = Winners(complete=False).read([DECIDED.to_bytes()])
     with pytest.raises(CorruptionError, match="deleted") as refused:
         winners.counts(replace(WON, epoch=4))
     assert refused.value.handle == str(replace(WON, epoch=4))
@@ -99,7 +98,7 @@ def test_a_winner_whose_record_was_deleted_is_never_dropped() -> None:
 
 
 def test_a_batch_is_filtered_up_to_the_first_undecided_record() -> None:
-    winners = read_winners([DECIDED.to_bytes()])
+    winners = Winners().read([DECIDED.to_bytes()])
     names = [None, WON, LOST, WON, LATER, WON, LATER]
     headers = pa.array([None if n is None else str(n).encode() for n in names], pa.binary())
     for given_as in (headers, headers.cast(pa.string()), pa.chunked_array([headers])):
@@ -129,7 +128,7 @@ def test_a_verdict_never_changes(data: st.DataObject) -> None:
         for epoch in range(epochs):
             mine = [h for h in attempts_seen if (h.generation, h.epoch) == (generation, epoch)]
             winner = data.draw(st.sampled_from(mine))
-            winners.add(Decided(REGISTER, "job", generation, epoch, (winner,)))
+            winners.read([Decided(REGISTER, "job", generation, epoch, (winner,)).to_bytes()])
             assert winners.counts(winner) is True
             for handle in attempts_seen:
                 counts = winners.counts(handle)
@@ -141,18 +140,18 @@ def test_a_verdict_never_changes(data: st.DataObject) -> None:
 
 def test_a_side_topic_that_was_made_anew_drops_no_winner() -> None:
     later = replace(DECIDED, epoch=6, winners=(LATER,), after=5)
-    winners = read_winners([later.to_bytes()])
+    winners = Winners().read([later.to_bytes()])
     assert winners.counts(LATER) is True
     with pytest.raises(CorruptionError, match="deleted or lost"):
         winners.counts(WON)
-    assert read_winners([DECIDED.to_bytes(), later.to_bytes()]).counts(LOST) is False
+    assert Winners().read([DECIDED.to_bytes(), later.to_bytes()]).counts(LOST) is False
     begun = replace(DECIDED, after=BEGINNING)
-    assert read_winners([begun.to_bytes()]).counts(replace(LOST, epoch=4)) is False
+    assert Winners().read([begun.to_bytes()]).counts(replace(LOST, epoch=4)) is False
 
 
 def test_an_attempt_without_a_side_topic_is_an_error() -> None:
     with pytest.raises(CorruptionError, match="no side topic"):
-        read_winners([], there=False).counts(WON)
+        Winners(there=False).counts(WON)
 
 
 Made = tuple[list[Decided], list[HandleName]]
@@ -191,8 +190,8 @@ def test_whatever_of_the_side_topic_is_lost_no_winner_is_dropped(
     kept = data.draw(st.lists(st.sampled_from(decided), unique=True)) if decided else []
     won = {handle for each in decided for handle in each.winners}
     whole, rest = (
-        read_winners(d.to_bytes() for d in decided),
-        read_winners(d.to_bytes() for d in kept),
+        Winners().read(d.to_bytes() for d in decided),
+        Winners().read(d.to_bytes() for d in kept),
     )
     for handle in written:
         counts = whole.counts(handle)

@@ -194,7 +194,7 @@ def test_files_to_three_targets_under_one_decision(
     }
     killed_at(folder, {"source": from_files(folder), "sinks": sinks}, DECIDING[:2])
     clean(folder, the_table(database))
-    clean(folder, KafkaTopic(kafka.bootstrap, topic, fields=tuple(ROWS.names)))
+    clean(folder, KafkaTopic(kafka.bootstrap, topic))
     clean(folder, S3Files(s3.bucket, prefix, s3.endpoint, s3.region))
 
 
@@ -208,7 +208,7 @@ def test_files_to_kafka_and_from_there_to_postgresql(
     there = {"source": from_files(folder), "sinks": {"kafka": given}}
     killed_at(folder, there, POINTS[protocol])
     winners = True if protocol == "idempotent" else None  # plain readers see attempts that lost
-    clean(folder, KafkaTopic(kafka.bootstrap, topic, fields=tuple(ROWS.names), winners=winners))
+    clean(folder, KafkaTopic(kafka.bootstrap, topic, winners=winners))
     source = {
         "kafka.bootstrap.servers": kafka.bootstrap,
         "subscribe": topic,

@@ -203,7 +203,7 @@ def test_compression_and_sizes_are_librdkafkas_settings() -> None:
         }
     )
     assert compression_of(options.kafka) == Compression("zstd", 3)
-    assert options.kafka.batch_bytes == 50_000
+    assert options.kafka.batch_size_bytes == 50_000
     assert compression_of(_options().kafka) == Compression()
     as_they_are = {"kafka.compression.codec": "snappy", "kafka.compression.level": "3"}
     assert compression_of(_options(**as_they_are).kafka) == Compression("snappy")

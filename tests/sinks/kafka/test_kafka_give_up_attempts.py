@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
-from abs_clients.kafka.attempts import NO_DECISION, Decided, read_winners, side_topic
+from abs_clients.kafka.attempts import NO_DECISION, Decided, Winners, side_topic
 from abs_core.errors import ConfigError, FencedError
 from abs_core.model import HandleName, Wrote
 from abs_core.testing.case import Case, raises, rows
@@ -120,7 +120,7 @@ def test_a_record_without_winners_makes_losers_of_lower_generations_only() -> No
         return HandleName("0" * 16, "job", generation, 7, 0, "ab")
 
     none = Decided("0" * 16, "job", 3, NO_DECISION, (), "given up")
-    winners = read_winners([none.to_bytes()])
+    winners = Winners().read([none.to_bytes()])
     assert [winners.counts(attempt(g)) for g in (1, 2, 3, 4)] == [False, False, None, None]
     elsewhere = HandleName("1" * 16, "job", 1, 7, 0, "ab")
     assert winners.counts(elsewhere) is None, "another register's"

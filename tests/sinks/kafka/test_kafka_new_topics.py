@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,14 +17,16 @@ from abs_clients.kafka import auth_check, timeouts
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
+from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError, UnavailableError
+from abs_core.wal import FolderSegments
 from abs_sinks.kafka import side_topic as winners
 from abs_sinks.kafka.encoder import Encoder
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records, plan_columns, records_of
+from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_tail import MissingError
-from abs_sinks.kafka.writer import RecordChecks
+from abs_sinks.kafka.wal import WalWriter
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "protocol": "idempotent"}
@@ -71,6 +74,7 @@ def _answer(value: object = None, error: int = 0) -> Future[Any]:
     return future
 
 
+VALUE = pa.record_batch({"value": ["v"]})
 COMPACTED = Broker(["t"], configs={"cleanup.policy": "compact"})
 NEVER_HEARD = Broker(code=KafkaError.UNKNOWN_TOPIC_OR_PART)
 HALF_HEARD = Broker(["t"], code=KafkaError.UNKNOWN_TOPIC_OR_PART)
@@ -150,17 +154,17 @@ def test_a_topic_whose_settings_may_not_be_read_is_there_all_the_same(
 
 
 def test_a_topic_that_the_first_brokers_have_not_heard_of_is_written_to(
-    brokers: list[Broker],
+    brokers: list[Broker], tmp_path: Path
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    RecordChecks(OPTIONS, OPTIONS.patience).check(_record(None), 0)
+    _written(OPTIONS, {}, tmp_path)
 
 
 def test_a_row_may_name_a_topic_that_the_first_brokers_have_not_heard_of(
-    brokers: list[Broker],
+    brokers: list[Broker], tmp_path: Path
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    RecordChecks(replace(OPTIONS, topic=None), OPTIONS.patience).check(_record("t"), 0)
+    _written(replace(OPTIONS, topic=None), {"topic": ["t"]}, tmp_path)
 
 
 def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
@@ -168,7 +172,7 @@ def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     encoder = Encoder(OPTIONS.kafka, "t", Identity("id", 1, 0))
-    encoder.gather(_record(None))
+    encoder.gather(records_of(VALUE, plan_columns(VALUE.schema, "t")))
     assert [batch.count for batch in encoder.batches()] == [1]
 
 
@@ -180,12 +184,14 @@ def test_a_compacted_topic_is_refused_although_it_is_not_seen_at_once(
     assert "compacted" in told.what
 
 
-def test_a_topic_that_no_broker_knows_is_told_after_a_while(brokers: list[Broker]) -> None:
+def test_a_topic_that_no_broker_knows_is_told_after_a_while(
+    brokers: list[Broker], tmp_path: Path
+) -> None:
     brokers += [NEVER_HEARD]
     with pytest.raises(SchemaError, match="Topic t does not exist"):
-        RecordChecks(OPTIONS, OPTIONS.patience).check(_record(None), 0)
+        _written(OPTIONS, {}, tmp_path)
     with pytest.raises(RowError, match="names a topic that does not exist"):
-        RecordChecks(replace(OPTIONS, topic=None), OPTIONS.patience).check(_record("t"), 0)
+        _written(replace(OPTIONS, topic=None), {"topic": ["t"]}, tmp_path)
 
 
 @dataclass
@@ -215,7 +221,12 @@ def test_a_register_that_nobody_has_heard_of_holds_no_job() -> None:
     assert KafkaRegister(OPTIONS, session).jobs() == []
 
 
-def _record(topic: str | None) -> Records:
-    columns = {"value": ["v"]} if topic is None else {"value": ["v"], "topic": [topic]}
-    batch = pa.record_batch(columns)
-    return records_of(batch, plan_columns(batch.schema, "t" if topic is None else None))
+def _written(options: KafkaOptions, more: Mapping[str, list[str]], folder: Path) -> None:
+    """Check a record by a writer that needs no broker for the rest."""
+    batch = pa.record_batch({"value": ["v"], **more})
+    task = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
+    writer = WalWriter(options, batch.schema, task, FolderSegments(folder), ledger=False)
+    try:
+        writer.write(batch)
+    finally:
+        writer.abort()
