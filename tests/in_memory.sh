@@ -13,6 +13,5 @@ if [ ! -w /dev/shm ] || [ "${room:-0}" -lt $((8 * GIB)) ] || [ "${memory:-0}" -l
 fi
 TMPDIR=$(mktemp -d /dev/shm/abs-XXXXXX)
 export TMPDIR
-chmod 711 "$TMPDIR"  # for root PostgreSQL runs as another user
 trap 'rm -rf "$TMPDIR"' EXIT
 "$@"
