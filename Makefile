@@ -17,7 +17,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
-	tests/in_memory.sh $(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
 
 failed: ## the tests that failed in the last run, alone
 	$(BIN)/python -m pytest -m "not campaign" --last-failed --last-failed-no-failures none
