@@ -143,7 +143,6 @@ CHECKED = {
     "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_spark/reader.py": "offsets that our own source has just made",
     "foreach/views.py": "a schema that Spark has just told",
-    "foreach/tasks.py": "what a task of this very pass has reported",
     "s3/register.py": "the text that the codec has just made",
     "s3/objects.py": "base64",
     "wal/format.py": "the magic that a pattern of ASCII has matched",
