@@ -189,6 +189,36 @@ def test_parquet_columns_are_found_by_name_and_cast_where_no_value_changes(tmp_p
     )
 
 
+@pytest.mark.parametrize(
+    ("column", "plain"),
+    [
+        (pa.array(["a", "a", None]).dictionary_encode(), pa.string()),
+        (pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), ["a", None]), pa.string()),
+        (pa.array([[1], [2, 3], None], pa.list_view(pa.int64())), pa.list_(pa.int64())),
+        (pa.array([Decimal("1.50"), None, 2], pa.decimal256(10, 2)), pa.decimal128(10, 2)),
+        (pa.array([Decimal("1.50"), None, 2], pa.decimal32(5, 2)), pa.decimal128(5, 2)),
+        (pa.array([b"a" * 16, None, b"b" * 16], pa.uuid()), pa.binary()),
+        (pa.array([1, None, 2**64 - 1], pa.uint64()), pa.decimal128(20, 0)),
+        (pa.array([None, None, None]), pa.string()),
+    ],
+    ids=lambda given: str(given) if isinstance(given, pa.DataType) else str(given.type),
+)
+def test_arrow_s_own_layouts_are_read_as_the_plain_type_with_the_same_values(
+    column: pa.Array, plain: pa.DataType, tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    table = pa.table({"c": column})
+    out = io.BytesIO()
+    with pa.ipc.new_file(out, table.schema) as writer:
+        writer.write_table(table)
+    disk.put("a.arrow", out.getvalue())
+    parsed = FileOptions.parse({**disk.given, "fileformat": "arrow"}, streaming=True)
+    assert FileSource(parsed).schema == pa.schema([("c", plain)])
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    found = [row["c"] for row in rows_of(disk, None, {"fileformat": "arrow"})]
+    assert found == stored.to_pylist()
+
+
 def test_values_in_folder_names_are_columns(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     null = "__HIVE_DEFAULT_PARTITION__"
