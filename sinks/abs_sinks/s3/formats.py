@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
-from abs_clients.arrow import plain_type
+from abs_clients.arrow import cast_plain, plain_type
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import MisfitError
@@ -137,8 +137,9 @@ class JsonEncoder(_TextEncoder):
     """One object a line, in UTF-8; every field is there, NULL as null."""
 
     def write(self, table: pa.Table) -> None:
-        for batch in table.cast(self._plain).to_batches():
-            row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
+        for batch in table.to_batches():
+            columns = map(cast_plain, batch.columns, self._plain.types)
+            row = pa.StructArray.from_arrays(list(columns), fields=list(self._plain))
             lines = pc.binary_join_element_wise(json_text(row, ""), "\n", "")
             self._out.write(_content(lines))
 

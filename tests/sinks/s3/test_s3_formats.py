@@ -1,7 +1,9 @@
-"""How rows are laid out inside a Parquet file."""
+"""How rows are laid out inside a file."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -56,3 +58,16 @@ def test_a_file_without_rows_can_be_read() -> None:
     out = pa.BufferOutputStream()
     encoder(out, schema, S3Options.parse({"path": "s3://bucket/rows"})).close()
     assert pq.read_table(pa.BufferReader(out.getvalue())).schema == schema
+
+
+def test_lists_in_arrow_s_view_layout_are_written_with_all_values() -> None:
+    """Arrow's own cast to lists drops some."""
+    options = S3Options.parse({"path": "s3://bucket/rows", "fileformat": "json"})
+    for rows in ([[1], [2, 3]], [[1], [2, 3], None], [None, [], [4]]):
+        table = pa.table({"c": pa.array(rows, pa.list_view(pa.int64()))})
+        out = io.BytesIO()
+        writing = encoder(out, table.schema, options)
+        writing.write(table)
+        writing.close()
+        assert [json.loads(line)["c"] for line in out.getvalue().splitlines()] == rows
+        assert written([table]).read()["c"].to_pylist() == rows
