@@ -20,7 +20,7 @@ from abs_core.births import consent
 from abs_core.births.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
 from abs_core.model import SUPERSEDED_MAX, JobState
-from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
+from abs_core.protocol import Changed, Identity, Refused, Verdict
 from abs_core.several import sinkmap
 
 
@@ -77,6 +77,10 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
         return None
     if state is None:
         return "is not there"
+    if state.run == who.run and state.generation > certificate.generation:
+        # This run has started on it, and the certificate is from before. If it is another register, a
+        # person has consented to it, for the run's first epoch; the later ones need no consent.
+        return None
     if state.register != certificate.register:
         return f"is another one ({state.register}, not {certificate.register})"
     if state.generation < certificate.generation:
@@ -275,8 +279,6 @@ def _begun_again(
         minted = protocol.start(None, who, new_register)
         assert isinstance(minted, Changed), "without a state there is nothing to refuse"
         return Changed(replace(minted.state, generation=begun + 1))
-    if state.run == who.run and state.generation > begun:
-        return Unchanged(state)  # another task of this run has done it
     if state.open:
         return Refused(_open_before(state, who))
     mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks

@@ -184,9 +184,21 @@ class TestConsent:
         later = Certificate("job", begun.register, "here", begun.generation, None, 9)
         state_of(started(decided, replace(who, run="run3"), later, epoch=10))
 
+    def test_the_run_goes_on_at_later_epochs_with_the_certificate_that_it_began_with(self) -> None:
+        consenting = replace(WHO, adopt=self.token())
+        begun = replace(state_of(started(None, consenting)), frontier=9)
+        assert started(begun, consenting, epoch=10) == Unchanged(begun)
+        assert isinstance(
+            error_of(started(begun, replace(consenting, run="run3"), epoch=10)), RegisterLostError
+        )
+
     def test_an_older_register_forgets_its_frontier(self) -> None:
         raised = state_of(started(replace(STATE, frontier=4), replace(WHO, adopt=self.token())))
         assert (raised.generation, raised.frontier, raised.register) == (4, None, ID)
+
+    def test_a_register_of_an_older_generation_is_raised_above_the_certificate_s(self) -> None:
+        older = replace(STATE, generation=1, superseded=())
+        assert state_of(started(older, replace(WHO, adopt=self.token()))).generation == 4
 
     @pytest.mark.parametrize(
         "other",

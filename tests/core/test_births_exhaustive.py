@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from abs_core import protocol
+from abs_core.births import consent
 from abs_core.births import rules as births
 from abs_core.births.certificate import Certificate, Origin
 from abs_core.model import JobState
-from abs_core.protocol import Identity, Verdict
+from abs_core.protocol import Changed, Identity, Verdict
 from tests.model.exhaustive import Violated
-from tests.model.exhaustive.losses import Ways, explore_losses
+from tests.model.exhaustive.loss import Ways
+from tests.model.exhaustive.losses import explore_losses
 
 
 def _mint_again(
@@ -32,6 +34,36 @@ def _never_mind(
     """That a certificate cannot be written is a warning."""
 
 
+def _without_the_map(
+    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+) -> Verdict:
+    """A job that begins again by consent has no sinks yet."""
+    verdict = births.start(state, who, register, origin, epoch, place)
+    if state is None and who.adopt and isinstance(verdict, Changed):
+        return Changed(replace(verdict.state, sinks=()))
+    return verdict
+
+
+def _for_ever(
+    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+) -> Verdict:
+    """A token that was valid once stays so."""
+    if who.adopt:
+        who = replace(who, adopt=consent.to_go_on_without(origin, who, epoch))
+    return births.start(state, who, register, origin, epoch, place)
+
+
+def _for_each_epoch(
+    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+) -> Verdict:
+    """A run that began by consent needs it anew for its next epoch."""
+    other = replace(who, run="another")
+    begun = state is not None and births.lost(state, other, origin, epoch) is not None
+    if begun and who.adopt != consent.to_go_on_without(origin, who, epoch):
+        return births.start(state, other, register, origin, epoch, place)  # is refused
+    return births.start(state, who, register, origin, epoch, place)
+
+
 WRONG = {
     "mint again": Ways(start=_mint_again),
     "certificate after the first decision": Ways(first=False),
@@ -42,6 +74,12 @@ WRONG = {
     "an epoch that cannot be noted, where some may be left out, is a warning": Ways(
         gaps=True, refusals=2, stops=False
     ),
+}
+
+WRONG_BY_CONSENT = {
+    "consent without the map of sinks": Ways(start=_without_the_map, consents=1, several=True),
+    "consent for each epoch of a run": Ways(start=_for_each_epoch, consents=1, gaps=True),
+    "consent that holds for ever": Ways(start=_for_ever, consents=1, losses=2, runs=4, epochs=2),
 }
 
 
@@ -68,6 +106,20 @@ def test_nobody_is_refused_where_nothing_is_lost(ways: Ways) -> None:
     assert explore_losses(ways) > 100
 
 
+@pytest.mark.parametrize(
+    "ways",
+    [
+        Ways(consents=1, several=True),
+        Ways(consents=1, gaps=True),
+        Ways(consents=1, full=True),
+        Ways(consents=1, refusals=2),
+        Ways(consents=1, losses=2, runs=4, epochs=2),
+    ],
+)
+def test_nor_where_the_operator_consents_and_then_nobody_is_refused(ways: Ways) -> None:
+    assert explore_losses(ways) > 1000
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize(
     "ways",
@@ -79,6 +131,9 @@ def test_nobody_is_refused_where_nothing_is_lost(ways: Ways) -> None:
         Ways(losses=2, full=True),
         Ways(gaps=True, epochs=4, refusals=1),
         Ways(gaps=True, losses=2, refusals=2),
+        Ways(consents=2, losses=2, runs=5, epochs=2, several=True),
+        Ways(consents=2, losses=2, runs=4, gaps=True),
+        Ways(consents=1, losses=2, runs=4, refusals=2),
     ],
 )
 def test_larger_explorations(ways: Ways) -> None:
@@ -89,4 +144,11 @@ def test_larger_explorations(ways: Ways) -> None:
 def test_the_exploration_finds(name: str) -> None:
     with pytest.raises(Violated, match="is visible 2 times") as found:
         explore_losses(WRONG[name])
+    print(found.value)
+
+
+@pytest.mark.parametrize("name", WRONG_BY_CONSENT)
+def test_the_exploration_finds_wrong_ways_to_consent(name: str) -> None:
+    with pytest.raises(Violated, match=r"is visible 2 times|nothing was lost") as found:
+        explore_losses(WRONG_BY_CONSENT[name])
     print(found.value)

@@ -212,6 +212,20 @@ def test_by_consent_a_query_goes_on_without_a_batch_that_failed(table: Table) ->
     assert table.batches() == [0, 2, 3]
 
 
+def test_by_consent_a_query_goes_on_without_its_register_batch_after_batch(table: Table) -> None:
+    table.world.add_files(range(2))
+    table.run(table.epoch())
+    with psycopg.connect(table.world.url, autocommit=True) as connection:
+        connection.execute("drop schema abs cascade")
+    table.world.add_files(range(2, 4))
+    with pytest.raises(StreamingQueryException, match="register is not there") as why:
+        table.run(table.epoch())
+    token = re.search(r"adopt=([0-9a-f]{12})", str(why.value))
+    assert token is not None
+    table.run(table.epoch(adopt=token[1]))
+    assert table.batches() == [0, 1, 2, 3]
+
+
 def test_a_second_try_in_the_function_is_told_that_the_run_has_ended(table: Table) -> None:
     table.world.add_files(range(1))
     function = table.epoch()

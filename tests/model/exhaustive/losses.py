@@ -5,6 +5,10 @@ may refuse to have it written. The rules are the real ones (``births``, ``protoc
 is the order of a run's steps. An engine may leave epochs out (``Ways.gaps``): there each epoch is told
 to the certificate before the engine may note it.
 
+An operator may consent to go on without the register (``Ways.consents``), and does all that the error
+asks for: cleans the target from the named epoch on, and finishes what a register that went back holds
+open. From then on nothing counts as lost. The token stays in the options of all later runs.
+
 **What is left out**: a register that loses exactly its last decision, while the engine has not noted
 the epoch: nothing that is written before a decision can tell that from an epoch that was not decided.
 Where no certificate can be written the first decision is lost so with the whole register, too. And a
@@ -13,118 +17,65 @@ checkpoint that could not be written from the first epoch on, and can be once th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import product
 
 from abs_core import protocol
 from abs_core.births import rules as births
-from abs_core.births.certificate import Certificate, Origin
-from abs_core.errors import EpochGapError, FencedError, ProtocolError, RegisterLostError
+from abs_core.births.certificate import Origin
+from abs_core.errors import (
+    EpochGapError,
+    FencedError,
+    IdentityError,
+    ProtocolError,
+    RegisterLostError,
+)
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Identity, Refused, Skip, Verdict
+from abs_core.protocol import Identity, Refused, Skip
+from abs_core.several import sinkmap
 from tests.model.exhaustive.book import Violated
+from tests.model.exhaustive.loss import (
+    AFTERWARDS,
+    BEGIN,
+    CERTIFY,
+    COMMIT,
+    DECIDE,
+    FINISH,
+    LOAD,
+    NOTE,
+    OFF,
+    TELL,
+    Loss,
+    Ways,
+    last,
+)
 
 JOB, PLACE = "job", "here"
-OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, TELL, NOTE = range(10)
-"""What a run does next. ``BEGIN`` is its tasks' step, the others are the commit process's."""
-
-StartRule = Callable[[JobState | None, Identity, str, Origin, int, str], Verdict]
-Uncertified = Callable[[JobState, Identity, Origin, int, str, str], Refused | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Ways:
-    """How a job goes; tests put a wrong way in place of a right one.
-
-    Args:
-        start: the rule by which a run takes the job over.
-        certify: makes the certificate.
-        first: whether that is written before the run's first decision, not after it.
-        uncertified: whether a run may decide although its certificate could not be written.
-        gaps: whether the engine may leave epochs out.
-        tells: whether each epoch is told to the certificate, where the engine may do so.
-        stops: whether a run ends where that fails.
-        epochs: in the source.
-        runs: starts, at most.
-        losses: how often the register is lost, at most.
-        full: whether no certificate can ever be written.
-        refusals: how often one that is there cannot be written anew, at most.
-    """
-
-    start: StartRule = births.start
-    certify: Callable[[JobState, str, int], Certificate] = births.certify
-    first: bool = True
-    uncertified: Uncertified = births.uncertified
-    gaps: bool = False
-    tells: bool = True
-    stops: bool = True
-    epochs: int = 3
-    runs: int = 3
-    losses: int = 1
-    full: bool = False
-    refusals: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """One state of the model.
-
-    Args:
-        register: what the store holds now.
-        held: what it has held before, oldest first.
-        top: the highest epoch that was ever decided.
-        below: the one that was decided before it.
-        begun: the highest epoch that a task has begun: it is not left out when it comes again.
-        noted: epochs that the engine's checkpoint holds for done.
-        visible: handles whose rows readers see.
-        run: number of the present run, or of the last one.
-        seen: what this run's commit process knows of the register.
-        origin: what its planner has read.
-        certified: whether this run has written the certificate.
-    """
-
-    register: JobState | None = None
-    held: tuple[JobState, ...] = ()
-    top: int = -1
-    below: int = -1
-    begun: int = -1
-    certificate: Certificate | None = None
-    noted: int = 0
-    visible: frozenset[HandleName] = frozenset()
-    run: int = -1
-    at: int = OFF
-    seen: JobState | None = None
-    origin: Origin = field(default_factory=Origin)
-    certified: bool = False
-    losses: int = 0
-    refusals: int = 0
-    lost: bool = False
-
-    def puts(self, state: JobState) -> Loss:
-        """The register holds this state now."""
-        held = self.held if self.register is None else (*self.held, self.register)
-        decided = _last(state)
-        top, below = (decided, self.top) if decided > self.top else (self.top, self.below)
-        return replace(self, register=state, seen=state, held=held, top=top, below=below)
+SINKS = (("one", "this target"), ("two", "that target"))
 
 
 def explore_losses(ways: Ways, limit: int = 500_000) -> int:
     """Every history; how many states there are.
 
     Raises:
-        Violated: an epoch is visible twice, or a run is refused although nothing was lost.
+        Violated: an epoch is visible twice, one that is noted is not visible, or a run is refused
+            although nothing was lost.
     """
-    first = Loss(losses=ways.losses, refusals=ways.refusals)
+    first = Loss(losses=ways.losses, refusals=ways.refusals, consents=ways.consents)
     came: dict[Loss, tuple[Loss | None, str]] = {first: (None, "")}
     waiting = [first]
     while waiting:
         world = waiting.pop()
+        what = ""
         try:
             for what, after in _steps(ways, world):
                 if after not in came:
                     came[after] = (world, what)
                     waiting.append(after)
-                    _check(after)
+                    _check(ways, after)
+                what = ""
         except Violated as violated:
             raise Violated(f"{violated}\n{_history(came, world, what)}") from None
         if len(came) > limit:
@@ -135,8 +86,8 @@ def explore_losses(ways: Ways, limit: int = 500_000) -> int:
     return len(came)
 
 
-def _history(came: dict[Loss, tuple[Loss | None, str]], world: Loss, last: str) -> str:
-    steps = [last]
+def _history(came: dict[Loss, tuple[Loss | None, str]], world: Loss, what: str) -> str:
+    steps = [what] if what else []
     at: Loss | None = world
     while at is not None:
         at, what = came[at]
@@ -144,11 +95,16 @@ def _history(came: dict[Loss, tuple[Loss | None, str]], world: Loss, last: str) 
     return "\n".join(reversed(steps))
 
 
-def _check(world: Loss) -> None:
-    epochs = [handle.epoch for handle in world.visible]
-    for epoch in sorted(set(epochs)):
-        if epochs.count(epoch) > 1:
-            raise Violated(f"epoch {epoch} is visible {epochs.count(epoch)} times")
+def _check(ways: Ways, world: Loss) -> None:
+    written = Counter((handle.epoch, handle.partition) for handle in world.visible)
+    for (epoch, _), times in sorted(written.items()):
+        if times > 1:
+            raise Violated(f"epoch {epoch} is visible {times} times")
+    if ways.gaps:
+        return  # some were left out
+    for epoch, partition in product(range(world.noted), _partitions(ways)):
+        if not written[epoch, partition]:
+            raise Violated(f"epoch {epoch} is noted, and not visible")
 
 
 def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
@@ -171,16 +127,21 @@ def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     yield from _moved(world, _NAMES[world.at], lambda: _MOVES[world.at](ways, world))
 
 
-def _moved(world: Loss, what: str, move: Callable[[], Loss]) -> Iterator[tuple[str, Loss]]:
+def _moved(world: Loss, step: str, move: Callable[[], Loss]) -> Iterator[tuple[str, Loss]]:
     """What becomes of the run by this step."""
+    what = f"run {world.run}: {step}"
     try:
-        yield f"run {world.run}: {what}", move()
+        yield what, move()
     except ProtocolError as refused:
         if not world.lost:
-            raise Violated(f"nothing was lost, and a run is refused: {refused}") from None
-        if not isinstance(refused, RegisterLostError | EpochGapError | FencedError):
+            raise Violated(f"{what}: nothing was lost, and it is refused: {refused}") from None
+        if not isinstance(refused, RegisterLostError | EpochGapError | FencedError | IdentityError):
             raise Violated(f"refused for another reason: {refused}") from None
         yield f"run {world.run} is refused", _off(world)
+        if world.consents and "adopt=" in refused.remedy:
+            yield f"run {world.run} is refused; the operator consents", _consent(world, refused)
+        if "abs in-doubt commit" in refused.remedy:
+            yield f"run {world.run} is refused; the operator commits", _off(_in_doubt_commit(world))
 
 
 def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
@@ -191,27 +152,55 @@ def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if not (ways.full and undone and world.below == -1):
         yield "the register vanishes", replace(less, register=None, held=())
     for number, old in enumerate(world.held):
-        if not (undone and _last(old) == world.below):
-            what = f"generation {old.generation}, decided up to {_last(old)}"
+        if not (undone and last(old) == world.below):
+            what = f"generation {old.generation}, decided up to {last(old)}"
             gone = replace(less, register=old, held=world.held[:number])
             yield f"the register goes back to {what}", gone
+
+
+def _consent(world: Loss, refused: ProtocolError) -> Loss:
+    """The operator cleans the target from this epoch on, and sets the token that the error names."""
+    token = refused.remedy.partition("adopt=")[2][:12]
+    kept = frozenset(handle for handle in world.visible if handle.epoch < world.noted)
+    return replace(_off(world), visible=kept, adopt=token, consents=world.consents - 1)
+
+
+def _in_doubt_commit(world: Loss) -> Loss:
+    """The operator finishes what the register holds open."""
+    state, visible = world.register, world.visible
+    assert state is not None
+    for decision in state.open:
+        finished = protocol.finish(state, decision)
+        assert isinstance(finished, protocol.Changed), finished
+        state, visible = finished.state, visible | decision.handles
+    return replace(world, register=state, visible=visible)
 
 
 def _off(world: Loss) -> Loss:
     return replace(world, at=OFF, seen=None, certified=False, origin=Origin())
 
 
-def _who(world: Loss) -> Identity:
-    return Identity(JOB, "lineage", f"run{world.run}", "target")
+def _who(ways: Ways, world: Loss) -> Identity:
+    sinks = SINKS if ways.several else ()
+    return Identity(JOB, "lineage", f"run{world.run}", "target", adopt=world.adopt, sinks=sinks)
+
+
+def _partitions(ways: Ways) -> list[int]:
+    """Of the handles of an epoch: one of each sink."""
+    return [number * sinkmap.STRIDE for number in range(len(SINKS) if ways.several else 1)]
 
 
 def _begin(ways: Ways, world: Loss) -> Loss:
     """A task: by the planner's certificate."""
     register = f"{world.run:08x}{world.losses:08x}"
-    verdict = ways.start(world.register, _who(world), register, world.origin, world.noted, PLACE)
+    who = _who(ways, world)
+    verdict = ways.start(world.register, who, register, world.origin, world.noted, PLACE)
     if isinstance(verdict, Refused):
         raise verdict.error
     state = verdict.state
+    if births.lost(world.register, who, world.origin, world.noted) is not None:
+        # By consent: the job begins anew.
+        world = replace(world, lost=False, top=-1, below=-1)
     planned = protocol.plan(state, state.generation, world.noted, gaps_allowed=ways.gaps)
     if isinstance(planned, Refused):
         raise planned.error
@@ -223,8 +212,8 @@ def _begin(ways: Ways, world: Loss) -> Loss:
 
 def _load(ways: Ways, world: Loss) -> Loss:
     """Skips what is decided; rolls forward what is open."""
-    state = _looked(world)
-    _mine(world, state)
+    state = _looked(ways, world)
+    _mine(ways, world, state)
     moved = replace(world, seen=state)
     if state.open:
         return replace(moved, at=COMMIT)
@@ -247,7 +236,7 @@ def _checked(ways: Ways, world: Loss) -> JobState:
     """The register as it was looked at, which goes with the certificate."""
     assert world.seen is not None
     state, origin = world.seen, Origin(world.certificate)
-    verdict = ways.start(state, _who(world), state.register, origin, world.noted, PLACE)
+    verdict = ways.start(state, _who(ways, world), state.register, origin, world.noted, PLACE)
     if isinstance(verdict, Refused):
         raise verdict.error
     return state
@@ -266,7 +255,7 @@ def _in_vain(ways: Ways, world: Loss) -> Loss:
     if ways.gaps and ways.stops:
         return _off(world)
     origin = Origin(world.certificate)
-    refused = ways.uncertified(state, _who(world), origin, world.noted, PLACE, "It is full.")
+    refused = ways.uncertified(state, _who(ways, world), origin, world.noted, PLACE, "It is full.")
     if refused is None:
         return replace(world, at=DECIDE)
     if ways.full:
@@ -275,18 +264,21 @@ def _in_vain(ways: Ways, world: Loss) -> Loss:
 
 
 def _decide(ways: Ways, world: Loss) -> Loss:
-    state = _looked(world)
-    generation = _mine(world, state)
+    state = _looked(ways, world)
+    generation = _mine(ways, world, state)
     epoch = world.noted
-    name = HandleName(state.register, JOB, generation, epoch, 0, f"{world.run:x}")
-    committables = [Committable(name, 1, "none:")]
+    attempt = f"{world.run:x}"
+    committables = [
+        Committable(HandleName(state.register, JOB, generation, epoch, part, attempt), 1, "none:")
+        for part in _partitions(ways)
+    ]
     verdict = protocol.decide(
         state,
         generation,
         epoch,
         committables,
         fingerprint="f",
-        rows=1,
+        rows=len(committables),
         gaps_allowed=ways.gaps,
     )
     if isinstance(verdict, Refused):
@@ -301,7 +293,7 @@ def _commit(ways: Ways, world: Loss) -> Loss:
 
 
 def _finish(ways: Ways, world: Loss) -> Loss:
-    verdict = protocol.finish(_looked(world), _decision(world))
+    verdict = protocol.finish(_looked(ways, world), _decision(world))
     if isinstance(verdict, Refused):
         raise verdict.error
     done = _decision(world).epoch == world.noted
@@ -321,18 +313,18 @@ def _noted(ways: Ways, world: Loss) -> Loss:
     return replace(noted, at=BEGIN, origin=origin)
 
 
-def _looked(world: Loss) -> JobState:
+def _looked(ways: Ways, world: Loss) -> JobState:
     if world.seen is not None:
         why = births.went_back(world.register, world.seen)
         if why is not None:
             raise births.gone(JOB, why, PLACE)
     if world.register is None:
-        raise births.missing(_who(world), PLACE).error
+        raise births.missing(_who(ways, world), PLACE).error
     return world.register
 
 
-def _mine(world: Loss, state: JobState) -> int:
-    held = protocol.generation_of(state, _who(world))
+def _mine(ways: Ways, world: Loss, state: JobState) -> int:
+    held = protocol.generation_of(state, _who(ways, world))
     if isinstance(held, Refused):
         raise held.error
     return held
@@ -342,10 +334,6 @@ def _decision(world: Loss) -> Decision:
     assert world.seen is not None
     assert world.seen.open
     return world.seen.open[0]
-
-
-def _last(state: JobState) -> int:
-    return -1 if state.last_decided is None else state.last_decided
 
 
 _MOVES: dict[int, Callable[[Ways, Loss], Loss]] = {

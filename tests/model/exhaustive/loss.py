@@ -1,0 +1,104 @@
+"""A job whose register may be lost: how it goes, and one state of the model of it, see ``losses``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from abs_core.births import rules as births
+from abs_core.births.certificate import Certificate, Origin
+from abs_core.model import HandleName, JobState
+from abs_core.protocol import Identity, Refused, Verdict
+
+OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, TELL, NOTE = range(10)
+"""What a run does next. ``BEGIN`` is its tasks' step, the others are the commit process's."""
+
+StartRule = Callable[[JobState | None, Identity, str, Origin, int, str], Verdict]
+Uncertified = Callable[[JobState, Identity, Origin, int, str, str], Refused | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How a job goes; tests put a wrong way in place of a right one.
+
+    Args:
+        start: the rule by which a run takes the job over.
+        certify: makes the certificate.
+        first: whether that is written before the run's first decision, not after it.
+        uncertified: whether a run may decide although its certificate could not be written.
+        gaps: whether the engine may leave epochs out.
+        tells: whether each epoch is told to the certificate, where the engine may do so.
+        stops: whether a run ends where that fails.
+        epochs: in the source.
+        runs: starts, at most.
+        losses: how often the register is lost, at most.
+        full: whether no certificate can ever be written.
+        refusals: how often one that is there cannot be written anew, at most.
+        consents: how often the operator consents to go on without the register, at most.
+        several: whether the job has two named sinks, not one without a name.
+    """
+
+    start: StartRule = births.start
+    certify: Callable[[JobState, str, int], Certificate] = births.certify
+    first: bool = True
+    uncertified: Uncertified = births.uncertified
+    gaps: bool = False
+    tells: bool = True
+    stops: bool = True
+    epochs: int = 3
+    runs: int = 3
+    losses: int = 1
+    full: bool = False
+    refusals: int = 0
+    consents: int = 0
+    several: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One state of the model.
+
+    Args:
+        register: what the store holds now.
+        held: what it has held before, oldest first.
+        top: the highest epoch that was ever decided.
+        below: the one that was decided before it.
+        begun: the highest epoch that a task has begun: it is not left out when it comes again.
+        noted: epochs that the engine's checkpoint holds for done.
+        visible: handles whose rows readers see.
+        run: number of the present run, or of the last one.
+        seen: what this run's commit process knows of the register.
+        origin: what its planner has read.
+        certified: whether this run has written the certificate.
+        adopt: the token in the job's options.
+    """
+
+    register: JobState | None = None
+    held: tuple[JobState, ...] = ()
+    top: int = -1
+    below: int = -1
+    begun: int = -1
+    certificate: Certificate | None = None
+    noted: int = 0
+    visible: frozenset[HandleName] = frozenset()
+    run: int = -1
+    at: int = OFF
+    seen: JobState | None = None
+    origin: Origin = field(default_factory=Origin)
+    certified: bool = False
+    losses: int = 0
+    refusals: int = 0
+    consents: int = 0
+    adopt: str = ""
+    lost: bool = False
+
+    def puts(self, state: JobState) -> Loss:
+        """The register holds this state now."""
+        held = self.held if self.register is None else (*self.held, self.register)
+        decided = last(state)
+        top, below = (decided, self.top) if decided > self.top else (self.top, self.below)
+        return replace(self, register=state, seen=state, held=held, top=top, below=below)
+
+
+def last(state: JobState) -> int:
+    return -1 if state.last_decided is None else state.last_decided
