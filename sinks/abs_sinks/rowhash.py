@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_clients.arrow import is_list
+from abs_clients.arrow import is_list, without_list_views
 from abs_clients.buffers import values_of
 from abs_clients.layouts import is_bytes, is_text
 from abs_core.rowdigest import RowDigest
@@ -139,7 +139,7 @@ def _hash_nested(array: pa.Array) -> Hashes:
         entries += hash_values(array.items[inside]) * _FIRST
         return _summed(_mixed(entries), offsets)
     if is_list(kind):
-        array = array.cast(pa.large_list(kind.value_type))
+        array = without_list_views(array).cast(pa.large_list(kind.value_type))
         offsets = _offsets(array)
         values = hash_values(array.values[int(offsets[0]) : int(offsets[-1])])
         return _summed(_mixed(values ^ _places(offsets)), offsets)

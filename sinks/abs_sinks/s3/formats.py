@@ -108,6 +108,11 @@ class _TextEncoder:
         self._out = self._compressed or out
         self._plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
 
+    def _plain_batches(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        for batch in table.to_batches():
+            columns = map(cast_plain, batch.columns, self._plain.types)
+            yield pa.RecordBatch.from_arrays(list(columns), schema=self._plain)
+
     def close(self) -> None:
         if self._compressed is not None:
             self._compressed.close()
@@ -126,7 +131,8 @@ class CsvEncoder(_TextEncoder):
         self._writer = pcsv.CSVWriter(self._out, self._plain, write_options=header)
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table.cast(self._plain))
+        for batch in self._plain_batches(table):
+            self._writer.write_batch(batch)
 
     def close(self) -> None:
         self._writer.close()
@@ -137,9 +143,8 @@ class JsonEncoder(_TextEncoder):
     """One object a line, in UTF-8; every field is there, NULL as null."""
 
     def write(self, table: pa.Table) -> None:
-        for batch in table.to_batches():
-            columns = map(cast_plain, batch.columns, self._plain.types)
-            row = pa.StructArray.from_arrays(list(columns), fields=list(self._plain))
+        for batch in self._plain_batches(table):
+            row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
             lines = pc.binary_join_element_wise(json_text(row, ""), "\n", "")
             self._out.write(_content(lines))
 
@@ -207,7 +212,8 @@ def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
 
 
 def _check_csv(kind: pa.DataType) -> None:
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_interval(kind):
+    plain = plain_type(kind)
+    if pa.types.is_nested(plain) or pa.types.is_binary(plain) or pa.types.is_interval(plain):
         raise MisfitError(f"CSV has no form for values of type {kind}", "convert it in Spark")
 
 
