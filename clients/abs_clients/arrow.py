@@ -99,10 +99,10 @@ def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
         return cast_plain(pc.run_end_decode(array), to)
     if array.type.equals(to):
         return array
-    return without_list_views(array).cast(to)
+    return _without_list_views(array).cast(to)
 
 
-def without_list_views(array: pa.Array) -> pa.Array:
+def _without_list_views(array: pa.Array) -> pa.Array:
     """The same values, lists in place of list views: Arrow's cast of those drops values (26.0.1)."""
     if not _has_list_view(array.type):
         return array
@@ -110,10 +110,10 @@ def without_list_views(array: pa.Array) -> pa.Array:
         # ``flatten`` gives the values of the lists that are not null, in order.
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        values = without_list_views(array.flatten())
+        values = _without_list_views(array.flatten())
         return pa.ListArray.from_arrays(offsets, values, mask=array.is_null())
     if pa.types.is_struct(array.type):
-        children = [without_list_views(array.field(n)) for n in range(array.type.num_fields)]
+        children = [_without_list_views(array.field(n)) for n in range(array.type.num_fields)]
         fields = [f.with_type(c.type) for f, c in zip(array.type, children, strict=True)]
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
     raise pa.ArrowNotImplementedError(f"list views inside of {array.type} cannot be cast")
