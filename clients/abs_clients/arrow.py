@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -102,16 +103,22 @@ def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
     return _without_list_views(array).cast(to)
 
 
+def list_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+    """Offsets and values of lists in any layout, without Arrow's cast to one; null has no values."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    # ``flatten`` gives the values of the lists that are not null, in order.
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
+
+
 def _without_list_views(array: pa.Array) -> pa.Array:
     """The same values, lists in place of list views: Arrow's cast of those drops values (26.0.1)."""
     if not _has_list_view(array.type):
         return array
     if is_list(array.type):
-        # ``flatten`` gives the values of the lists that are not null, in order.
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
-        values = _without_list_views(array.flatten())
-        return pa.ListArray.from_arrays(offsets, values, mask=array.is_null())
+        offsets, values = list_parts(array)
+        return pa.ListArray.from_arrays(
+            pa.array(offsets, pa.int32()), _without_list_views(values), mask=array.is_null()
+        )
     if pa.types.is_struct(array.type):
         children = [_without_list_views(array.field(n)) for n in range(array.type.num_fields)]
         fields = [f.with_type(c.type) for f, c in zip(array.type, children, strict=True)]

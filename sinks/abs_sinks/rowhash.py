@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_clients.arrow import is_list
+from abs_clients.arrow import is_list, list_parts
 from abs_clients.buffers import values_of
 from abs_clients.layouts import is_bytes, is_text
 from abs_core.rowdigest import RowDigest
@@ -140,9 +140,8 @@ def _hash_nested(array: pa.Array) -> Hashes:
         return _summed(_mixed(entries), offsets)
     if is_list(kind):
         # No cast to one layout: Arrow's own loses values of list views and of cut runs (26.0.1).
-        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
-        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        return _summed(_mixed(hash_values(array.flatten()) ^ _places(offsets)), offsets)
+        offsets, values = list_parts(array)
+        return _summed(_mixed(hash_values(values) ^ _places(offsets)), offsets)
     return _hash_bytes(pa.array([str(v).encode() for v in array.to_pylist()], pa.large_binary()))
 
 
