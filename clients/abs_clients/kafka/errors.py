@@ -35,11 +35,15 @@ _REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
 def is_auth_failure(error: KafkaError) -> bool:
     """Whether either side refuses the other's password or certificate: no retry helps.
 
-    With TLS 1.3 a broker checks the client's certificate after the client's handshake: librdkafka
-    reports the alert as a lost connection.
+    librdkafka reports two of these as lost connections: a handshake that fails within OpenSSL's first
+    call, because the broker's answer was already there, and a broker's refusal after the client's
+    handshake (TLS 1.3).
     """
     if error.code() == KafkaError._TRANSPORT:
-        alert = re.search(r"SSL alert number (\d+)", error.str())
+        text = error.str()
+        if "SSL routines:" in text and "in state SSL_HANDSHAKE" in text:
+            return True
+        alert = re.search(r"SSL alert number (\d+)", text)
         return alert is not None and int(alert[1]) in _REFUSING_ALERTS
     return error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
