@@ -7,6 +7,7 @@ versions lack are here.
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +22,7 @@ from abs_core.model import (
     Recent,
 )
 from abs_core.rowdigest import is_row_digest, read_row_digest
-from abs_core.strictjson import HIGHEST, fields, of, parse, text, version, whole
+from abs_core.strictjson import HIGHEST, fields, of, parse, reading, text, version, whole
 
 VERSION = 3
 """1: up to 315a560. 2: adds fields that a release of version 1 would drop with its first write, so it
@@ -88,19 +89,15 @@ def state_from_text(content: str, where: str, job: str | None = None) -> JobStat
     Raises:
         CorruptionError: it is not a state, its version is unknown, or it is another job's.
     """
-    try:
+    with reading_register(where, job):
         value = parse(content)
-    except ValueError as error:
-        raise unreadable(where, error) from error
     return state_from_json(value, where, job)
 
 
 def state_from_json(value: object, where: str, job: str | None = None) -> JobState:
     """``state_from_text`` for JSON that ``strictjson.parse`` has parsed."""
-    try:
+    with reading_register(where, job):
         state = _state_from_json(value)
-    except ValueError as error:
-        raise unreadable(where, error) from error
     if job not in (None, state.job):
         raise CorruptionError(
             f"The register at {where} belongs to job {state.job!r}.",
@@ -110,13 +107,10 @@ def state_from_json(value: object, where: str, job: str | None = None) -> JobSta
     return state
 
 
-def unreadable(where: str, why: Exception) -> CorruptionError:
-    """The error for an unreadable register at ``where``."""
-    return CorruptionError(
-        f"The register at {where} cannot be read: {why}.",
-        remedy="do not delete it: it says what is committed. Restore it from a backup, or use "
-        "the release of abs-sinks that wrote it, or a newer one.",
-    )
+def reading_register(where: str, job: str | None = None) -> AbstractContextManager[None]:
+    """Raise ``CorruptionError`` for a ``ValueError``: the register at ``where`` is unreadable."""
+    remedy = "do not delete it: it says what is committed. Restore it from a backup"
+    return reading(f"The register at {where}", remedy, job)
 
 
 def _state_from_json(value: object) -> JobState:

@@ -62,6 +62,12 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Before the interpreter ends, where C++ modules report what nobody has collected."""
+    gc.unfreeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.births import rules as births
-from abs_core.codec import state_from_json, state_to_text, unreadable
+from abs_core.codec import reading_register, state_from_json, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, ProtocolError
 from abs_core.inventory import check_finished
@@ -59,13 +59,11 @@ class Cell:
         Raises:
             CorruptionError: it cannot be read, a newer release wrote it, or it is another job's.
         """
-        try:
+        with reading_register(where, job):
             found = fields(parse(data))
             version(found["format"], FORMAT, name="format")
             manifests = tuple(text(name) for name in of(list, found["manifests"]))
             state, nonce = found["state"], text(found["nonce"])
-        except ValueError as error:
-            raise unreadable(where, error) from error
         return cls(state_from_json(state, where, job), manifests, nonce)
 
 

@@ -184,7 +184,8 @@ class Run:
             self.coordinator.settings = replace(self._settings, timeout=math.inf)
         roll = self._chance()
         if roll < 0.08:
-            self.coordinator.step(self.now)
+            if self.coordinator.step(self.now):
+                self._idle.clear()
         elif roll < 0.16 and self._persisting:
             at = int(self._chance() * len(self._persisting))
             self._persist(self._persisting.pop(at))
@@ -235,13 +236,14 @@ class Run:
     def _somewhere(self, *, slow_too: bool) -> None:
         """The first task from a random one on that has something to do does it."""
         tasks = self._tasks if slow_too else self._swift
+        if slow_too in self._idle:
+            tasks = [task for task in tasks if not task.inputs]
         start = int(self._chance() * len(tasks))
-        for task in tasks[start:]:
+        for task in (*tasks[start:], *tasks[:start]):
             if task is not self.hung and task.step(self._pick):
+                self._idle.clear()
                 return
-        for task in tasks[:start]:
-            if task is not self.hung and task.step(self._pick):
-                return
+        self._idle.add(slow_too)
 
     def hang(self) -> None:
         """A task does not come out of the step that it begins now."""
@@ -309,6 +311,9 @@ class Run:
         self._tasks = [task for assembly in self._assemblies for task in assembly.tasks]
         self._swift = [task for task in self._tasks if self._chance() > 0.15]
         self._by_id.update((task.id, task) for task in self._tasks)
+        # Which of the two had nothing to do when all were asked. Until something happens, only sources
+        # are asked again: these questions were most of a simulation's time.
+        self._idle: set[bool] = set()
 
     def _resting(self) -> bool:
         halted = all(task.state.held for task in self._tasks if not task.inputs)
