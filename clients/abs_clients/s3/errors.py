@@ -66,6 +66,13 @@ _UNREACHED = (
     boto.FlexibleChecksumError,
 )
 
+_REFUSED_TLS = {
+    "CERTIFICATE_VERIFY_FAILED": "name the file with its authority's certificates in AWS_CA_BUNDLE, "
+    "or check the option endpoint.",
+    "WRONG_VERSION_NUMBER": "no TLS is spoken there: check the option endpoint; http:// does without.",
+}
+"""OpenSSL's reasons for a failed handshake that no retry can help; after any other, S3 is away."""
+
 _NO_CREDENTIALS = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -105,6 +112,10 @@ def _translated(error: Exception, doing: str) -> AbsError:
             f"S3 cannot be reached while {doing}: {text}.",
             remedy=ENDPOINT_REMEDY,
         )
+    if isinstance(error, boto.SSLError):
+        remedy = next((then for reason, then in _REFUSED_TLS.items() if reason in text), None)
+        if remedy is not None:
+            return RefusedError(f"TLS to S3 failed while {doing}: {text}.", remedy=remedy)
     if isinstance(error, _UNREACHED):
         return UnavailableError(
             f"S3 went away while {doing}: {text}.",

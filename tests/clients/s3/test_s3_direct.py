@@ -13,9 +13,11 @@ from queue import SimpleQueue
 
 import pytest
 
-from abs_clients.s3.client import close_idle, direct
+from abs_clients.s3.client import client, close_idle, direct
 from abs_clients.s3.direct import Call
+from abs_clients.s3.errors import translate_errors
 from abs_clients.s3.server import Server
+from abs_core.errors import RefusedError
 
 CALL = Call("ListParts", "GET", "ListPartsResult", "bucket", "a/b", {"uploadId": "u"})
 WAIT_SECONDS = 20.0
@@ -119,3 +121,17 @@ def test_only_a_server_that_boto3_would_trust_is_asked(
     with running(server, "https") as named:
         assert (direct(named).ask(CALL) is not None) == trusted
         assert server.asked.empty() != trusted
+        if not trusted:
+            refused(named, "AWS_CA_BUNDLE")
+
+
+def test_a_server_without_tls_is_refused_by_the_name_of_the_option() -> None:
+    with running(_Server(), "https") as named:
+        assert direct(named).ask(CALL) is None
+        refused(named, "endpoint")
+
+
+def refused(server: Server, what_to_change: str) -> None:
+    """boto3's request, which tells why, ends in an error that is not retried."""
+    with pytest.raises(RefusedError, match=what_to_change), translate_errors("looking"):
+        client(server).head_bucket(Bucket="bucket")
