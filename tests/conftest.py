@@ -48,6 +48,8 @@ os.environ.setdefault("ABS_KAFKA_JVM", "-XX:TieredStopAtLevel=1 -XX:-UsePerfData
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """What hypothesis draws is of this day, too: every run of a day tries the same."""
+    # Its workers draw the same, also where one begins after midnight.
+    os.environ.setdefault("ABS_TEST_SEED", str(daily.seed()))
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(daily.seed())
     # xdist would begin with the files of most tests; they are not the ones that take longest.
@@ -70,11 +72,13 @@ def pytest_unconfigure() -> None:
     gc.unfreeze()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with Spark first, then those with servers, then the rest; inside them as collected.
+    """Marks what is not of this day; then files with Spark first, those with servers, and the rest.
 
     A worker that gets a long file when the others have nothing left makes the run as much longer.
     """
+    daily.deal_cases(items)
     for item in items:
         for fixture in NEEDS.keys() & getattr(item, "fixturenames", ()):
             if item.get_closest_marker(NEEDS[fixture]) is None:

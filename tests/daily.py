@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -28,8 +29,13 @@ MINUTES = (
     "a packed environment",
     "the wheel by --py-files",
     "what Connect does not tell",
+    "the oldest libraries",
+    "the wheel in an empty environment",
+    "secrets in what Spark keeps",
+    "a sink of others",
 )
-"""Tests through Spark that take a minute and more: one of these a day, see ``takes_minutes``."""
+"""Tests through Spark that take long: two of these a day, see ``takes_minutes``."""
+MINUTES_A_DAY = 2
 
 T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -64,6 +70,41 @@ def members(items: Iterable[T], size: int, of: str) -> list[ParameterSet]:
     ]
 
 
+def cases(size: int, of: str = "") -> pytest.MarkDecorator:
+    """For a test whose cases are one rule in several ways: so many a day, the others in the campaign.
+
+    Args:
+        of: the name of an argument: so many of its values, for each combination of the others. So each
+            position, or fault, is tried each day under one of the protocols.
+    """
+    return pytest.mark.cases(size, of)
+
+
+def deal_cases(items: Sequence[pytest.Item]) -> None:
+    """Mark the cases that this day leaves to the campaign, as ``cases`` says."""
+    groups: dict[tuple[str, tuple[int, ...]], list[pytest.Item]] = defaultdict(list)
+    sizes: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("cases")
+        if mark is None or item.get_closest_marker("campaign") is not None:
+            continue
+        assert isinstance(item, pytest.Function)
+        size, of = mark.args
+        given = item.callspec.params
+        assert not of or of in given, f"{item.nodeid} has no argument {of}"
+        # One value is one object in all cases of a test; not each can be hashed.
+        others = [id(value) for name, value in sorted(given.items()) if of and name != of]
+        test = item.nodeid.split("[")[0]
+        sizes[test] = size
+        groups[test, tuple(others)].append(item)
+    for (test, _), alike in groups.items():
+        # Named by its first case, which is the same in all processes of a run.
+        today = cut(range(len(alike)), sizes[test], alike[0].nodeid)
+        for number, item in enumerate(alike):
+            if number not in today:
+                item.add_marker(pytest.mark.campaign)
+
+
 def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
     """What one of so many gets where a product is dealt among them: each item goes to one, of this day.
 
@@ -74,23 +115,24 @@ def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
     return [all_of_them[place] for place in sorted(shuffled[number::hands])]
 
 
-def marks(name: str, among: Iterable[str], of: str) -> list[pytest.MarkDecorator]:
-    """The marks of a test that takes turns with others, one a day: none today, or ``campaign``.
+def marks(name: str, among: Iterable[str], of: str, size: int = 1) -> list[pytest.MarkDecorator]:
+    """The marks of a test that takes turns with others: none today, or ``campaign``.
 
     Args:
         among: the names of all that take turns.
         of: as of ``cut``.
+        size: so many of them run each day.
     """
     names = list(among)
     assert name in names
-    return [] if name in cut(names, 1, of) else [pytest.mark.campaign]
+    return [] if name in cut(names, size, of) else [pytest.mark.campaign]
 
 
-def turn(name: str, among: Iterable[str], of: str) -> Callable[[Test], Test]:
+def turn(name: str, among: Iterable[str], of: str, size: int = 1) -> Callable[[Test], Test]:
     """``marks``, as a decorator."""
 
     def mark(test: Test) -> Test:
-        for one in marks(name, among, of):
+        for one in marks(name, among, of, size):
             test = one(test)
         return test
 
@@ -98,5 +140,5 @@ def turn(name: str, among: Iterable[str], of: str) -> Callable[[Test], Test]:
 
 
 def takes_minutes(name: str) -> Callable[[Test], Test]:
-    """For a test that takes minutes: one of ``MINUTES`` runs each day, the others in the campaign."""
-    return turn(name, MINUTES, of="tests of minutes")
+    """For a test of ``MINUTES``: two of them run each day, the others in the campaign."""
+    return turn(name, MINUTES, "tests of minutes", MINUTES_A_DAY)

@@ -60,6 +60,7 @@ DAILY_PAIRS = 12
 """Of each protocol: other ones each day; in the campaign, each protocol tries every pair."""
 
 
+@daily.cases(2)
 @ALL
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer
@@ -67,6 +68,7 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
     _count(check_crashes(opener, fork_server, passages=1))
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
     kind: str, tmp_path: Path, fork_server: ForkServer

@@ -18,6 +18,7 @@ from abs_services import KafkaService, PostgresService, S3Service, fresh_databas
 from abs_sinks.postgres.testing import Variant as TableVariant
 from abs_sinks.postgres.testing import open_table
 from abs_sinks.s3.testing import open_folder
+from tests import daily
 from tests.core.several_positions import FAULTS, Opened, calls, meet_all, places
 from tests.core.several_sinks import System, World
 from tests.daily import cut
@@ -95,6 +96,7 @@ def rolled_back(writer: Writer) -> None:
     writer.abort()
 
 
+@daily.cases(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_whatever_becomes_of_a_call_an_epoch_is_in_all_three_once_or_in_none(
     opened: Opened, protocol: str

@@ -27,6 +27,7 @@ from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3 import writer as s3_writer
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
+from tests import daily
 from tests.daily import marks, members
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka import open_topic
@@ -118,6 +119,7 @@ def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> T
     return lambda: caplog.messages
 
 
+@daily.cases(1)
 @pytest.mark.parametrize(
     "place",
     [Outage(kind, "2pc", standing_still, begun=False) for kind in SYSTEMS],

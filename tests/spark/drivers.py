@@ -23,10 +23,21 @@ from abs_services.reaper import REAPER
 from tests.spark.jobs import stream_files
 from tests.spark.jobs.stream_files import Job
 
-STOOD_STILL = ("one sink", "an epoch, 2pc", "an epoch, wal")
-COPIES = ("one sink", "an epoch")
-CRASHED = ("postgres", "kafka", "s3")
-READ = ("Spark's files", "kafka", "files")
+OVERTAKEN = (
+    "one sink stood still",
+    "an epoch stood still, 2pc",
+    "an epoch stood still, wal",
+    "one sink on copies",
+    "an epoch on copies",
+)
+KILLED = (
+    "into postgres",
+    "into kafka",
+    "into s3",
+    "from Spark's files",
+    "from kafka",
+    "from files",
+)
 OF_EPOCHS = (
     "between two commits",
     "after the first pre-commit",
@@ -34,8 +45,9 @@ OF_EPOCHS = (
     "at random",
     "two tables at random",
 )
-"""Tests that take turns, one a day: stopped drivers, drivers on copies, and killed ones by their
-target, by their source, and by where they are in an epoch of several sinks."""
+"""Tests that take turns, one a day of each group: drivers that another one has overtaken while they
+stood still or on a copy of their checkpoint; killed ones by their target or source; killed ones by
+where they are in an epoch of several sinks."""
 
 PYTHON = "ABS_TEST_PYTHON"
 """Names another Python than this one, on which drivers run."""

@@ -190,6 +190,7 @@ def test_two_queries_without_names_write_into_one_table(
     world.holds(expected + expected)
 
 
+@daily.cases(1)
 @pytest.mark.parametrize("way", ["2pc", "wal"])
 def test_a_job_of_a_release_without_certificates_goes_on(
     way: str, new_world: NewWorld, spark: SparkSession

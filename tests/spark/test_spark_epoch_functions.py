@@ -142,6 +142,7 @@ def in_the_driver(df: DataFrame) -> DataFrame:
     return df.withColumnRenamed("word", "wurd")
 
 
+@daily.cases(1)
 @pytest.mark.parametrize("broken", [in_a_task, in_the_driver])
 def test_a_batch_whose_error_is_kept_from_spark_is_refused_to_be_passed_over(
     table: Table, broken: Callable[[DataFrame], DataFrame]

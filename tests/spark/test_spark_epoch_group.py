@@ -98,6 +98,7 @@ def check(world: World, files: int) -> None:
     assert world.left_behind() == []
 
 
+@daily.cases(1)
 @PROTOCOLS
 def test_rows_and_those_that_refer_to_them_are_written_once_over_a_replay(
     spark: SparkSession, world: World, protocol: str
@@ -135,6 +136,7 @@ def test_explain_shows_a_groups_handle_under_each_of_its_sinks(
         group.committer(co_commit=False).abort([made.handle])
 
 
+@daily.cases(1)
 @PROTOCOLS
 def test_a_row_that_one_table_refuses_keeps_the_epoch_from_the_other(
     spark: SparkSession, world: World, protocol: str

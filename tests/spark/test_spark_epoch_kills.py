@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from tests import daily
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.spark.drivers import COPIES, OF_EPOCHS, STOOD_STILL, Driver, killed_at, until
+from tests.spark.drivers import OF_EPOCHS, OVERTAKEN, Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("
 
 FILES = 4
 ROWS = 40
-STILL = "drivers that stood still"
+OF = "drivers that are overtaken"
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 # A process passes each of them more than once, but a run starts once.
 PASSAGES = [(point, nth) for point in POINTS for nth in (1, 2, 3)]
@@ -76,8 +76,14 @@ def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
 @pytest.mark.parametrize(
     "protocol",
     [
-        pytest.param("2pc", marks=daily.marks(STOOD_STILL[1], STOOD_STILL, of=STILL)),
-        pytest.param("wal", marks=daily.marks(STOOD_STILL[2], STOOD_STILL, of=STILL)),
+        pytest.param(
+            "2pc",
+            marks=daily.marks("an epoch stood still, 2pc", OVERTAKEN, of=OF),
+        ),
+        pytest.param(
+            "wal",
+            marks=daily.marks("an epoch stood still, wal", OVERTAKEN, of=OF),
+        ),
     ],
 )
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
@@ -123,7 +129,7 @@ def test_killed_at_random_the_query_goes_on_where_it_was(
     go_on(spark, world, job)
 
 
-@daily.turn("an epoch", COPIES, of="drivers on copies")
+@daily.turn("an epoch on copies", OVERTAKEN, of=OF)
 def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes(
     spark: SparkSession, world: EpochWorld
 ) -> None:

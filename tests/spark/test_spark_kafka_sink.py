@@ -17,7 +17,7 @@ from abs_spark.kafka import KafkaDataSource
 from tests import daily
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.kit.kafka_source import KafkaSourceHarness
-from tests.spark.drivers import CRASHED, Driver, killed_at, until
+from tests.spark.drivers import KILLED, Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.kafka_world import KafkaWorld, opened
 
@@ -63,7 +63,7 @@ FULL = [
 ]
 
 
-@daily.turn("kafka", CRASHED, of="targets of a crash")
+@daily.turn("into kafka", KILLED, of="drivers that are killed")
 @pytest.mark.parametrize(("protocol", "point"), daily.cut(SMALL, 1, of="crashes into Kafka"))
 def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession

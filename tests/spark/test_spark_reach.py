@@ -95,6 +95,7 @@ SLOW = [cell for cell in CELLS if cell[1] == "kafka"]
 LATER = [cell for cell in SLOW if cell not in daily.cut(SLOW, 1, "executors without a broker")]
 
 
+@daily.cases(4)
 @pytest.mark.parametrize(
     ("way", "kind", "protocol"),
     [pytest.param(*c, marks=[pytest.mark.campaign] if c in LATER else []) for c in CELLS],

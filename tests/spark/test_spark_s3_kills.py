@@ -19,7 +19,7 @@ from abs_core.crash import CrashPoint
 from tests import daily
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
-from tests.spark.drivers import CRASHED, killed_at
+from tests.spark.drivers import KILLED, killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import Row, World
 
@@ -39,7 +39,7 @@ FULL = [
 ]
 
 
-@daily.turn("s3", CRASHED, of="targets of a crash")
+@daily.turn("into s3", KILLED, of="drivers that are killed")
 @pytest.mark.parametrize(("protocol", "point"), daily.cut(FULL, 1, of="crashes into S3"))
 def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path

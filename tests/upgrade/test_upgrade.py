@@ -158,6 +158,7 @@ def _open_kafka(bootstrap: str, cell: Cell) -> AbstractContextManager[Any]:
     return (open_log if protocol == "wal" else open_topic)(bootstrap, variant)
 
 
+@daily.cases(5)
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_job_of_an_older_release_is_taken_over_and_finished(
     request: pytest.FixtureRequest, old: OldJob, cell: Cell, tmp_path: Path

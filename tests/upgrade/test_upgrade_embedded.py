@@ -37,6 +37,7 @@ def old(request: pytest.FixtureRequest) -> Iterator[OldJob]:
         yield job
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_job_of_an_older_release_is_taken_over_with_its_state(
     old: OldJob, backend: str, database: str, tmp_path: Path

@@ -33,6 +33,7 @@ from abs_core.runtime.tables import TableSource
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_services import KafkaService, S3Service
+from tests import daily
 from tests.core.runtime.jobs.moving import ROWS, TABLE, sink_of
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
@@ -237,6 +238,7 @@ class _NoRoom(LocalSnapshotStore):
         super().complete(checkpoint, record, blobs)
 
 
+@daily.cases(1)
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
 def test_a_region_is_restored_although_what_it_had_prepared_holds_its_keys(
     folder: Path, database: str, protocol: str

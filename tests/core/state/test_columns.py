@@ -75,6 +75,7 @@ def applied(entries: Entries, to: dict[bytes, int]) -> dict[bytes, int]:
     return to
 
 
+@daily.cases(1)
 @pytest.mark.parametrize("deleted", [0.0, 0.4, 0.9])
 @pytest.mark.parametrize("seed", daily.members(range(4), 1, "columns"))
 def test_every_version_is_what_was_there_whatever_completes_or_fails(

@@ -56,6 +56,7 @@ CASES = {
 AT_ONCE, EACH_DAY = 3, 2
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("name", daily.members(CASES, 3, "Kafka, changes"))
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     kafka: KafkaService, name: str

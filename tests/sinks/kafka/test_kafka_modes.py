@@ -96,8 +96,7 @@ MODES = ["wal", "idempotent", "wal-librdkafka", "idempotent-librdkafka"]
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_sink_keeps_the_rules_of_the_day(openers: dict[str, Opener], mode: str) -> None:
-    """Each rule is dealt to one of the modes, each day anew; where it does not apply it waits."""
-    assert keeps_todays_rules(openers[mode], MODES.index(mode), len(MODES), "kafka modes") > 3
+    assert keeps_todays_rules(openers[mode], mode)
 
 
 @pytest.mark.campaign

@@ -73,6 +73,7 @@ def opened(bootstrap: str, variant: Variant, folder: Path) -> Iterator[TopicHarn
             yield topic
 
 
+@daily.cases(1, of="kind")
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()], ids=str)
 @pytest.mark.parametrize(
     "more", [{}, {"partition": ANY_PARTITION}], ids=["key and value", "any partition"]

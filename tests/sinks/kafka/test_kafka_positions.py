@@ -108,6 +108,7 @@ def today(cell: str, way: str, found: Sequence[Position]) -> list[Position]:
     return [*chosen, *cut(rest, 1, f"Kafka {cell} {way}")]
 
 
+@daily.cases(1)
 @pytest.mark.parametrize(
     ("cell", "way"), [(cell, *cut(WAYS, 1, f"Kafka {cell}, by position")) for cell in CELLS]
 )
@@ -206,6 +207,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
 
 
+@daily.cases(1)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("cell", LATE)
 def test_an_unanswered_init_that_comes_late_aborts_nothing_that_is_decided(

@@ -9,6 +9,7 @@ from itertools import permutations
 import pytest
 
 from abs_core.testing.check_changes import Change, check_changes
+from tests import daily
 from tests.daily import cut
 from tests.kit.changing import changing_table
 
@@ -34,6 +35,7 @@ CASES = {
 EACH_DAY = 3
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     shared_database: str, name: str

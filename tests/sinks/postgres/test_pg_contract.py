@@ -70,6 +70,7 @@ def test_a_crash_at_any_passage_loses_and_doubles_nothing(
     assert set(killed.points) == _points_of(variant)
 
 
+@daily.cases(2)
 @BY_PROTOCOL_AND_WRITE
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer, variant: Variant

@@ -25,6 +25,7 @@ from abs_core.testing.calls import PositionOpener
 from abs_core.testing.check_reads import STARTS
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+from tests import daily
 from tests.daily import cut, hand
 from tests.fault_proxy.postgres import LossyProxy
 
@@ -89,6 +90,7 @@ def test_a_call_that_is_lost_at_any_position_loses_and_doubles_nothing(
     print(cell, way, check_positions(opener, choose=today, may_wait=may_wait), sep=": ")
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_read_that_fails_is_taken_for_absence(shared_database: str, cell: str) -> None:
     for start in cut(STARTS, 1, f"PostgreSQL {cell}, reads"):
@@ -105,6 +107,7 @@ def test_no_read_of_any_start_is_taken_for_absence(
     check_reads(by_calls(partial(open_table, shared_database, VARIANTS[cell])), start)
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_call_that_comes_again_late_cuts_nothing(shared_database: str, cell: str) -> None:
     def today(found: Sequence[Repeat]) -> list[Repeat]:

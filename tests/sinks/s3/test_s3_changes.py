@@ -12,6 +12,7 @@ from abs_core.crash import CrashPoint
 from abs_core.testing import ForkServer, check_changed_crashes
 from abs_core.testing.check_changes import Change, check_changes
 from abs_services import S3Service
+from tests import daily
 from tests.daily import cut
 from tests.kit.changing import changing_folder
 
@@ -32,6 +33,7 @@ CASES = {
 AT_ONCE, EACH_DAY = 4, 3
 
 
+@daily.cases(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     store: S3Service, given: Mapping[str, str], prefix: str, name: str

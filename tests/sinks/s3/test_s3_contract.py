@@ -55,6 +55,7 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     assert len(check_sink(opener, at_once=AT_ONCE)) > 30
 
 
+@daily.cases(2)
 def test_a_crash_at_the_points_of_the_day_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer, protocol: str
 ) -> None:

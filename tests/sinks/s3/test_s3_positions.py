@@ -29,6 +29,7 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.idempotent import IdempotentCommitter
 from abs_sinks.s3.manifests import Manifests
+from tests import daily
 from tests.daily import cut
 from tests.sinks.s3.conftest import FolderOpener
 from tests.sinks.s3.proxy import Proxy, ProxyCalls, by_proxy, running
@@ -71,6 +72,7 @@ def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> RepeatOpener:
     return opened
 
 
+@daily.cases(1)
 def test_a_request_that_is_lost_at_any_position_loses_and_doubles_nothing(
     through: PositionOpener, protocol: str
 ) -> None:
@@ -94,6 +96,7 @@ def test_no_request_at_any_position_can_be_lost(
     assert not tried.waited
 
 
+@daily.cases(1)
 def test_a_request_that_comes_again_late_cuts_nothing(through: RepeatOpener, protocol: str) -> None:
     def today(found: Sequence[Repeat]) -> list[Repeat]:
         return cut(found, EACH_DAY, f"S3 {protocol}, repeats")
@@ -101,6 +104,7 @@ def test_a_request_that_comes_again_late_cuts_nothing(through: RepeatOpener, pro
     print(protocol, *check_repeats(through, choose=today, at_once=AT_ONCE), sep=": ")
 
 
+@daily.cases(1)
 def test_no_read_that_fails_is_taken_for_absence(opener: FolderOpener, protocol: str) -> None:
     for start in cut(STARTS, 1, f"S3 {protocol}, reads"):
         print(protocol, start, check_reads(by_calls(opener), start), sep=": ")
