@@ -7,6 +7,8 @@ JOBS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+# Of all checkouts: mypy takes what a file has taught it by the file's content.
+export MYPY_CACHE_DIR ?= $(or $(ABS_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/abs-sinks)/mypy
 
 setup:
 	@./bootstrap

@@ -78,7 +78,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A worker that gets a long file when the others have nothing left makes the run as much longer.
     """
-    daily.deal_cases(items)
+    daily.deal(items)
     for item in items:
         for fixture in NEEDS.keys() & getattr(item, "fixturenames", ()):
             if item.get_closest_marker(NEEDS[fixture]) is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, TypeVar
 
 import pytest
@@ -34,8 +35,7 @@ MINUTES = (
     "secrets in what Spark keeps",
     "a sink of others",
 )
-"""Tests through Spark that take long: two of these a day, see ``takes_minutes``."""
-MINUTES_A_DAY = 2
+"""Tests through Spark that take long: one of these a day, see ``takes_minutes``."""
 
 T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -80,29 +80,41 @@ def cases(size: int, of: str = "") -> pytest.MarkDecorator:
     return pytest.mark.cases(size, of)
 
 
-def deal_cases(items: Sequence[pytest.Item]) -> None:
-    """Mark the cases that this day leaves to the campaign, as ``cases`` says."""
-    groups: dict[tuple[str, tuple[int, ...]], list[pytest.Item]] = defaultdict(list)
-    sizes: dict[str, int] = {}
+def tests(size: int) -> pytest.MarkDecorator:
+    """For a module of long tests: so many of its tests run each day, the others in the campaign."""
+    return pytest.mark.tests(size)
+
+
+def deal(items: Sequence[pytest.Item]) -> None:
+    """Mark what this day leaves to the campaign of what ``tests`` and ``cases`` are about."""
+    sizes: dict[tuple[object, ...], int] = {}
+    members: dict[tuple[object, ...], dict[str, list[pytest.Item]]] = defaultdict(dict)
     for item in items:
-        mark = item.get_closest_marker("cases")
-        if mark is None or item.get_closest_marker("campaign") is not None:
+        if item.get_closest_marker("campaign") is not None:
             continue
-        assert isinstance(item, pytest.Function)
-        size, of = mark.args
-        given = item.callspec.params
-        assert not of or of in given, f"{item.nodeid} has no argument {of}"
-        # One value is one object in all cases of a test; not each can be hashed.
-        others = [id(value) for name, value in sorted(given.items()) if of and name != of]
         test = item.nodeid.split("[")[0]
-        sizes[test] = size
-        groups[test, tuple(others)].append(item)
-    for (test, _), alike in groups.items():
-        # Named by its first case, which is the same in all processes of a run.
-        today = cut(range(len(alike)), sizes[test], alike[0].nodeid)
-        for number, item in enumerate(alike):
-            if number not in today:
-                item.add_marker(pytest.mark.campaign)
+        if mark := item.get_closest_marker("tests"):
+            (sizes[item.path,],) = mark.args
+            members[item.path,].setdefault(test, []).append(item)
+        if mark := item.get_closest_marker("cases"):
+            size, of = mark.args
+            group = (test, *_others(item, of))
+            sizes[group] = size
+            members[group][item.nodeid] = [item]
+    for group, named in members.items():
+        # The first name of a group is the same in all processes of a run.
+        today = cut(named, sizes[group], of=next(iter(named)))
+        for item in chain.from_iterable(named[name] for name in named if name not in today):
+            item.add_marker(pytest.mark.campaign)
+
+
+def _others(item: pytest.Item, of: str) -> Iterator[int]:
+    """Which values the case has of the test's other arguments than this one, if there is one."""
+    assert isinstance(item, pytest.Function)
+    given = item.callspec.params
+    assert not of or of in given, f"{item.nodeid} has no argument {of}"
+    # A value is one object in all cases of a test; not each can be hashed.
+    return (id(value) for name, value in sorted(given.items()) if of and name != of)
 
 
 def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
@@ -115,24 +127,23 @@ def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
     return [all_of_them[place] for place in sorted(shuffled[number::hands])]
 
 
-def marks(name: str, among: Iterable[str], of: str, size: int = 1) -> list[pytest.MarkDecorator]:
-    """The marks of a test that takes turns with others: none today, or ``campaign``.
+def marks(name: str, among: Iterable[str], of: str) -> list[pytest.MarkDecorator]:
+    """The marks of a test that takes turns with others, one a day: none today, or ``campaign``.
 
     Args:
         among: the names of all that take turns.
         of: as of ``cut``.
-        size: so many of them run each day.
     """
     names = list(among)
     assert name in names
-    return [] if name in cut(names, size, of) else [pytest.mark.campaign]
+    return [] if name in cut(names, 1, of) else [pytest.mark.campaign]
 
 
-def turn(name: str, among: Iterable[str], of: str, size: int = 1) -> Callable[[Test], Test]:
+def turn(name: str, among: Iterable[str], of: str) -> Callable[[Test], Test]:
     """``marks``, as a decorator."""
 
     def mark(test: Test) -> Test:
-        for one in marks(name, among, of, size):
+        for one in marks(name, among, of):
             test = one(test)
         return test
 
@@ -140,5 +151,5 @@ def turn(name: str, among: Iterable[str], of: str, size: int = 1) -> Callable[[T
 
 
 def takes_minutes(name: str) -> Callable[[Test], Test]:
-    """For a test of ``MINUTES``: two of them run each day, the others in the campaign."""
-    return turn(name, MINUTES, "tests of minutes", MINUTES_A_DAY)
+    """For a test of ``MINUTES``: one of them runs each day, the others in the campaign."""
+    return turn(name, MINUTES, "tests of minutes")

@@ -15,9 +15,10 @@ from pyspark.sql import functions as f
 
 import abs_spark
 from abs_spark.foreach.function import Epoch
+from tests import daily
 from tests.spark.world import World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(5)]
 
 SCHEMA = "id bigint, word string, at timestamp"
 

@@ -19,7 +19,7 @@ from tests.core.runtime.planted_order_bugs import PLANTED_ORDER
 from tests.model.simulation import Outcome, simulate, simulate_leaders
 from tests.model.simulation.run import Bugs
 
-HISTORIES = 600
+HISTORIES = 400
 """Other ones each day: the day's seed is the number of the first."""
 ORDERED = 25
 """Of these, too."""
@@ -30,6 +30,13 @@ LED = 60
 SEARCHED = 1_000
 """Histories in which a planted bug must be found."""
 SHOWN_BY = {
+    "no alignment: copies at the last barrier": 115,
+    "barrier after unblock": 75,
+    "back-edge log dropped": 251,
+    "log not replayed": 115,
+    "newest record restored": 40,
+    "stale source positions": 79,
+    "splits move, and overtake": 93,
     "acknowledgements of old attempts count": 491,
     "handles of all regions are discarded": 102,
     "a hung task goes on later": 128,
