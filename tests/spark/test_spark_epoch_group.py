@@ -26,7 +26,7 @@ from tests.spark.epoch_world import JOB, SCHEMA
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
 
 FILES = 3
 ROWS = 40

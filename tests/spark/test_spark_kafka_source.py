@@ -25,7 +25,7 @@ from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import KILLED, Driver
 from tests.spark.jobs.stream_files import Job, run_to_end
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(2)]
 
 SPARKS_OWN = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
