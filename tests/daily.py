@@ -61,7 +61,10 @@ def cut(items: Iterable[T], size: int, of: str) -> list[T]:
 
 
 def members(items: Iterable[T], size: int, of: str) -> list[ParameterSet]:
-    """All of a product, for ``parametrize``: those of this day, and the others as the campaign's."""
+    """All of a product, for ``parametrize``: those of this day, and the others as the campaign's.
+
+    For the values of one argument or fixture; ``cases`` is for a whole test.
+    """
     all_of_them = list(items)
     today = cut(range(len(all_of_them)), size, of)
     return [

@@ -76,14 +76,8 @@ def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
 @pytest.mark.parametrize(
     "protocol",
     [
-        pytest.param(
-            "2pc",
-            marks=daily.marks("an epoch stood still, 2pc", OVERTAKEN, of=OF),
-        ),
-        pytest.param(
-            "wal",
-            marks=daily.marks("an epoch stood still, wal", OVERTAKEN, of=OF),
-        ),
+        pytest.param("2pc", marks=daily.marks("an epoch stood still, 2pc", OVERTAKEN, of=OF)),
+        pytest.param("wal", marks=daily.marks("an epoch stood still, wal", OVERTAKEN, of=OF)),
     ],
 )
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
