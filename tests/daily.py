@@ -1,6 +1,7 @@
 """What the tests of one day draw: a seed by date, and cuts of products that are too large for each run.
 
-Each day tries another part, so that in time all of it is tried; on one day every run tries the same.
+Each day tries the next part: of a product of ten, of which two run a day, all have run in five days,
+and the next five go through it in another order. On one day every run tries the same.
 `make campaign` tries what `make test` of the same day leaves out: both together try the products whole.
 The seed is printed at the head of a run; a day is repeated with ``ABS_TEST_SEED=20261123 make test``.
 """
@@ -34,6 +35,9 @@ MINUTES = (
     "the wheel in an empty environment",
     "secrets in what Spark keeps",
     "a sink of others",
+    "a virtual environment that is not activated",
+    "a dropped register elsewhere",
+    "a server that is away under a format",
 )
 """Tests through Spark that take long: one of these a day, see ``takes_minutes``."""
 
@@ -47,17 +51,34 @@ def seed() -> int:
     return int(given) if given else int(f"{datetime.now(UTC):%Y%m%d}")
 
 
+def day() -> int:
+    """The number of this day: one more each day. A seed that is no date is a number by itself."""
+    try:
+        return datetime.strptime(str(seed()), "%Y%m%d").replace(tzinfo=UTC).toordinal()
+    except ValueError:
+        return seed()
+
+
 def cut(items: Iterable[T], size: int, of: str) -> list[T]:
-    """A sample of this day, in the order of the items; all of them where there are no more.
+    """The part of this day, in the order of the items; all of them where there are no more.
 
     Args:
-        of: the name of the product: two products of one length are cut independently.
+        of: the name of the product: two products of one length are cut differently.
     """
     all_of_them = list(items)
     if len(all_of_them) <= size:
         return all_of_them
-    drawn = random.Random(f"{seed()}:{of}").sample(range(len(all_of_them)), size)
-    return [all_of_them[number] for number in sorted(drawn)]
+    order, part = _order(len(all_of_them), -(-len(all_of_them) // size), of)
+    today = [order[(part * size + place) % len(order)] for place in range(size)]
+    return [all_of_them[number] for number in sorted(today)]
+
+
+def _order(size: int, days: int, of: str) -> tuple[list[int], int]:
+    """In which order a product is gone through in so many days, and which of these days this is."""
+    # In one order for ever, a product within another would keep step with it: where both have six
+    # items, the inner one would be at the same item each time that the outer one has its turn.
+    number, part = divmod(day(), days)
+    return random.Random(f"{of}:{number}").sample(range(size), size), part
 
 
 def members(items: Iterable[T], size: int, of: str) -> list[ParameterSet]:
@@ -84,7 +105,10 @@ def cases(size: int, of: str = "") -> pytest.MarkDecorator:
 
 
 def tests(size: int) -> pytest.MarkDecorator:
-    """For a module of long tests: so many of its tests run each day, the others in the campaign."""
+    """For a module of long tests: so many of its tests run each day, the others in the campaign.
+
+    A test of the module whose ``turn`` it is runs besides.
+    """
     return pytest.mark.tests(size)
 
 
@@ -96,7 +120,8 @@ def deal(items: Sequence[pytest.Item]) -> None:
         if item.get_closest_marker("campaign") is not None:
             continue
         test = item.nodeid.split("[")[0]
-        if mark := item.get_closest_marker("tests"):
+        mark = item.get_closest_marker("tests")
+        if mark is not None and item.get_closest_marker("turn") is None:
             (sizes[item.path,],) = mark.args
             members[item.path,].setdefault(test, []).append(item)
         if mark := item.get_closest_marker("cases"):
@@ -123,15 +148,16 @@ def _others(item: pytest.Item, of: str) -> Iterator[int]:
 def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
     """What one of so many gets where a product is dealt among them: each item goes to one, of this day.
 
-    So each rule is tried each day under one of several ways, and each way with some of the rules.
+    So each rule is tried each day under one of several ways, on the next day under the next one, and
+    each way with some of the rules.
     """
     all_of_them = list(items)
-    shuffled = random.Random(f"{seed()}:{of}").sample(range(len(all_of_them)), len(all_of_them))
-    return [all_of_them[place] for place in sorted(shuffled[number::hands])]
+    order, today = _order(len(all_of_them), hands, of)
+    return [all_of_them[place] for place in sorted(order[(number + today) % hands :: hands])]
 
 
 def marks(name: str, among: Iterable[str], of: str) -> list[pytest.MarkDecorator]:
-    """The marks of a test that takes turns with others, one a day: none today, or ``campaign``.
+    """The marks of a test that takes turns with others, one a day: ``turn`` today, or ``campaign``.
 
     Args:
         among: the names of all that take turns.
@@ -139,7 +165,7 @@ def marks(name: str, among: Iterable[str], of: str) -> list[pytest.MarkDecorator
     """
     names = list(among)
     assert name in names
-    return [] if name in cut(names, 1, of) else [pytest.mark.campaign]
+    return [pytest.mark.turn if name in cut(names, 1, of) else pytest.mark.campaign]
 
 
 def turn(name: str, among: Iterable[str], of: str) -> Callable[[Test], Test]:

@@ -115,7 +115,7 @@ def ways(kind: str) -> dict[str, Way]:
     return found
 
 
-@daily.cases(8)
+@daily.cases(5)
 @pytest.mark.parametrize("kind", ALL_KINDS)
 @settings(max_examples=25)
 @given(data=st.data())

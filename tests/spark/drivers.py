@@ -37,17 +37,16 @@ KILLED = (
     "from Spark's files",
     "from kafka",
     "from files",
-)
-OF_EPOCHS = (
-    "between two commits",
-    "after the first pre-commit",
-    "after the second",
-    "at random",
-    "two tables at random",
+    "an epoch between two commits",
+    "an epoch after its first pre-commit",
+    "an epoch after its second",
+    "an epoch at random",
+    "an epoch of two tables at random",
 )
 """Tests that take turns, one a day of each group: drivers that another one has overtaken while they
-stood still or on a copy of their checkpoint; killed ones by their target or source; killed ones by
-where they are in an epoch of several sinks."""
+stood still or on a copy of their checkpoint; killed ones, by their target, source, or place in an
+epoch of several sinks. Besides, each day kills a driver on the oldest release of Spark (three targets
+in one epoch, ``test_spark_versions``), and the demo's."""
 
 PYTHON = "ABS_TEST_PYTHON"
 """Names another Python than this one, on which drivers run."""

@@ -130,6 +130,7 @@ SUBMIT = {"SPARK_HOME": str(HOME), "PATH": f"{HOME / 'bin'}:{os.environ['PATH']}
 
 
 @pytest.mark.parametrize("route", ROUTES)
+@daily.takes_minutes("a virtual environment that is not activated")
 def test_a_virtual_environment_that_is_not_activated(place: Place, route: str) -> None:
     place.use(Path(sys.executable))
     place.run(VENV, route=route)

@@ -15,7 +15,7 @@ from abs_core.model import job_key
 from tests import daily
 from tests.spark.world import WAYS, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(2)]
 
 NewWorld = Callable[[str], World]
 

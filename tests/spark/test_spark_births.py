@@ -18,7 +18,7 @@ from tests import daily
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(5)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
 
 NewWorld = Callable[[str], World]
 

@@ -1,6 +1,7 @@
 """Lost registers, renamed jobs, deleted checkpoints, on S3 and Kafka: nothing is written twice.
 
-``test_spark_births`` has the same on PostgreSQL. Each day one of the two systems, in the campaign all.
+``test_spark_births`` has the same on PostgreSQL. One of the systems has its turn (``daily.MINUTES``);
+the campaign runs all.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class OnKafka:
         self.world.forget_commits(newest)
 
 
-EVERY_DAY = daily.cut(("s3-2pc", "kafka-2pc"), 1, of="dropped registers")
+TODAY = daily.cut(("s3-2pc", "kafka-2pc"), 1, of="dropped registers")
 ALL = tuple(f"{system}-{way}" for system in ("s3", "kafka") for way in ("2pc", "wal", "idempotent"))
 
 
@@ -221,7 +222,8 @@ def put_back(place: Place, change: Callable[[JobState], JobState]) -> None:
     assert not isinstance(changed, Conflict)
 
 
-@places(*EVERY_DAY)
+@daily.takes_minutes("a dropped register elsewhere")
+@places(*TODAY)
 def test_a_dropped_register_is_not_taken_for_a_new_one(place: Place, spark: SparkSession) -> None:
     run(spark, place.job)
     place.holds_all()

@@ -22,7 +22,7 @@ from abs_spark.foreach.spec import EpochSink
 from tests import daily
 from tests.spark.epoch_world import EpochWorld, once
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(12)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(8)]
 
 
 def ids(numbers: range, rows: int = 40) -> list[int]:

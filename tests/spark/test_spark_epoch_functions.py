@@ -23,7 +23,7 @@ from tests import daily
 from tests.spark.epoch_world import SCHEMA
 from tests.spark.world import JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(9)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(6)]
 
 Batch = Callable[[DataFrame, int], None]
 

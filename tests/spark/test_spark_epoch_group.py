@@ -21,12 +21,12 @@ from abs_spark.foreach.function import Epoch
 from abs_spark.target import group_of
 from tests import daily
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.spark.drivers import OF_EPOCHS, killed_at
+from tests.spark.drivers import KILLED, killed_at
 from tests.spark.epoch_world import JOB, SCHEMA
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(2)]
 
 FILES = 3
 ROWS = 40
@@ -153,7 +153,7 @@ def test_a_row_that_one_table_refuses_keeps_the_epoch_from_the_other(
     check(world, 1)
 
 
-@daily.turn("two tables at random", OF_EPOCHS, of="kills of an epoch")
+@daily.turn("an epoch of two tables at random", KILLED, of="drivers that are killed")
 @pytest.mark.parametrize("protocol", daily.cut(sorted(TOGETHER), 1, of="a killed group"))
 def test_a_driver_killed_at_random_leaves_both_tables_with_the_same_epochs(
     spark: SparkSession, world: World, protocol: str

@@ -1,6 +1,6 @@
 """Drivers killed while an epoch goes to three targets: then it is in all of them once, or in none.
 
-Each day one kill; by turns with other files, see ``tests.spark.drivers``; in the campaign all.
+By turns with other files, see ``tests.spark.drivers``; in the campaign all.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from tests import daily
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.spark.drivers import OF_EPOCHS, OVERTAKEN, Driver, killed_at, until
+from tests.spark.drivers import KILLED, OVERTAKEN, Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 
@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("
 
 FILES = 4
 ROWS = 40
+KILLS = "drivers that are killed"
 OF = "drivers that are overtaken"
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 # A process passes each of them more than once, but a run starts once.
@@ -47,7 +48,7 @@ def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
     killed_at(point, nth, job, world.files.folder / "killed", world.files.url)
 
 
-@daily.turn("between two commits", OF_EPOCHS, of="kills of an epoch")
+@daily.turn("an epoch between two commits", KILLED, of=KILLS)
 def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     spark: SparkSession, world: EpochWorld
 ) -> None:
@@ -60,8 +61,8 @@ def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
 @pytest.mark.parametrize(
     "nth",
     [
-        pytest.param(1, marks=daily.marks(OF_EPOCHS[1], OF_EPOCHS, of="kills of an epoch")),
-        pytest.param(2, marks=daily.marks(OF_EPOCHS[2], OF_EPOCHS, of="kills of an epoch")),
+        pytest.param(1, marks=daily.marks("an epoch after its first pre-commit", KILLED, of=KILLS)),
+        pytest.param(2, marks=daily.marks("an epoch after its second", KILLED, of=KILLS)),
     ],
 )
 def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
@@ -112,7 +113,7 @@ def test_killed_anywhere_an_epoch_is_in_all_targets_once(
     go_on(spark, world, job)
 
 
-@daily.turn("at random", OF_EPOCHS, of="kills of an epoch")
+@daily.turn("an epoch at random", KILLED, of=KILLS)
 def test_killed_at_random_the_query_goes_on_where_it_was(
     spark: SparkSession, world: EpochWorld
 ) -> None:

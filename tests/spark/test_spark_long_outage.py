@@ -1,7 +1,7 @@
 """Each server is away for minutes under a running query, which waits, says so, and goes on.
 
-By ``abs_spark.epoch`` with three targets, and by each format with one; everyday, one of the formats for
-some seconds.
+By ``abs_spark.epoch`` with three targets, and by each format with one. In its turn (``daily.MINUTES``)
+one of the formats for some seconds; without Spark each day, see ``tests/sinks/test_short_outage.py``.
 """
 
 from __future__ import annotations
@@ -92,6 +92,7 @@ def test_a_query_by_a_format_waits_for_its_server_that_is_away_for_two_minutes(
     ],
     indirect=["away"],
 )
+@daily.takes_minutes("a server that is away under a format")
 def test_a_query_by_a_format_goes_on_after_its_server_was_away_for_seconds(
     world: EpochWorld, away: Service, target: str, way: Way
 ) -> None:

@@ -27,7 +27,7 @@ from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import ARROW, JOB, World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(5)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(4)]
 
 NewWorld = Callable[[str], World]
 

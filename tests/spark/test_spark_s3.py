@@ -20,7 +20,7 @@ from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import Job, run_to_end
 
-pytestmark = [pytest.mark.services, pytest.mark.spark, daily.tests(3)]
+pytestmark = [pytest.mark.services, pytest.mark.spark, daily.tests(2)]
 
 ROWS = 40
 

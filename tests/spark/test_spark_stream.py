@@ -20,7 +20,7 @@ from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import JOB, WAYS, World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(7)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(5)]
 
 NewWorld = Callable[[str], World]
 

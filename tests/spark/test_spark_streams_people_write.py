@@ -18,7 +18,7 @@ from abs_spark.foreach.function import Epoch
 from tests import daily
 from tests.spark.world import World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(5)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
 
 SCHEMA = "id bigint, word string, at timestamp"
 

@@ -22,7 +22,7 @@ from abs_spark.task import EpochMessage
 from tests import daily
 from tests.spark.world import ARROW, JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(4)]
 
 QUERY, DRIVER = "the-query", "this-driver"
 

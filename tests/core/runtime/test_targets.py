@@ -46,8 +46,13 @@ CO_COMMITTING = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.INSIDE_CO_COMMIT)
 POINTS = {"2pc": DECIDING, "wal": CO_COMMITTING, "idempotent": CO_COMMITTING}
 
 
+TURNS = ("files to PostgreSQL", "files to three targets", "files to Kafka, and onward")
+"""Of the tests that kill a job, one a day."""
+TURN_OF = "targets of the runtime"
+
+
 def long(protocol: str) -> Any:
-    """For the campaign; each path through the runtime is in the test of the day, too."""
+    """For the campaign; the runtime does the same for each protocol."""
     return pytest.param(protocol, marks=pytest.mark.campaign)
 
 
@@ -140,6 +145,7 @@ def topic_options(kafka: KafkaService, topic: str, protocol: str, folder: Path) 
     return given
 
 
+@daily.turn("files to PostgreSQL", TURNS, of=TURN_OF)
 @pytest.mark.parametrize("protocol", [*map(long, ("2pc", "wal")), "idempotent"])
 def test_files_to_postgresql(folder: Path, database: str, protocol: str) -> None:
     sinks = {"postgres": table(database, protocol)}
@@ -177,6 +183,7 @@ def test_files_to_s3_by_manifests(
     clean(folder, Files((str(found),)))
 
 
+@daily.turn("files to three targets", TURNS, of=TURN_OF)
 def test_files_to_three_targets_under_one_decision(
     folder: Path,
     database: str,
@@ -199,6 +206,7 @@ def test_files_to_three_targets_under_one_decision(
     clean(folder, S3Files(s3.bucket, prefix, s3.endpoint, s3.region))
 
 
+@daily.turn("files to Kafka, and onward", TURNS, of=TURN_OF)
 @pytest.mark.parametrize("protocol", [long("2pc"), "wal", long("idempotent")])
 def test_files_to_kafka_and_from_there_to_postgresql(
     folder: Path, database: str, kafka: KafkaService, topic: str, protocol: str
