@@ -39,7 +39,7 @@ from tests.kit.kafka import (
     make_topic,
     open_topic,
 )
-from tests.kit.kafka_cluster import NativeKafkaCluster
+from tests.kit.kafka_cluster import NEW_LEADER, NativeKafkaCluster
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.outage import standing_still
 from tests.sinks.kafka.rules import through
@@ -124,6 +124,7 @@ def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
         case.close()
 
 
+@daily.turn("while a task writes", NEW_LEADER, of="new leaders")
 @pytest.mark.parametrize("way", daily.members(WAYS, 1, "a new leader"))
 def test_a_task_goes_on_writing_to_the_new_leader(
     brokers: NativeKafkaCluster, openers: dict[str, Opener], way: str
