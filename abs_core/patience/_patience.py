@@ -79,7 +79,7 @@ class Patience:
             def pause(seconds: float) -> None:
                 if (given_up or threading.Event()).wait(seconds):
                     raise AbsError(
-                        "Retrying was cancelled because another part of the job failed.",
+                        "Retrying was cancelled: another part of the job failed, or was closed.",
                         job=self.job,
                     )
 

@@ -115,7 +115,9 @@ def test_a_job_that_is_killed_writes_every_flight_exactly_once(
     result = json.loads(demo.out.read_text())
     assert (code, result["clean"], result["shortcomings"]) == (0, True, []), demo.said
     kills = result["kills_done"]
-    assert len(kills) == kills_due
+    # One that has come too early or too late for its moment is repeated.
+    missed = [kill for kill in kills if kill["wanted"] == "committed" != kill["found"]]
+    assert len(kills) == kills_due + len(missed)
     assert "committed" in [kill["found"] for kill in kills]
     # Driver, JVM, Python workers: all of the tree, not just its root.
     assert all(kill["processes"] >= 4 for kill in kills)
@@ -123,7 +125,7 @@ def test_a_job_that_is_killed_writes_every_flight_exactly_once(
     assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"] > days * 750
     assert [audit[k] for k in ("missing", "duplicate", "unexpected", "corrupted")] == [0] * 4
     assert audit["left_behind"]["prepared"] == []
-    assert f"SIGKILL #{kills_due} {kills[-1]['story']}" in demo.said
+    assert f"SIGKILL #{len(kills)} {kills[-1]['story']}" in demo.said
     assert _left_in(scratch) == []
 
 

@@ -91,7 +91,7 @@ class ProducerPool:
         self._changed = threading.Condition()
         self._work: queue.SimpleQueue[PooledProducer | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = threading.Event()
         self._made = 0
         self._hurried = 0
         self.written: Sequence[tuple[str, int]] = ()
@@ -165,16 +165,19 @@ class ProducerPool:
             return {s.name: s.handle if s.use is Use.PREPARED else None for s in self._slots}
 
     def close(self) -> None:
-        """Drop all producers. Transactions stay as they are."""
+        """Drop all producers. Transactions stay as they are.
+
+        Does not wait for the pool's thread, which ends after the request that it is waiting for.
+        """
         with self._changed:
-            self._closed = True
+            self._closed.set()
             self._slots.clear()
             self._claim.release()
             self._changed.notify_all()
         self._work.put(None)
 
     def _await_abort(self, slot: PooledProducer, seconds: float) -> None:
-        self._changed.wait_for(lambda: self._closed or not slot.aborting, seconds)
+        self._changed.wait_for(lambda: self._closed.is_set() or not slot.aborting, seconds)
 
     def _make_now(self, slot: PooledProducer, job: str) -> None:
         """Initialise a producer while its writer waits."""
@@ -244,16 +247,20 @@ class ProducerPool:
         while (slot := self._work.get()) is not None:
             try:
                 self._await_turn()
-                if not self._closed:
+                if not self._closed.is_set():
                     self._make(slot)
                 elif slot.aborting:
                     init_producer_id(self._options.kafka, str(slot.name))
             except Exception as error:
-                # What it has open ends by its timeout, or with the next run, if nobody asks again.
-                what = None if isinstance(error, AbsError) else error
-                log.warning(
-                    "transactional id %s cannot be initialised: %s", slot.name, error, exc_info=what
-                )
+                if slot.aborting or not self._closed.is_set():
+                    # What it has open ends by its timeout, or with the next run, if nobody asks.
+                    what = None if isinstance(error, AbsError) else error
+                    log.warning(
+                        "transactional id %s cannot be initialised: %s",
+                        slot.name,
+                        error,
+                        exc_info=what,
+                    )
                 self._drop(slot)
 
     def _await_turn(self) -> None:
@@ -261,7 +268,7 @@ class ProducerPool:
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    self._closed
+                    self._closed.is_set()
                     or self._hurried > 0
                     or any(slot.aborting for slot in self._slots)
                     or not any(slot.use is Use.WRITING for slot in self._slots)
@@ -274,7 +281,9 @@ class ProducerPool:
         if slot.aborting or slot.asked:
             # librdkafka would wait a second for the abort; readers wait with it.
             self._abort_open(slot)
-        producer = Patience(seconds=timeouts.INIT_SECONDS).retry(partial(self._open, slot))
+        # Nobody needs a producer of a closed pool, whose thread would look for brokers for a minute.
+        patience = Patience(seconds=timeouts.INIT_SECONDS)
+        producer = patience.retry(partial(self._open, slot), self._closed)
         with self._changed:
             slot.producer = producer
             if slot.use is Use.MAKING:

@@ -17,6 +17,7 @@ from tests import daily
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
+from tests.kit.threads import end_kafka_clients
 
 pytestmark = pytest.mark.services
 
@@ -64,7 +65,7 @@ def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[
     with open_topic(kafka.bootstrap, variant) as harness:
         harness.through(proxy.bootstrap)
         yield harness
-    close_clusters()  # before the proxy goes: else the clients would look for it
+    end_kafka_clients()  # before the proxy goes: else they would look for it
 
 
 @daily.cases(4)

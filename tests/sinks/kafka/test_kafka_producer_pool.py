@@ -33,6 +33,7 @@ from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
+from tests.kit.threads import living
 
 pytestmark = pytest.mark.services
 
@@ -148,6 +149,22 @@ def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(
     assert within(20, lambda: _uses(pool)[Use.MAKING] == 0), "it waits for one that nobody makes"
     assert pool.take(replace(TASK, partition=1)).producer is not None
     pool.close()
+
+
+def test_a_closed_pool_looks_for_no_brokers(harness: TopicHarness) -> None:
+    asked: list[str] = []
+
+    def opener(name: str) -> Any:
+        asked.append(name)
+        if len(asked) > 1:
+            raise UnavailableError("planted: no broker can be reached.")
+        return ColumnarProducer(harness.options.kafka, name, harness.topic)
+
+    pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
+    pool.prepared(pool.take(TASK))
+    assert within(20, lambda: len(asked) > 2), "it looks for them again"
+    pool.close()
+    assert within(20, lambda: not living("abs-kafka-init")), "its thread goes on"
 
 
 def test_an_init_that_was_not_answered_and_comes_late_aborts_nothing_that_is_decided(
