@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Partition, TransactionView, describe_open
@@ -33,7 +32,7 @@ from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
-from tests.kit.threads import living
+from tests.kit.threads import end_kafka_clients, living
 
 pytestmark = pytest.mark.services
 
@@ -274,9 +273,7 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
         assert broker.fired
         assert not harness.open_ids()
         pool.close()
-        cluster(
-            options.kafka
-        ).connection().close()  # before the relay goes: else the client would look for it
+        end_kafka_clients()  # before the relay goes: else they would look for it
 
 
 def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
