@@ -8,4 +8,5 @@ from typing import Any
 
 def planned(kills: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The kills without those that missed the moment after ``commit()``, which are repeated."""
-    return [kill for kill in kills if not (kill["wanted"] == "committed" != kill["found"])]
+    hit = "committed"
+    return [kill for kill in kills if kill["wanted"] != hit or kill["found"] == hit]

@@ -43,7 +43,7 @@ MODULE = """
 
 
 @pytest.mark.parametrize(("size", "of_all", "days"), [(1, 3, 3), (2, 10, 5), (3, 10, 4), (4, 3, 1)])
-def test_all_of_a_product_runs_once_in_as_many_days_as_it_has_parts(
+def test_all_of_a_product_runs_in_a_round_of_as_many_days_as_it_has_parts(
     size: int, of_all: int, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for start in range(20):  # a month's end is among the days
