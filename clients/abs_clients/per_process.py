@@ -10,10 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """An object with connections."""
+    """An object with connections and cached answers."""
 
     def close(self) -> None:
-        """Close them; must not raise."""
+        """Close the connections and clear the answers; the next use connects anew. Must not raise."""
         ...
 
 
@@ -23,6 +23,9 @@ V = TypeVar("V", bound=Closable)
 
 class PerProcess(Generic[K, V]):
     """One object per key, made at the first request, closed when the process ends.
+
+    ``close`` keeps the objects: a thread that uses one meanwhile may connect it again, and only an
+    object that is still here can be closed once more.
 
     A forked child begins with none, and never closes its parent's: that would end sessions that the
     parent uses.
@@ -49,10 +52,10 @@ class PerProcess(Generic[K, V]):
             return found
 
     def close(self, key: K | None = None) -> None:
-        """Close the object of ``key``, or all; the next request makes a new one."""
+        """Close the object of ``key``, or all; the next use of one connects anew."""
         with self._lock:
             keys = list(self._objects) if key is None else [key]
-            closing = [self._objects.pop(one) for one in keys if one in self._objects]
+            closing = [self._objects[one] for one in keys if one in self._objects]
         for one in closing:
             one.close()
 

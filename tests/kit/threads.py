@@ -7,13 +7,13 @@ import threading
 from abs_core.testing.case import within
 
 
-def living(prefix: str) -> list[str]:
-    """The names of the threads that live and whose name begins so."""
-    return [each.name for each in threading.enumerate() if each.name.startswith(prefix)]
+def living(*prefixes: str) -> list[str]:
+    """The names of the threads that live and whose name begins with one of these."""
+    return [each.name for each in threading.enumerate() if each.name.startswith(prefixes)]
 
 
 def end_kafka_clients(seconds: float = 30) -> None:
-    """Close this process's clusters of Kafka, and wait until no thread of the sink lives.
+    """Close this process's clusters of Kafka, and wait until no thread of theirs or of the sink lives.
 
     Before a relay or a broker goes: threads that are asking would look for it. librdkafka does so for
     a minute, and nothing stops it.
@@ -23,10 +23,10 @@ def end_kafka_clients(seconds: float = 30) -> None:
     """
     from abs_clients.kafka.cluster import close_clusters
 
-    ours = "abs-kafka-"
-    # Threads of closed sinks end by themselves. A client that one makes while its cluster is closed
-    # stays for ever.
-    within(1, lambda: not living(ours))
-    close_clusters()
-    assert within(seconds, lambda: not living(ours)), f"they are closed, and go on: {living(ours)}"
-    close_clusters()
+    ours = "abs-kafka-", "kafka-io-"
+
+    def have_ended() -> bool:
+        close_clusters()  # again and again: a thread that still ends may have connected meanwhile
+        return not living(*ours)
+
+    assert within(seconds, have_ended), f"they are closed, and go on: {living(*ours)}"

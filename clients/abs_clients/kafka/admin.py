@@ -113,6 +113,7 @@ class Admin:
         """Close the client; the next request makes a new one."""
         with self._lock:
             self._client = None
+        self._events.clear()
 
     def until_heard(self, look: Callable[[], T], misses: Callable[[T], bool]) -> T:
         """The result of a look, repeated while something is missing that should exist.

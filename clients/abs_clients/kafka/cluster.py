@@ -84,8 +84,13 @@ class Cluster:
                 each.close()
 
     def close(self) -> None:
-        """Close the connections and users' objects; the next use connects anew."""
-        self.drop(*list(self._kept))
+        """Close connections and users' objects, clear the cache; the next use connects anew.
+
+        A thread that connects meanwhile gets its client; another ``close`` closes that one.
+        """
+        with self._lock:
+            keys = list(self._kept)
+        self.drop(*keys)
         self.admin.close()
         for connection in self._lanes.values():
             connection.close()

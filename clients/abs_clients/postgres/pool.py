@@ -40,7 +40,7 @@ class _Idle:
 class Pool:
     """The pool of one server in this process.
 
-    ``answers`` caches what was learnt of the server, until the process ends or it is found changed.
+    ``answers`` caches what was learnt of the server, until ``close`` or until it is found changed.
     """
 
     def __init__(self, server: Server) -> None:
@@ -79,9 +79,10 @@ class Pool:
         connection.close()
 
     def close(self) -> None:
-        """Close the idle connections; users close theirs."""
+        """Close the idle connections and clear the cache; users close their connections."""
         with self._lock:
             idle, self._idle = self._idle, []
+            self.answers.clear()
         for one in idle:
             one.connection.close()
 
@@ -118,7 +119,7 @@ def leased(
 
 
 def close_idle(server: Server | None = None) -> None:
-    """Close this process's idle connections to the server; to all servers if None."""
+    """Close this process's idle connections, and clear what it learnt of the server; of all if None."""
     _pools.close(server)
 
 

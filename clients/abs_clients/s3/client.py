@@ -66,10 +66,11 @@ class Client:
             return self._direct
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; the next use looks for credentials again."""
         with self._lock:
             connected, self._connected = self._connected, {}
             direct, self._direct = self._direct, None
+            self._core, self._session = _core(), None
         for api in connected.values():
             api.close()
         if direct is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
 
 from abs_clients.kafka import auth_check, timeouts, wire
-from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.cluster import close_clusters, cluster
 from abs_clients.kafka.private import loop_of, manager_of
 from abs_clients.kafka.routing import brokers_of
 from abs_clients.kafka.settings import Settings
@@ -23,6 +24,7 @@ from abs_core.errors import RefusedError, UnavailableError
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
+from tests.kit.threads import living
 
 pytestmark = pytest.mark.services
 
@@ -154,6 +156,32 @@ def test_who_gives_a_client_up_late_leaves_the_next_one_alone(settings: Settings
     assert second is not first
     assert cluster(settings).client() is second
     assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
+
+
+def test_a_client_that_is_made_while_its_cluster_is_closed_ends_with_the_next_close(
+    kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.start()
+    mine = _settings(kafka.bootstrap).with_(**{"client.id": "made-across-a-close"})
+    connecting, closed = threading.Event(), threading.Event()
+    real = KafkaAdminClient
+
+    def slow(**config: Any) -> Any:
+        made = real(**config)
+        connecting.set()
+        assert closed.wait(60)
+        return made
+
+    monkeypatch.setattr(wire, "KafkaAdminClient", slow)
+    with ThreadPoolExecutor(1) as others:
+        answer = others.submit(cluster(mine).run, "asking for brokers", brokers_of)
+        assert connecting.wait(60)
+        close_clusters(mine)
+        closed.set()
+        assert len(answer.result(60)) == 1, "who has asked is answered"
+    assert living("kafka-io-made-across-a-close")
+    close_clusters(mine)
+    assert within(20, lambda: not living("kafka-io-made-across-a-close"))
 
 
 def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
