@@ -1,4 +1,4 @@
-"""Brings the table in README.md up to the JSON in results/: ``python -m benchmarks.summary``."""
+"""``python -m benchmarks.summary``: README.md's table and the figures of all pages, from results/."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import SENTENCES, Results, brought_up
 from benchmarks.ratios import UNMETERED
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 _HEADER = (
     "| speed of | over | median | quartiles | min - max | pairs | CPU | bar | |",
@@ -77,7 +79,7 @@ def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
 
 
 def main() -> None:
-    """Rewrite what stands between the markers."""
+    """Rewrite what stands between the markers, and the figures in the pages."""
     documents = documents_in(HERE / "results")
     machine = ", ".join(f"{name} {value}" for name, value in _machine(documents).items())
     readme = HERE / "README.md"
@@ -85,6 +87,9 @@ def main() -> None:
     _, _, after = rest.partition(END)
     text = f"{before}{BEGIN}\n\nMachine: {machine}.\n\n{summary(documents)}\n{END}{after}"
     readme.write_text(text)
+    pages = {each.page: (ROOT / each.page).read_text() for each in SENTENCES}
+    for page, text in brought_up(pages, Results(documents), SENTENCES).items():
+        (ROOT / page).write_text(text)
 
 
 if __name__ == "__main__":
