@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import SENTENCES, Results, brought_up
+from benchmarks.pages.figures import middle
 from benchmarks.ratios import UNMETERED
 
 HERE = Path(__file__).parent
@@ -72,8 +73,8 @@ def _ratio(ratio: Mapping[str, Any]) -> str:
 
 
 def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
-    middle = sorted(samples, key=lambda s: s["wall_s"])[len(samples) // 2]
-    speed, cpu = middle["amount"] / middle["wall_s"], middle["cpu_s"] / middle["amount"] * 1e6
+    median = middle(samples)
+    speed, cpu = median["amount"] / median["wall_s"], median["cpu_s"] / median["amount"] * 1e6
     spent = "" if cpu == UNMETERED else f", {cpu:,.2f} us CPU per {unit[:-1]}"
     return f"{speed:,.0f} {unit}/s{spent} (its median run)"
 

@@ -13,8 +13,7 @@ STATE = "docs/explanation/state.md"
 
 def _bytewax(results: Results) -> Iterator[str]:
     one, two = "keyed_count, 1 worker", "keyed_count, 2 workers"
-    arrow = results.ratio(one, "arrow", "bytewax, batches")
-    yield from (f"{arrow[name]:.1f}" for name in ("median", "q1", "q3"))
+    yield from results.spread(one, "arrow", "bytewax, batches", 1)
     yield f"{results.median(two, 'arrow', 'bytewax, batches'):.1f}"
     yield from (f"{results.median(each, 'rows', 'bytewax, records'):.2f}" for each in (one, two))
 
@@ -35,8 +34,7 @@ def _fits(results: Results) -> Iterator[str]:
 def _stopped(results: Results) -> Iterator[str]:
     for seconds in ("0.1", "0.3"):
         result = f"snapshot_sweep, every {seconds} s"
-        found = results.ratio(result, "stop_the_world", "aligned")
-        yield from (f"{found[name]:.3f}" for name in ("median", "q1", "q3"))
+        yield from results.spread(result, "stop_the_world", "aligned", 3)
 
 
 def in_abs() -> Iterator[Sentence]:
@@ -71,10 +69,7 @@ def in_abs() -> Iterator[Sentence]:
         ABS,
         "Aligned snapshots every 3 s ran at {} of the speed without snapshots (10 pairs, "
         "quartiles {} - {},",
-        lambda r: [
-            f"{r.ratio('snapshot_ways, aligned every 3 s', 'aligned', 'none')[name]:.3f}"
-            for name in ("median", "q1", "q3")
-        ],
+        lambda r: r.spread("snapshot_ways, aligned every 3 s", "aligned", "none", 3),
     )
     yield Sentence(
         ABS,
@@ -83,7 +78,7 @@ def in_abs() -> Iterator[Sentence]:
     )
     yield Sentence(
         ABS,
-        "Arrow operators at {} against {} M rows/s, a Python function for each row at {} against {}.",
+        "Arrow operators count {} and {} M rows/s, a Python function for each row {} and {}.",
         _two_workers,
     )
 

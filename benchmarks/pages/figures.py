@@ -23,7 +23,6 @@ class Results:
     """
 
     def __init__(self, documents: Mapping[str, Mapping[str, Any]]) -> None:
-        self._documents = documents
         self._results = {
             each["name"]: each for one in documents.values() for each in one["results"]
         }
@@ -41,6 +40,11 @@ class Results:
     def median(self, result: str, speed_of: str, over: str) -> float:
         return float(self.ratio(result, speed_of, over)["median"])
 
+    def spread(self, result: str, speed_of: str, over: str, digits: int = 2) -> Iterator[str]:
+        """Median and quartiles of a comparison, as they stand in a page."""
+        found = self.ratio(result, speed_of, over)
+        yield from (f"{found[name]:.{digits}f}" for name in ("median", "q1", "q3"))
+
     def fact(self, result: str, name: str) -> Any:
         return self._results[result]["facts"][name]
 
@@ -56,9 +60,13 @@ class Results:
 
     def middle(self, result: str, side: str) -> Mapping[str, Any]:
         """A side's median sample: wall_s, cpu_s, amount."""
-        samples = sorted(self._results[result]["samples"][side], key=lambda each: each["wall_s"])
-        found: Mapping[str, Any] = samples[len(samples) // 2]
-        return found
+        return middle(self._results[result]["samples"][side])
+
+
+def middle(samples: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The median sample, by its time."""
+    by_time = sorted(samples, key=lambda each: each["wall_s"])
+    return by_time[len(by_time) // 2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +122,9 @@ def row(page: str, begin: str, result: str, speed_of: str, over: str, digits: in
     """
 
     def figures(results: Results) -> Iterator[str]:
-        found = results.ratio(result, speed_of, over)
-        yield f"{found['median']:.{digits}f}"
-        yield from (f"{found[name]:.2f}" for name in ("q1", "q3"))
-        yield str(found["count"])
+        _, *quartiles = results.spread(result, speed_of, over)
+        yield f"{results.median(result, speed_of, over):.{digits}f}"
+        yield from quartiles
+        yield str(results.ratio(result, speed_of, over)["count"])
 
     return Sentence(page, f"{begin} | {{}} | {{}} - {{}} | {{}} |", figures)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 from benchmarks.pages.figures import Results, Sentence
 from benchmarks.pages.named import BY_ROWS, FOLDER, KAFKA, S3A, s3_epoch_ms
@@ -20,8 +21,7 @@ def _us_a_row(results: Results, result: str, side: str) -> str:
 
 def in_files_source() -> Iterator[Sentence]:
     def alone(results: Results) -> Iterator[str]:
-        found = results.ratio("files_source", "source", "pyarrow")
-        yield from (f"{found[name]:.2f}" for name in ("median", "q1", "q3"))
+        yield from results.spread("files_source", "source", "pyarrow")
         yield f"{results.speed('files_source', 'source'):.0f}"
 
     def spark(results: Results) -> Iterator[str]:
@@ -42,8 +42,7 @@ def in_kafka_source() -> Iterator[Sentence]:
     def line(results: Results, side: str, over: str) -> Iterator[str]:
         yield f"{results.speed('kafka_source', side):.2f}"
         if over:
-            found = results.ratio("kafka_source", side, over)
-            yield from (f"{found[name]:.2f}" for name in ("median", "q1", "q3"))
+            yield from results.spread("kafka_source", side, over)
         yield _us_a_row(results, "kafka_source", side)
 
     for begin, side, over, of in (
@@ -129,13 +128,9 @@ def in_s3() -> Iterator[Sentence]:
         yield Sentence(S3, text, partial(_listings, name=name, digits=digits))
 
     def speeds(results: Results) -> Iterator[str]:
-        for protocol, names in (
-            ("2pc", ["median"]),
-            ("idempotent", ["median", "q1"]),
-            ("wal", ["median", "q1", "q3"]),
-        ):
-            found = results.ratio(f"s3_listing, {protocol}", "epoch 2,000", "epoch 10")
-            yield from (f"{found[name]:.3f}" for name in names)
+        for protocol, many in (("2pc", 1), ("idempotent", 2), ("wal", 3)):
+            found = results.spread(f"s3_listing, {protocol}", "epoch 2,000", "epoch 10", 3)
+            yield from islice(found, many)
 
     yield Sentence(
         S3,

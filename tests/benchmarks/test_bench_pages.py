@@ -22,7 +22,7 @@ def _sentence(text: str, *figures: str) -> Sentence:
 @pytest.fixture
 def results() -> Results:
     def compared(median: float) -> dict[str, Any]:
-        return {"speed of": "a", "over": "b", "median": median}
+        return {"speed of": "a", "over": "b", "median": median, "q1": 1, "q3": 1.375}
 
     result = {
         "name": "r",
@@ -64,6 +64,7 @@ def test_a_sentence_that_a_page_does_not_have_once_is_an_error(
 
 def test_results_are_found_by_the_names_in_them(results: Results) -> None:
     assert results.median("r", "a", "b") == 1.25
+    assert list(results.spread("r", "a", "b")) == ["1.25", "1.00", "1.38"]
     assert results.numbers("r", "fit") == [-40.1, 2000, 2, 0.5]
     assert results.speed("r", "a") == 2, "of the median run, in million rows a second"
     with pytest.raises(ValueError):

@@ -119,7 +119,7 @@ def leased(
 
 
 def close_idle(server: Server | None = None) -> None:
-    """Close this process's idle connections, and clear what it learnt of the server; of all if None."""
+    """Close this process's idle connections and clear its cache: of the server, or of all servers."""
     _pools.close(server)
 
 
