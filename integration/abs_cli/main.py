@@ -21,6 +21,7 @@ from abs_core.errors import AbsError
 app = typer.Typer(
     name="abs",
     help="Exactly-once sinks for PySpark: services, checks and audits.",
+    epilog="`abs --version` names the release.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

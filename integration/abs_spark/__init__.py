@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import ConfigError
+from abs_core.release import RELEASE
 from abs_spark.interpreter import check_python, name_this_python
 from abs_spark.lastline import show_last
 from abs_spark.stopping import stop_queries_first
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.spec import sink
 
-__all__ = ["epoch", "explain", "register", "sink"]
+__all__ = ["__version__", "epoch", "explain", "register", "sink"]
+
+__version__ = RELEASE
 
 name_this_python()
 show_last()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from abs_clients.kafka.cluster import cluster
@@ -51,7 +51,7 @@ class LedgerPlace:
         told = {_TOPIC: self.topic, _ID: self.id, _LOG: self.log}
         more = {name: text for name, text in told.items() if text is not None}
         extra = tuple(sorted({**dict(committable.extra), **more}.items()))
-        return Committable(committable.handle, committable.rows, committable.digest, extra)
+        return replace(committable, extra=extra)
 
 
 def place_for(options: KafkaOptions, task: Task) -> LedgerPlace:
