@@ -11,10 +11,14 @@ from abs_clients.extras import DISTRIBUTION, missing
 from abs_core.release import RELEASE
 
 
+def print_release() -> None:
+    sys.stdout.write(f"{DISTRIBUTION} {RELEASE}\n")
+
+
 def main() -> None:
     """Run the command; exit code 2 if a package is missing."""
     if sys.argv[1:] == ["--version"]:
-        sys.stdout.write(f"{DISTRIBUTION} {RELEASE}\n")
+        print_release()
         return
     try:
         from abs_cli.main import main as run
