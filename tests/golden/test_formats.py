@@ -19,7 +19,7 @@ from unittest.mock import patch
 import pytest
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
-from abs_core import codec
+from abs_core import codec, release
 from abs_core.births import certificate
 from abs_core.births.certificate import Certificate
 from abs_core.births.parent import parent_key
@@ -241,7 +241,7 @@ def test_a_newer_version_is_refused_by_name(name: str) -> None:
 def test_the_error_for_a_newer_version_names_the_release_that_wrote_it_and_this_one() -> None:
     newer = (FOLDER / "release-state.json").read_text().replace('"version":2', '"version":98')
     with pytest.raises(
-        CorruptionError, match=f"98, of a newer release .'{RELEASE}'.*{codec.RELEASE}"
+        CorruptionError, match=f"98, of a newer release .'{RELEASE}'.*{release.RELEASE}"
     ):
         state_from_text(newer, HERE)
 
@@ -261,7 +261,7 @@ def test_who_made_a_committable_stays_known_through_the_registers_of_others() ->
     again = state_from_text(state_to_text(state), HERE)
     made = [c.release for decision in again.open for c in decision.committables]
     assert made == ["", *[RELEASE] * (len(made) - 1)]
-    assert f'"release":"{codec.RELEASE}"' in state_to_text(state)
+    assert f'"release":"{release.RELEASE}"' in state_to_text(state)
 
 
 def test_a_newer_cell_in_kafka_is_refused_by_name() -> None:

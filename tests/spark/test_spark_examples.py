@@ -41,11 +41,14 @@ def keys(bootstrap: str, topic: str) -> Counter[int]:
     while len(ended) < len(partitions):
         message = consumer.poll(60)
         assert message is not None, "the broker is silent"
-        if message.error() is None:
-            found[int(message.key())] += 1
+        error, key, partition = message.error(), message.key(), message.partition()
+        if error is None:
+            assert key is not None
+            found[int(key)] += 1
         else:
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            ended.add(message.partition())
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            assert partition is not None
+            ended.add(partition)
     consumer.close()
     return found
 
