@@ -18,8 +18,8 @@ from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 from abs_core.routing import NothingToCommit
 from abs_core.testing.check_changes import Change, check_changes
-from tests.daily import cut
 from tests.kit.fake_harness import STATES, WAYS, open_changing_fake
+from tests.sample import cut
 
 Patch = pytest.MonkeyPatch
 NAMES = {way: " ".join(way) for way in WAYS}
@@ -32,7 +32,7 @@ PROTOCOLS = [
 PLACES = [
     (f"{name} {a}", f"{name} {b}") for name in NAMES.values() for a, b in permutations(STATES)
 ]
-EACH_DAY = 12
+SAMPLED = 12
 
 
 CASES = {
@@ -45,12 +45,12 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_between_two_runs_loses_and_doubles_nothing(name: str) -> None:
-    def today(found: Sequence[Change]) -> list[Change]:
-        return cut(found, EACH_DAY, f"changes {name}")
+    def sampled(found: Sequence[Change]) -> list[Change]:
+        return cut(found, SAMPLED, f"changes {name}")
 
     pairs, own_register = CASES[name]
     opener = partial(open_changing_fake, own_register=own_register)
-    done = check_changes(opener, pairs, choose=today, finds=name != "place")
+    done = check_changes(opener, pairs, choose=sampled, finds=name != "place")
     print(done)
     assert name == "place" or not done.refused
 

@@ -39,7 +39,7 @@ from abs_core.testing.cuts import Halted
 from abs_core.testing.engine import Attempt, Run
 from abs_core.testing.fault_injection import Fault, Wire
 from abs_core.testing.harness import Row
-from tests import daily
+from tests import sample
 from tests.kit.fake_harness import FakeHarness
 
 NO_PAUSE = Patience(seconds=20.0, first_pause=0.0)
@@ -241,7 +241,7 @@ def _explore(machine: type[Histories], examples: int, **options: Any) -> None:
     )
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_history_loses_or_doubles_a_row(kind: str) -> None:
     _explore(_machine(kind), 60)

@@ -26,7 +26,7 @@ from abs_core.testing import (
     check_positions,
 )
 from abs_core.testing.calls import ContractCalls, Loss
-from tests import daily
+from tests import sample
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
@@ -39,7 +39,7 @@ FAKES: dict[str, Opener] = {
 }
 
 
-@pytest.mark.parametrize("fake", daily.members(FAKES, 2, "lost calls on fakes"))
+@pytest.mark.parametrize("fake", sample.members(FAKES, 2, "lost calls on fakes"))
 def test_no_call_of_a_job_can_be_lost_so_that_a_row_is(fake: str) -> None:
     tried = check_positions(by_calls(FAKES[fake]))
     print(fake, tried, sep=": ")

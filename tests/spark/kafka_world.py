@@ -21,11 +21,6 @@ from tests.spark.jobs.stream_files import Job
 
 JOB = "job"
 
-TURNS = ("credentials", "nulls", "no folder for the log")
-"""Jobs to Kafka of which one runs each day; the sink's own tests try all of it each day."""
-
-TURN_OF = "jobs to Kafka"
-
 
 def opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
     """A topic to write to by this protocol; ``2pc-librdkafka``: with that producer."""

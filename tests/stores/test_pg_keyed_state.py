@@ -33,7 +33,7 @@ from abs_stores.postgres.mvcc import MvccState, mvcc_backends
 from abs_stores.postgres.opaque import opaque_backends
 from abs_stores.postgres.tables import StateTables
 from abs_stores.postgres.two_phase import TwoPhaseState, two_phase_backends
-from tests import daily
+from tests import sample
 
 pytestmark = pytest.mark.services
 WAYS: dict[str, Callable[[Server], NewBackend]] = {
@@ -70,7 +70,7 @@ def case(subject: StateSubject) -> StateCase:
     return StateCase(subject, f"job{secrets.token_hex(6)}")
 
 
-@daily.cases(1, of="way")
+@sample.cases(1, of="way")
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_state_in_postgres_keeps(rule: Rule, subject: StateSubject) -> None:
     check_state(subject, [rule])

@@ -16,7 +16,7 @@ import pytest
 from abs_core.crash import VARIABLE, CrashPoint
 from abs_core.fakes import FakeTarget
 from abs_core.state.local_store import LocalSnapshotStore
-from tests import daily
+from tests import sample
 from tests.core.runtime.bench import until
 from tests.core.runtime.jobs.counting import expected
 
@@ -75,7 +75,7 @@ def check(found: list[tuple[int, str]]) -> None:
     assert sorted(value for _, value in found) == values
 
 
-@pytest.mark.parametrize("strategy", daily.members(["aligned", "unaligned"], 1, "random kills"))
+@pytest.mark.parametrize("strategy", sample.members(["aligned", "unaligned"], 1, "random kills"))
 def test_a_job_that_is_killed_commits_each_row_once(tmp_path: Path, strategy: str) -> None:
     assert killed_again_and_again(tmp_path, strategy, 3) > 0
     check(rows_of(tmp_path))
@@ -95,7 +95,7 @@ POINTS = [
 DOUBTFUL = [CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE]
 
 
-@pytest.mark.parametrize("point", daily.members(POINTS, 2, "the runtime's kills"))
+@pytest.mark.parametrize("point", sample.members(POINTS, 2, "the runtime's kills"))
 def test_a_job_that_dies_between_two_durable_effects_commits_each_row_once(
     tmp_path: Path, point: CrashPoint
 ) -> None:
@@ -106,7 +106,7 @@ def test_a_job_that_dies_between_two_durable_effects_commits_each_row_once(
     check(rows_of(tmp_path))
 
 
-@pytest.mark.parametrize("point", daily.members(DOUBTFUL, 1, "rescaled in doubt"))
+@pytest.mark.parametrize("point", sample.members(DOUBTFUL, 1, "rescaled in doubt"))
 def test_a_job_is_rescaled_with_handles_in_doubt(tmp_path: Path, point: CrashPoint) -> None:
     for parallelism in ("2", "3", "1"):
         process = start(tmp_path, "aligned", crash=str(point), parallelism=parallelism)

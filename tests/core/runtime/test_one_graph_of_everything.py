@@ -22,7 +22,7 @@ from abs_core.state.contracts import NewBackend
 from abs_core.state.heap import HeapBackend
 from abs_core.state.rocks import RocksBackends
 from abs_core.testing.harness import SCHEMA
-from tests import daily
+from tests import sample
 from tests.core.runtime.bench import Bench
 
 SIZE, LENGTH, SLIDE = 600, 40, 20
@@ -139,7 +139,7 @@ def backends(folder: Path) -> Iterator[NewBackend]:
     yield RocksBackends(folder / "rocks")
 
 
-@pytest.mark.parametrize("seed", daily.members(range(12), 1, "a graph of everything"))
+@pytest.mark.parametrize("seed", sample.members(range(12), 1, "a graph of everything"))
 def test_a_graph_of_everything_yields_what_is_due(tmp_path: Path, seed: int) -> None:
     bench, chance = Bench(tmp_path), Random(seed)
     backend = [*backends(tmp_path)][seed % 2]

@@ -11,7 +11,7 @@ import pytest
 
 from abs_core.errors import AbsError
 from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
-from tests import daily
+from tests import sample
 from tests.core.runtime.planted_bugs import PLANTED
 from tests.core.runtime.planted_idle_bugs import PLANTED_IDLE
 from tests.core.runtime.planted_lease_bugs import PLANTED_LEASE
@@ -20,7 +20,7 @@ from tests.model.simulation import Outcome, simulate, simulate_leaders
 from tests.model.simulation.run import Bugs
 
 HISTORIES = 400
-"""Other ones each day: the day's seed is the number of the first."""
+"""The run's seed is the number of the first."""
 ORDERED = 25
 """Of these, too."""
 PAUSING = 60
@@ -58,7 +58,7 @@ RARE = (
 )
 """Of those that the order of each key shows, what only hasty histories show.
 
-``test_key_order_on_threads`` finds them each day, too.
+``test_key_order_on_threads`` finds them in ``make test``, too.
 """
 
 
@@ -78,7 +78,7 @@ def check(seeds: range) -> list[Outcome]:
 @pytest.mark.parametrize("part", range(SLICES))
 def test_every_history_ends_as_if_nothing_had_failed(part: int) -> None:
     size = HISTORIES // SLICES
-    first = daily.seed() * HISTORIES + part * size
+    first = sample.seed() * HISTORIES + part * size
     outcomes = check(range(first, first + size))
     seen = Counter((o.strategy, o.loops) for o in outcomes)
     for name, strategy in STRATEGIES.items():
@@ -153,7 +153,7 @@ def test_a_seed_that_shows_a_planted_bug_by_order_can_be_found(bug: str) -> None
 
 
 def test_windows_go_on_over_idle_splits_and_nothing_of_those_that_come_back_is_late() -> None:
-    first = daily.seed() * PAUSING
+    first = sample.seed() * PAUSING
     paused(range(first, first + PAUSING))
 
 
@@ -169,7 +169,7 @@ def paused(seeds: range) -> None:
 
 
 def test_each_key_keeps_its_order_over_crashes_and_rescaling() -> None:
-    first = daily.seed() * ORDERED
+    first = sample.seed() * ORDERED
     in_order(range(first, first + ORDERED))
 
 
@@ -186,7 +186,7 @@ def in_order(seeds: range) -> None:
 
 
 def test_a_job_of_two_processes_is_led_by_one_and_ends_exactly_once() -> None:
-    first = daily.seed() * LED
+    first = sample.seed() * LED
     led(range(first, first + LED))
 
 

@@ -33,7 +33,7 @@ from abs_core.runtime.tables import TableSource
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_services import KafkaService, S3Service
-from tests import daily
+from tests import sample
 from tests.core.runtime.jobs.moving import ROWS, TABLE, sink_of
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
@@ -44,11 +44,6 @@ COUNT, FILES = 3_000, 6
 DECIDING = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.AFTER_COMMIT)
 CO_COMMITTING = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.INSIDE_CO_COMMIT)
 POINTS = {"2pc": DECIDING, "wal": CO_COMMITTING, "idempotent": CO_COMMITTING}
-
-
-TURNS = ("files to PostgreSQL", "files to three targets", "files to Kafka, and onward")
-"""Of the tests that kill a job, one a day."""
-TURN_OF = "targets of the runtime"
 
 
 def long(protocol: str) -> Any:
@@ -145,7 +140,7 @@ def topic_options(kafka: KafkaService, topic: str, protocol: str, folder: Path) 
     return given
 
 
-@daily.turn("files to PostgreSQL", TURNS, of=TURN_OF)
+@pytest.mark.campaign
 @pytest.mark.parametrize("protocol", [*map(long, ("2pc", "wal")), "idempotent"])
 def test_files_to_postgresql(folder: Path, database: str, protocol: str) -> None:
     sinks = {"postgres": table(database, protocol)}
@@ -183,7 +178,6 @@ def test_files_to_s3_by_manifests(
     clean(folder, Files((str(found),)))
 
 
-@daily.turn("files to three targets", TURNS, of=TURN_OF)
 def test_files_to_three_targets_under_one_decision(
     folder: Path,
     database: str,
@@ -206,7 +200,7 @@ def test_files_to_three_targets_under_one_decision(
     clean(folder, S3Files(s3.bucket, prefix, s3.endpoint, s3.region))
 
 
-@daily.turn("files to Kafka, and onward", TURNS, of=TURN_OF)
+@pytest.mark.campaign
 @pytest.mark.parametrize("protocol", [long("2pc"), "wal", long("idempotent")])
 def test_files_to_kafka_and_from_there_to_postgresql(
     folder: Path, database: str, kafka: KafkaService, topic: str, protocol: str
@@ -246,7 +240,7 @@ class _NoRoom(LocalSnapshotStore):
         super().complete(checkpoint, record, blobs)
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
 def test_a_region_is_restored_although_what_it_had_prepared_holds_its_keys(
     folder: Path, database: str, protocol: str

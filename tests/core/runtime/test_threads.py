@@ -23,7 +23,7 @@ from abs_core.runtime import (
 )
 from abs_core.runtime.tables import TableSource
 from abs_core.testing.harness import SCHEMA
-from tests import daily
+from tests import sample
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph, tables
 
@@ -90,7 +90,7 @@ def steps(n: int) -> int:
     return taken
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("strategy", ["aligned", "unaligned", "stop_the_world"])
 def test_a_loop_yields_each_record_once(bench: Bench, strategy: str) -> None:
     bench.job(collatz(bench), strategy, settings=Settings(interval=0.005)).run()
@@ -118,7 +118,7 @@ def test_whoever_makes_work_for_a_task_wakes_it(
     bench.check(2_000)
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("strategy", ["aligned", "unaligned", "stop_the_world"])
 def test_the_last_to_leave_a_loop_wakes_its_heads(
     bench: Bench, strategy: str, deadline: Event

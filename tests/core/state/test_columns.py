@@ -20,7 +20,7 @@ from abs_core.state.keygroups import GroupRange, groups_of
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.savepoint import Entries
 from abs_core.state.states import ValueState
-from tests import daily
+from tests import sample
 
 Numbers = npt.NDArray[np.int64]
 PLACE = Place("job", "op", 0, GroupRange(0, 128), 128)
@@ -75,9 +75,9 @@ def applied(entries: Entries, to: dict[bytes, int]) -> dict[bytes, int]:
     return to
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("deleted", [0.0, 0.4, 0.9])
-@pytest.mark.parametrize("seed", daily.members(range(4), 1, "columns"))
+@pytest.mark.parametrize("seed", sample.members(range(4), 1, "columns"))
 def test_every_version_is_what_was_there_whatever_completes_or_fails(
     seed: int, deleted: float
 ) -> None:

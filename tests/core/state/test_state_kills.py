@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from abs_core.state.local_store import LocalSnapshotStore
-from tests import daily
+from tests import sample
 
 from .state_job import KEYS, opened
 
@@ -18,7 +18,7 @@ KILLS = 6
 PROGRAM = Path(__file__).parent / "state_job.py"
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("kind", ["heap", "rocksdb"])
 def test_a_killed_job_finds_its_last_completed_checkpoint(kind: str, tmp_path: Path) -> None:
     folder, rng = tmp_path / "store", random.Random(7)

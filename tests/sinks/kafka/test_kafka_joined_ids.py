@@ -25,7 +25,7 @@ from abs_sinks.kafka.preflight_state import namesakes
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.wal import ledger_key
-from tests import daily
+from tests import sample
 from tests.kit.kafka import TopicHarness, Variant, delete_topics, make_topic, open_topic
 
 SCHEMA = pa.schema([("value", pa.string())])
@@ -130,7 +130,7 @@ def test_a_topic_of_records_under_such_a_name_is_no_register(options: KafkaOptio
     assert not found(options, "b.c")
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.services
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])

@@ -26,7 +26,7 @@ from abs_sinks.postgres import group as of_groups
 from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.testing import Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
-from tests import daily
+from tests import sample
 from tests.sinks.postgres.grouped import (
     GROUPED,
     GroupHarness,
@@ -35,7 +35,7 @@ from tests.sinks.postgres.grouped import (
 )
 
 pytestmark = pytest.mark.services
-DAILY = {n: v for n, v in GROUPED.items() if v.own_register or v.protocol == "wal"}
+SAMPLED = {n: v for n, v in GROUPED.items() if v.own_register or v.protocol == "wal"}
 """Under 2pc the handles are the same wherever the register is."""
 RENAMED = "a_committable_names_its_writer"
 FOREIGN_WAL = GROUPED["wal-append-foreign-register"]
@@ -60,11 +60,11 @@ def keeps(database: str, variant: Variant, checks: Sequence[Check]) -> int:
     return sum([run_check(partial(open_group, database, variant), check) for check in mine])
 
 
-@pytest.mark.parametrize("variant", DAILY.values(), ids=DAILY)
+@pytest.mark.parametrize("variant", SAMPLED.values(), ids=SAMPLED)
 def test_two_tables_keep_the_rules_of_the_day(shared_database: str, variant: Variant) -> None:
-    """Each rule is dealt to one of the ways, each day anew; where it does not apply it waits."""
-    ways = list(DAILY.values())
-    dealt = daily.hand(CHECKS, ways.index(variant), len(ways), "postgres groups")
+    """Each rule is dealt to one of the ways; where it does not apply it waits."""
+    ways = list(SAMPLED.values())
+    dealt = sample.hand(CHECKS, ways.index(variant), len(ways), "postgres groups")
     assert keeps(shared_database, variant, dealt) > 3
 
 

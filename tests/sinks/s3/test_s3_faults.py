@@ -21,7 +21,7 @@ from abs_sinks.s3 import S3Options, S3Sink, twophase
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads, uploads_of
-from tests import daily
+from tests import sample
 from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
 
 pytestmark = pytest.mark.services
@@ -96,7 +96,7 @@ def live(case: Case, lives: int = 4) -> None:
             return
 
 
-@daily.cases(2, of="fault")
+@sample.cases(2, of="fault")
 @pytest.mark.parametrize("times", [ONCE, pytest.param(ALWAYS, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.testing import FolderHarness
-from tests import daily
+from tests import sample
 from tests.sinks.s3.proxy import Proxy, Request, by_proxy, running
 
 pytestmark = pytest.mark.services
@@ -55,7 +55,7 @@ class HeldFolder(FolderHarness):
             self._proxy.denied = lambda request: False
 
 
-@daily.cases(1)
+@sample.cases(1)
 def test_a_handle_that_nobody_may_abort_does_not_stop_the_sweep_of_the_others(
     store: S3Service, given: Mapping[str, str], prefix: str, protocol: str
 ) -> None:
