@@ -12,15 +12,15 @@ from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
-from abs_core.births.certificate import MemoryCertificates
+from abs_core.certificate import MemoryCertificates
 from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
 from abs_spark.certificates import CheckpointCertificates
 from abs_spark.failures import FailedBatch
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
 from tests import sample
 from tests.kit.kafka import TopicHarness, open_topic
 from tests.kit.kafka import Variant as KafkaVariant

@@ -8,11 +8,11 @@ from functools import partial
 
 import pytest
 
-from abs_core.fakes.committers import HandleCommitter
-from abs_core.fakes.writers import drop
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_core.testing import Harness, Opener, Repeat, by_calls, check_repeats
-from abs_core.testing.calls import ContractCalls
+from abs_testing import Harness, Opener, Repeat, by_calls, check_repeats
+from abs_testing.calls import ContractCalls
+from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.writers import drop
 from tests.kit.fake_harness import open_fake
 from tests.sample import cut
 
@@ -77,7 +77,7 @@ BUGS: dict[Bug, str] = {
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_repeats_finds_a_target_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
     bug(monkeypatch)
     with pytest.raises(AssertionError, match=BUGS[bug]) as failed:
         check_repeats(by_calls(FAKES["2pc"]))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from tests import sample
 from tests.kit.fake_harness import FakeHarness, open_fake
 

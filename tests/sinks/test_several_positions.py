@@ -13,11 +13,11 @@ from queue import SimpleQueue
 import pytest
 
 from abs_core.contracts import Sink, Writer
-from abs_core.testing.fault_injection import Wire
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from abs_sinks.postgres.testing import Variant as TableVariant
 from abs_sinks.postgres.testing import open_table
 from abs_sinks.s3.testing import open_folder
+from abs_testing.fault_injection import Wire
 from tests import sample
 from tests.core.several_positions import FAULTS, Opened, calls, meet_all, places
 from tests.core.several_sinks import System, World

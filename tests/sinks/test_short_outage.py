@@ -18,8 +18,6 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError
 from abs_core.patience import Patience, told_writer, waiting
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
 from abs_sinks.kafka import sink as kafka_sink
@@ -27,6 +25,8 @@ from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3 import writer as s3_writer
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
+from abs_testing.case import JOB, Case, rows
+from abs_testing.harness import Harness
 from tests import sample
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka import open_topic

@@ -13,7 +13,7 @@ from psycopg import sql
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from abs_core.births.certificate import Certificate, from_text
+from abs_core.certificate import Certificate, from_text
 from tests import sample
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import JOB, World

@@ -21,7 +21,7 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Conflict, Inventory
 from abs_core.errors import RegisterLostError
 from abs_core.model import JobState
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.register import S3Register
 from abs_spark.kafka import KafkaDataSource

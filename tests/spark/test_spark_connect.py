@@ -16,7 +16,7 @@ from tests.spark.jobs import connect_epochs
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
-ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
+ROOTS = ("", "clients", "sinks", "sources", "integration")
 TABLES = ("untold", "counts", "running", "single", "all", "small", "refused", "beside")
 
 

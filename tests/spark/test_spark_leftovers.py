@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from abs_core.contracts import Task
-from abs_core.several.sinkmap import STRIDE
+from abs_core.sinkmap import STRIDE
 from abs_spark.foreach.driven import driven
 from abs_spark.foreach.function import Epoch
 from abs_spark.names import RunName

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.s3.client import close_idle
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.errors import RefusedError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_services import PostgresService

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.model import Wrote
 from abs_spark import run as runs
 from abs_spark.driver import driver_id

@@ -20,11 +20,11 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.registers.file import FileRegister
-from abs_core.testing.case import within
-from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
+from abs_testing.case import within
+from abs_testing.harness import Harness
 from tests import sample
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka import open_topic
@@ -65,7 +65,8 @@ class Cell:
 def _cells() -> Iterator[Cell]:
     for name, variant in VARIANTS.items():
         own = variant.own_register
-        points = TWO_STEP if variant.protocol == "2pc" or not own else ONE_STEP
+        elsewhere = TWO_STEP if variant.protocol == "2pc" else COMPOSED
+        points = elsewhere if variant.protocol == "2pc" or not own else ONE_STEP
         yield Cell("postgres", name, points, own)
     for protocol, own in (("2pc", True), ("2pc", False), ("wal", True), ("wal", False)):
         points = ONE_STEP if protocol == "wal" and own else TWO_STEP

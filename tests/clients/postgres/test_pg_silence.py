@@ -13,11 +13,11 @@ from abs_clients.postgres.address import Address
 from abs_clients.postgres.connection import SILENCE_MS, connect
 from abs_clients.postgres.server import Server
 from abs_core.errors import UnavailableError
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows
-from abs_core.testing.engine import Attempt
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows
+from abs_testing.engine import Attempt
 from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
 

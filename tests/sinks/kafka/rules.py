@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError
-from abs_core.testing import (
+from abs_testing import (
     ForkServer,
     Killed,
     Opener,
@@ -20,9 +20,9 @@ from abs_core.testing import (
     check_crashes,
     run_check,
 )
-from abs_core.testing.checks import CHECKS
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row
+from abs_testing.checks import CHECKS
+from abs_testing.engine import Run
+from abs_testing.harness import Row
 from tests import sample
 
 AT_ONCE = 6

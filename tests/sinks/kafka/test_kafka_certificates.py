@@ -17,9 +17,9 @@ from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Severity
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
 from abs_sinks.kafka import KafkaOptions
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import Run
 from tests import sample
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka

@@ -9,10 +9,10 @@ from itertools import permutations
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import ForkServer, check_changed_crashes
-from abs_core.testing.check_changes import Change, check_changes
 from abs_services import KafkaService
 from abs_sinks.kafka import sink, wal
+from abs_testing import ForkServer, check_changed_crashes
+from abs_testing.check_changes import Change, check_changes
 from tests import sample
 from tests.kit.changing import changing_topic
 from tests.sample import cut

@@ -19,17 +19,17 @@ from abs_core.contracts import Conflict, Stored
 from abs_core.errors import AbsError
 from abs_core.model import JobState, Severity
 from abs_core.patience import Patience
-from abs_core.testing import Opener
-from abs_core.testing.case import JOB, Case, rows, within
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import register_id
-from abs_sinks.kafka.register_topic import need_two, partition_of
+from abs_sinks.kafka.register.session import register_id
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import need_two, partition_of
 from abs_sinks.kafka.sink import KafkaSink
+from abs_testing import Opener
+from abs_testing.case import JOB, Case, rows, within
+from abs_testing.engine import Run
+from abs_testing.harness import Row
 from tests import sample
 from tests.kit.kafka import (
     KEYED,

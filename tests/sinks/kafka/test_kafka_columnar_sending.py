@@ -19,22 +19,23 @@ from kafka.protocol.producer import ProduceRequest
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import Lane, close_clusters, cluster
-from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.private import manager_of
-from abs_clients.kafka.producer.outbox import FLYING
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, describe, end
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions, encoder
-from abs_sinks.kafka.columnar import ColumnarProducer
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.columnar import encoder
+from abs_sinks.kafka.columnar.murmur2 import partitions_of
+from abs_sinks.kafka.columnar.outbox import FLYING
+from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
+from abs_testing.calls import Loss
+from abs_testing.case import within
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import PARTITIONS, make_topic

@@ -8,8 +8,8 @@ from itertools import product
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import Opener
 from abs_services import KafkaService
+from abs_testing import Opener
 from tests.kit.crash_points import CO_COMMIT, WORST
 from tests.kit.kafka import Variant, open_topic
 from tests.sinks.kafka.rules import keeps_every_rule, keeps_sampled_rules, survives, survives_pairs

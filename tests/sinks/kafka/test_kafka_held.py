@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from abs_core.model import HandleName
-from abs_core.testing import run_check
-from abs_core.testing.checks import CHECKS
 from abs_core.wal.contracts import name_of
 from abs_services import KafkaService
+from abs_testing import run_check
+from abs_testing.checks import CHECKS
 from tests import sample
 from tests.fault_proxy.kafka import LossyBroker
 from tests.kit.kafka import TopicHarness, Variant
@@ -42,7 +42,7 @@ class HeldTopic(TopicHarness):
 
     @contextmanager
     def held(self, handle: HandleName) -> Iterator[None]:
-        """See ``abs_core.testing.Holding``."""
+        """See ``abs_testing.Holding``."""
         before = self._relay.denials
         self._relay.denied = str(handle)
         try:
@@ -57,7 +57,7 @@ class HeldLog(LogHarness):
 
     @contextmanager
     def held(self, handle: HandleName) -> Iterator[None]:
-        """See ``abs_core.testing.Holding``."""
+        """See ``abs_testing.Holding``."""
         segment, aside = self.folder / name_of(handle), self.folder / "aside"
         segment.rename(aside)
         segment.mkdir()

@@ -9,10 +9,10 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import Drained, Outcome, Share, Wrote
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import Case, rows
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
+from abs_testing.calls import Loss
+from abs_testing.case import Case, rows
+from abs_testing.engine import Run
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic

@@ -26,16 +26,16 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Severity
-from abs_core.testing import Opener
-from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
 from abs_sinks.kafka import wal
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_session import FencedProducer, Rows
-from abs_sinks.kafka.register_topic import Record
+from abs_sinks.kafka.register.session import FencedProducer, Rows
+from abs_sinks.kafka.register.topic import Record
 from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
+from abs_testing import Opener
+from abs_testing.case import Case, raises, rows
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 from tests.kit.kafka import KEYED, Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_attempts, open_log

@@ -12,14 +12,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_core.model import Wrote
 from abs_core.source import Limit
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.murmur2 import partitions_of
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from abs_testing.engine import Run
 from tests import sample
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import LogHarness, open_attempts

@@ -10,7 +10,9 @@ import pytest
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import init_producer_id
-from abs_core.testing import (
+from abs_services import KafkaService
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
+from abs_testing import (
     Harness,
     Position,
     PositionOpener,
@@ -21,10 +23,8 @@ from abs_core.testing import (
     check_reads,
     check_repeats,
 )
-from abs_core.testing.check_reads import STARTS
-from abs_core.testing.engine import QUICK
-from abs_services import KafkaService
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_testing.check_reads import STARTS
+from abs_testing.engine import QUICK
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic

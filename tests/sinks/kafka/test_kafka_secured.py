@@ -19,9 +19,9 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
 from abs_core.source import Limit
-from abs_core.testing.engine import Run
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from abs_testing.engine import Run
 from tests import sample
 from tests.kit.kafka import KEYED, KeyedSink, make_topic
 from tests.kit.kafka_secured import SecuredKafka

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from abs_core.testing.check_changes import Change, check_changes
+from abs_testing.check_changes import Change, check_changes
 from tests import sample
 from tests.kit.changing import changing_table
 from tests.sample import cut

@@ -13,19 +13,19 @@ from abs_core.contracts import Task
 from abs_core.errors import DataError, ProtocolError, SchemaError, TargetError
 from abs_core.model import Committable
 from abs_core.registers.memory import MemoryRegister
-from abs_core.several.sinkmap import STRIDE
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.check_crashes import ForkServer, check_crashes
-from abs_core.testing.check_sink import run_check
-from abs_core.testing.checks import CHECKS
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import SCHEMA, batch_of
-from abs_core.testing.rules import Check
+from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
 from abs_sinks.postgres import group as of_groups
 from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.testing import Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
+from abs_testing.case import JOB, Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.check_sink import run_check
+from abs_testing.checks import CHECKS
+from abs_testing.engine import Run
+from abs_testing.harness import SCHEMA, batch_of
+from abs_testing.rules import Check
 from tests import sample
 from tests.sinks.postgres.grouped import (
     GROUPED,

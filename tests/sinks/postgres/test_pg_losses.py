@@ -14,12 +14,12 @@ from abs_clients.postgres.address import Address
 from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
-from abs_core.testing import SCHEMA
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import JOB, Case, rows, within
-from abs_core.testing.engine import Run
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+from abs_testing import SCHEMA
+from abs_testing.calls import Loss
+from abs_testing.case import JOB, Case, rows, within
+from abs_testing.engine import Run
 from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
 

@@ -10,7 +10,9 @@ from functools import partial
 import pytest
 
 from abs_clients.postgres.address import Address
-from abs_core.testing import (
+from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+from abs_testing import (
     SCHEMA,
     Calls,
     Harness,
@@ -21,10 +23,8 @@ from abs_core.testing import (
     check_reads,
     check_repeats,
 )
-from abs_core.testing.calls import PositionOpener
-from abs_core.testing.check_reads import STARTS
-from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+from abs_testing.calls import PositionOpener
+from abs_testing.check_reads import STARTS
 from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
 from tests.sample import cut, hand

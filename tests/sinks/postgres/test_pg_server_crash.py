@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from abs_core.errors import NotPreparedError, UnavailableError
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import PostgresService
 from abs_sinks.postgres.testing import TableHarness, Variant
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
 from tests import sample
 
 pytestmark = pytest.mark.services

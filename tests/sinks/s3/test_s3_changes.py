@@ -9,9 +9,9 @@ from itertools import permutations
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import ForkServer, check_changed_crashes
-from abs_core.testing.check_changes import Change, check_changes
 from abs_services import S3Service
+from abs_testing import ForkServer, check_changed_crashes
+from abs_testing.check_changes import Change, check_changes
 from tests import sample
 from tests.kit.changing import changing_folder
 from tests.sample import cut

@@ -10,10 +10,10 @@ from itertools import product
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import check_sink, run_check
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from abs_core.testing.checks import CHECKS
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing import check_sink, run_check
+from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_testing.checks import CHECKS
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 
 from abs_core.model import HandleName
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case
-from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing import SCHEMA
+from abs_testing.case import Case
+from abs_testing.checks import CHECKS
 from tests import sample
 from tests.sinks.s3.proxy import Proxy, Request, by_proxy, running
 
@@ -40,7 +40,7 @@ class HeldFolder(FolderHarness):
 
     @contextmanager
     def held(self, handle: HandleName) -> Iterator[None]:
-        """See ``abs_core.testing.Holding``."""
+        """See ``abs_testing.Holding``."""
 
         def denied(request: Request) -> bool:
             named = request.path.encode() + request.body

@@ -10,9 +10,6 @@ import pytest
 
 from abs_clients.s3.objects import Objects
 from abs_core.model import Committable, HandleName, Outcome
-from abs_core.testing import run_check
-from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
-from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Register
 from abs_sinks.s3.idempotent import IdempotentCommitter
@@ -21,6 +18,9 @@ from abs_sinks.s3.testing import open_folder
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Upload, Uploads
+from abs_testing import run_check
+from abs_testing.check_register import CHECKS as REGISTER_CHECKS
+from abs_testing.checks import CHECKS
 from tests.sample import cut
 from tests.sinks.s3.conftest import FolderOpener
 
@@ -146,7 +146,7 @@ def finds(store: S3Service, given: Mapping[str, str], prefix: str) -> Found:
             open_folder, f"s3://{store.bucket}/{prefix}", {**given, "protocol": protocol}
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+            patch.setattr("abs_testing.case.PATIENCE", 0.05)
             plant(patch)
             with pytest.raises(AssertionError, match=f"^{rule}: "):
                 keeps(rule, opener)

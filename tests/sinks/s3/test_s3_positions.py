@@ -11,7 +11,11 @@ import pytest
 
 from abs_core.contracts import Conflict, Version
 from abs_core.model import Committable, JobState
-from abs_core.testing import (
+from abs_services import S3Service
+from abs_sinks.s3 import S3Sink
+from abs_sinks.s3.idempotent import IdempotentCommitter
+from abs_sinks.s3.manifests import Manifests
+from abs_testing import (
     SCHEMA,
     Harness,
     Position,
@@ -23,12 +27,8 @@ from abs_core.testing import (
     check_reads,
     check_repeats,
 )
-from abs_core.testing.calls import Loss
-from abs_core.testing.check_reads import STARTS
-from abs_services import S3Service
-from abs_sinks.s3 import S3Sink
-from abs_sinks.s3.idempotent import IdempotentCommitter
-from abs_sinks.s3.manifests import Manifests
+from abs_testing.calls import Loss
+from abs_testing.check_reads import STARTS
 from tests import sample
 from tests.sample import cut
 from tests.sinks.s3.conftest import FolderOpener

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.testing.check_source import SOURCE_CHECKS, SourceCheck, run_source_check
-from abs_core.testing.checks.sources import (
+from abs_services import S3Service
+from abs_testing.check_source import SOURCE_CHECKS, SourceCheck, run_source_check
+from abs_testing.checks.sources import (
     a_changed_past_is_an_error,
     a_position_reopened_yields_exactly_the_rest,
     a_range_holds_every_row_once,
     batches_have_the_schema,
     the_same_range_reads_the_same,
 )
-from abs_services import S3Service
 from tests import sample
 from tests.sources.files.fill import Bucket, FilesHarness, Folder, FoldersHarness, credentials
 
