@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar, cast
 
 from abs_clients.options import (
     Option,
@@ -98,4 +98,6 @@ def parse_options(
     if values["wal"] is not None and "wal" not in protocols:
         problems.add("The option wal has no meaning here.", "leave it out.")
     problems.raise_any()
-    return kind(common=CommonOptions.of(values), **fields_from(kind, values))
+    # mypy cannot say that a class has a field ``common``.
+    made: Any = kind
+    return cast(Kind, made(common=CommonOptions.of(values), **fields_from(kind, values)))

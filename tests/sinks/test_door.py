@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from abs_sinks.door import SinkFormat, format_named, format_names, format_of
 from tests.kit.formats import Making
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("abs_core", "clients", "sinks", "sources", "stores", "integration")
+PRODUCT = ("abs_core", "clients", "sinks", "sources", "integration")
 OURS = [format_named(name) for name in format_names()]
 SYSTEMS = {each.name.removeprefix("abs-") for each in OURS}
 NAMES = SYSTEMS | {each.name for each in OURS} | {s for each in OURS for s in each.schemes}
@@ -123,7 +124,7 @@ def test_an_object_under_another_name_than_its_entry_point_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else a target's format could not be found again by the name that a job gives."""
-    entry = door.EntryPoint("abs-other", "tests.sinks.test_door:PLANTED", door.GROUP)
+    entry = EntryPoint("abs-other", "tests.sinks.test_door:PLANTED", door.GROUP)
     monkeypatch.setattr(door, "entry_points", lambda group: [entry])
     with pytest.raises(ConfigError, match="not a SinkFormat of that name"):
         format_named("abs-other")
