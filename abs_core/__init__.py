@@ -7,8 +7,8 @@ client or an engine.
 The public API is the modules in ``__all__``; import names from them.
 
 - To write a sink: ``contracts``, ``model``, ``errors``; ``routing`` for a sink with several protocols;
-  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash``, ``inventory`` and
-  ``formats`` as in docs/how-to/write-a-sink.md. To test it: the package ``abs_testing``.
+  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash`` and ``inventory``
+  as in docs/how-to/write-a-sink.md. To test it: the package ``abs_testing``.
 - To write a source: ``source``.
 - To write an engine: ``coordinator``, ``protocol``, ``events``, ``patience``; ``barriers`` for one with
   barriers in channels, as the package ``abs_embedded``, which runs a job in one process.
@@ -26,7 +26,6 @@ __all__ = [
     "crash",
     "errors",
     "events",
-    "formats",
     "inventory",
     "model",
     "patience",

@@ -12,9 +12,9 @@ import pytest
 
 from abs_core.certificate import Origin
 from abs_core.model import Wrote
+from abs_sinks.postgres.door import FORMAT
 from abs_spark import run as runs
 from abs_spark.driver import driver_id
-from abs_spark.formats.postgres import FORMAT
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target

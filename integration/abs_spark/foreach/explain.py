@@ -11,7 +11,7 @@ from abs_core.protocol import fate
 from abs_core.sinkmap import number_of
 from abs_spark.foreach.driven import driven
 from abs_spark.foreach.function import Epoch
-from abs_spark.formats import promised
+from abs_spark.target import promised
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -52,6 +52,9 @@ _ELSEWHERE = {
 """Options of Spark's Kafka source and of other connectors."""
 
 
+REGISTERTOPIC = "abs-register"
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
     """Where and how to write. Its ``repr`` shows no secret (I9).
@@ -67,7 +70,7 @@ class KafkaOptions:
     kafka: Settings
     topic: Annotated[str | None, topic_name] = None
     common: CommonOptions = field(default_factory=CommonOptions)
-    registertopic: Annotated[str, topic_name] = "abs-register"
+    registertopic: Annotated[str, topic_name] = REGISTERTOPIC
     producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
 
     @property

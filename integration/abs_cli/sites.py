@@ -1,14 +1,6 @@
 """Where registers and handles are, for the commands that look after them.
 
-A register is in its sink's own system; a URL names it.
-
-- ``kafka://host:port,host:port/topic`` names a register's topic (``abs-register`` where none is given),
-  with librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``), or in a
-  file of lines ``name=value`` (``?config=FILE``), where passwords belong;
-- ``s3://bucket/path`` is the sink's option path, its query other options of the sink
-  (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain;
-- ``postgresql://...``, ``jdbc:postgresql://...`` and libpq's keywords name a PostgreSQL database.
-
+A register is in its sink's own system; a URL names it, see ``abs_sinks.door`` and each system's door.
 Of a job with several sinks a file names all of them, see ``abs_cli.sinksfile``.
 """
 
@@ -16,28 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from abs_cli.places import Place, place_at, place_of
-from abs_cli.sinksfile import SinksFile
-from abs_core.errors import ConfigError
+from abs_cli.sinksfile import FiledSink, SinksFile
+from abs_core.errors import ConfigError, OptionError
 from abs_core.model import AND, Committable, JobState, NamedSink
 from abs_core.protocol import Identity
 from abs_core.sinkmap import number_of
-from abs_sinks.shown import shown
 
 if TYPE_CHECKING:
+    # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
     from collections.abc import Sequence
 
     from abs_core.contracts import Committer, Inventory, Stored
     from abs_core.coordinator import Coordinator
     from abs_core.model import InDoubt
-
-SYSTEMS = ("postgres", "kafka", "s3", "s3a", "s3n")
-"""How identities of targets begin, before their first colon."""
+    from abs_sinks.door import SinkFormat
 
 Url = Annotated[
     str | None,
@@ -68,6 +58,56 @@ Schema = Annotated[
 Job = Annotated[str, typer.Argument(help="The name of the job, as `abs register list` shows it.")]
 
 
+@dataclass(frozen=True)
+class Site:
+    """The registers of one system, and the committer of their handles."""
+
+    format: SinkFormat
+    options: Any
+
+    @classmethod
+    def at(cls, url: str, schema: str) -> Site:
+        """The site of a URL, without connecting; raises OptionError if the URL cannot be read."""
+        from abs_sinks.door import format_at
+
+        found = format_at(url)
+        return cls(found, found.at(url, None, schema))
+
+    @classmethod
+    def of(cls, sink: FiledSink) -> Site:
+        """The site of one sink of a job, without connecting.
+
+        Raises:
+            OptionError: its options cannot be read, or select a protocol without a decision; or there
+                is no such format.
+            ConfigError: the format cannot be loaded.
+        """
+        from abs_sinks.door import format_named
+        from abs_spark.target import parse
+
+        found = format_named(sink.format)
+        options = parse(found, sink.options, started=False)
+        if options.common.protocol == "idempotent":
+            raise OptionError(
+                f"The sink {sink.name} has protocol=idempotent, which cannot be used together with "
+                "other sinks: its rows are visible before the decision.",
+                remedy="set protocol=2pc or wal; for a job with this sink alone use --url.",
+            )
+        return cls(found, options)
+
+    @cached_property
+    def _both(self) -> tuple[Inventory, Committer]:
+        return self.format.administer(self.options)
+
+    @property
+    def register(self) -> Inventory:
+        return self._both[0]
+
+    @property
+    def committer(self) -> Committer:
+        return self._both[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Registers:
     """The registers of one place, and the committers of their handles.
@@ -76,13 +116,13 @@ class Registers:
         home: the registers.
         where: their place, for people.
         url: as it was given; None with a sinks file.
-        sinks: the places of a job's sinks, by name; empty with a URL.
+        sinks: the sites of a job's sinks, by name; empty with a URL.
     """
 
-    home: Place
+    home: Site
     where: str
     url: str | None = field(default=None, repr=False)
-    sinks: Mapping[str, Place] = field(default_factory=dict)
+    sinks: Mapping[str, Site] = field(default_factory=dict)
 
     @classmethod
     def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> Registers:
@@ -94,12 +134,13 @@ class Registers:
         """
         if sinks is not None:
             read = SinksFile.read(sinks)
-            places = {sink.name: place_of(sink) for sink in read.sinks}
-            home = places[read.register]
-            return cls(home, f"the targets that {sinks} names", None, places)
+            sites = {sink.name: Site.of(sink) for sink in read.sinks}
+            home = sites[read.register]
+            return cls(home, f"the targets that {sinks} names", None, sites)
         if url is None:
             raise typer.BadParameter("name the target.", param_hint="--url or --sinks")
-        return cls(place_at(url, schema), shown(url), url)
+        site = Site.at(url, schema)
+        return cls(site, site.format.shown(url), url)
 
     @property
     def register(self) -> Inventory:
@@ -108,8 +149,8 @@ class Registers:
     def jobs(self) -> Sequence[Stored]:
         """Every job here; raises ConfigError if the place does not exist."""
         found = self.register.jobs()
-        if not found and self.home.check is not None:
-            self.home.check()
+        if not found:
+            self.home.format.check_there(self.home.options)
         return found
 
     def of(self, job: str) -> JobState:
@@ -130,10 +171,19 @@ class Registers:
             remedy=f"the jobs here are: {known}." if known else "there is no job here.",
         )
 
+    def attempted(self) -> Sequence[str]:
+        """See ``SinkFormat``; empty with a sinks file."""
+        return () if self.sinks else self.home.format.attempted(self.home.options)
+
+    def give_up(self, state: JobState) -> None:
+        """See ``SinkFormat``; does nothing with a sinks file."""
+        if not self.sinks:
+            self.home.format.give_up(self.home.options, state)
+
     def in_doubt(self, job: str | None) -> list[InDoubt]:
         """Pre-committed handles in every named system."""
-        places = self.sinks.values() or (self.home,)
-        told = [doubt for place in places for doubt in place.committer.in_doubt(job)]
+        sites = self.sinks.values() or (self.home,)
+        told = [doubt for site in sites for doubt in site.committer.in_doubt(job)]
         # Two sinks on one server see the same handles.
         return list({doubt.handle: doubt for doubt in told}.values())
 
@@ -157,7 +207,7 @@ class Registers:
         if self.sinks:
             numbers = self._numbered(state)
             return [s.target for s in state.sinks if s.until is None and s.number not in numbers]
-        return _elsewhere(state, self.home.system)
+        return _elsewhere(state, self.home.format)
 
     def check_whole(self, state: JobState) -> None:
         """Raise ConfigError if the job has a target in another system."""
@@ -184,9 +234,7 @@ class Registers:
         """The file's sinks by their numbers in the register; ConfigError if one has another target."""
         if state is None:
             return dict(enumerate(self.sinks))
-        there = {
-            name: None if p.identity is None else p.identity() for name, p in self.sinks.items()
-        }
+        there = {name: site.format.identity(site.options) for name, site in self.sinks.items()}
         known = state.sinks or (NamedSink(0, "", state.target, 0),)
         found: dict[int, str] = {}
         for sink in known:
@@ -203,27 +251,15 @@ class Registers:
         return found
 
 
-def _elsewhere(state: JobState, here: str) -> list[str]:
-    """Targets outside a place, as far as their names show."""
+def _elsewhere(state: JobState, here: SinkFormat) -> list[str]:
+    """Targets outside a system, as far as their names show."""
+    from abs_sinks.door import format_of
+
     targets = state.target.split(AND)
-    systems = ((target, target.partition(":")[0]) for target in targets)
-    apart = [t for t, system in systems if not system.startswith(here) and _is_system(system)]
+    systems = {target: format_of(target.partition(":")[0]) for target in targets}
+    apart = [target for target in targets if systems[target] not in (here, None)]
     # Several of one kind: which of them lies here the register's place alone does not tell.
-    return apart if apart or len({_container(t) for t in targets}) == 1 else targets
-
-
-def _container(target: str) -> str:
-    """The database, cluster or folder of a target."""
-    if target.startswith("s3"):
-        return target
-    return "/".join(target.split("/")[: 2 if target.startswith("postgres:") else 1])
-
-
-def _is_system(name: str) -> bool:
-    """Whether target identities have this prefix."""
-    from abs_core.formats import format_of
-
-    return name in SYSTEMS or format_of(name) is not None
+    return apart if apart or len({here.container(each) for each in targets}) == 1 else targets
 
 
 def _gone(number: int, committable: Committable) -> ConfigError:
