@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from abs_clients.arrow import is_list
 from abs_clients.buffers import values_of
 from abs_sinks.postgres.types import PgType
-from abs_sinks.refusals import check_text, refuse
+from abs_sinks.refusals import Code, Reason, check_text, inside, parents_of, refuse
 
 # src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
 # (294277 AD) lies beyond what 64 bits of microseconds since 1970 can say.
@@ -31,16 +31,18 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         column: its name, for the message.
 
     Raises:
-        RowError: names the column, what is wrong, and how many values are.
+        BadValuesError: of the column's rows.
     """
     arrow = array.type
     outside = f"lie outside the range of {pg.label}"
     if pa.types.is_string(arrow):
         check_text(array, column)
         _check_length(array, pg, column)
-    elif pg.element is not None:
-        if is_list(arrow):
-            check_values(array.flatten(), pg.element, column)
+    elif is_list(arrow) and pg.element is not None:
+        inner = array.flatten()
+        # All dimensions of an array are of one type: the elements' is that of the leaves.
+        with inside(lambda: parents_of(array)):
+            check_values(inner, pg if is_list(inner.type) else pg.element, column)
     elif pa.types.is_timestamp(arrow):
         before = f"lie before 4714-11-24 BC, the first moment that {pg.label} holds"
         _check_range(array, pa.int64(), MIN_TIMESTAMP_US, MAX_INT64, column, before)
@@ -59,13 +61,9 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
     most = pg.max_chars
     if most is None or (pc.max(pc.binary_length(array)).as_py() or 0) <= most:
         return
-    refuse(
-        column,
-        array,
-        pc.greater(pc.utf8_length(array), most),
-        f"are too long for {pg.label}",
-        "cut them in Spark with left(), or make the column longer",
-    )
+    remedy = "cut them in Spark with left(), or make the column longer"
+    reason = Reason(Code.TOO_LONG, column, f"are too long for {pg.label}", remedy)
+    refuse(reason, pc.greater(pc.utf8_length(array), most))
 
 
 def _check_range(
@@ -77,7 +75,7 @@ def _check_range(
         return
     ticks = array.view(ticks_type)
     outside = pc.or_(pc.less(ticks, low), pc.greater(ticks, high))
-    refuse(column, ticks, outside, why, "correct or filter them in Spark")
+    refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
 
 
 def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:
@@ -87,10 +85,6 @@ def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:
         return
     ticks = array.view(pa.int64())
     rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, unit), unit))
-    refuse(
-        column,
-        array,
-        pc.not_equal(rest, 0),
-        f"have more digits of a second than {pg.label} keeps",
-        "truncate them in Spark with date_trunc(), or make the column more precise",
-    )
+    why = f"have more digits of a second than {pg.label} keeps"
+    remedy = "truncate them in Spark with date_trunc(), or make the column more precise"
+    refuse(Reason(Code.TOO_PRECISE, column, why, remedy), pc.not_equal(rest, 0))
