@@ -12,6 +12,7 @@ from abs_clients.arrow import is_list
 from abs_clients.buffers import values_of
 from abs_sinks.postgres.types import PgType
 from abs_sinks.refusals import Code, Reason, check_text, inside, parents_of, refuse
+from abs_sinks.text import interval_parts
 
 # src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
 # (294277 AD) lies beyond what 64 bits of microseconds since 1970 can say.
@@ -38,6 +39,7 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
     if pa.types.is_string(arrow):
         check_text(array, column)
         _check_length(array, pg, column)
+        _check_parsed(array, pg, column)
     elif is_list(arrow) and pg.element is not None:
         inner = array.flatten()
         # All dimensions of an array are of one type: the elements' is that of the leaves.
@@ -54,6 +56,11 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         _check_fraction(array, pg, column)
     elif pa.types.is_duration(arrow):
         _check_fraction(array, pg, column)
+    elif arrow.equals(pa.month_day_nano_interval()):
+        micros = pa.array(
+            interval_parts(array, column)["nanos"] // 1000, mask=array.is_null().to_numpy(False)
+        )
+        _check_fraction(micros, pg, column)
 
 
 def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
@@ -63,7 +70,50 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
         return
     remedy = "cut them in Spark with left(), or make the column longer"
     reason = Reason(Code.TOO_LONG, column, f"are too long for {pg.label}", remedy)
-    refuse(reason, pc.greater(pc.utf8_length(array), most))
+    length = pc.binary_length(array) if pg.one_byte else pc.utf8_length(array)
+    refuse(reason, pc.greater(length, most))
+
+
+_DATE, _TIME, _ZONE = (
+    r"\d{4,7}-\d\d-\d\d",
+    r"\d\d:\d\d(:\d\d(\.\d{1,%d})?)?",
+    r"\s?(Z|[-+]\d\d(:?\d\d){0,2})",
+)
+_ISO = {
+    "date": _DATE,
+    "timetz": _TIME + _ZONE,
+    "timestamp": f"{_DATE}[ T]{_TIME}",
+    "timestamptz": f"{_DATE}[ T]{_TIME}{_ZONE}",
+}
+"""Texts that mean the same under any DateStyle and TimeZone of the role."""
+
+
+def _check_parsed(array: pa.Array, pg: PgType, column: str) -> None:
+    """Check text that the server would round, cut, or read as the role's settings say."""
+    times = pg.bounds or pg
+    digits = times.fraction_digits
+    code, bad = Code.TOO_PRECISE, None
+    if times.name in _ISO:
+        iso = _ISO[times.name].replace("%d", str(max(1, digits)))
+        rest = pc.replace_substring_regex(array, iso, "")
+        bad = pc.match_substring_regex(rest, "[0-9]")
+        why = f"are not in the ISO form of {times.label}, or have more digits of a second"
+        remedy = "write 2026-01-02 03:04:05.678901, with +00:00 where the type has a zone"
+    elif times.category == "T":
+        # Under IntervalStyle sql_standard a first minus applies to all fields.
+        signs = r"^\s*-[^-+P]*[0-9][^-+P]*\s[^-+P]*[0-9][^-+P]*$"
+        bad = pc.match_substring_regex(
+            array, rf"\.[0-9]{{{digits + 1}}}|[0-9][eE][-+]?[0-9]|{signs}"
+        )
+        why = f"have more digits than {pg.label} keeps, or one minus for several fields"
+        remedy = "cut the digits, and give each field its sign"
+    elif pg.category == "U" and 0 < pg.size <= 8:
+        # tid drops what follows its parenthesis; a sign makes xid and cid wrap around.
+        code, why, remedy = Code.MALFORMED, f"are no {pg.label}", "correct them in Spark"
+        good = r"^\s*\(?[0-9A-Fa-f][0-9A-Fa-f:/,.-]*\)?\s*$"
+        bad = pc.invert(pc.match_substring_regex(array, good))
+    if bad is not None:
+        refuse(Reason(code, column, why, remedy), bad)
 
 
 def _check_range(
