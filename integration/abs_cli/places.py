@@ -176,7 +176,7 @@ def _kafka_at(url: str) -> Place:
     parts = parts_of(url)
 
     def check_topic() -> None:
-        from abs_sinks.kafka.register_topic import find_topic
+        from abs_sinks.kafka.register.topic import find_topic
 
         if find_topic(options.kafka, options.registertopic) is None:
             raise ConfigError(
@@ -190,7 +190,7 @@ def _kafka_at(url: str) -> Place:
 def _kafka(options: KafkaOptions, check: Callable[[], None] | None = None) -> Place:
     from abs_core.routing import ByProtocol
     from abs_sinks.kafka.options import identity
-    from abs_sinks.kafka.register import KafkaRegister
+    from abs_sinks.kafka.register.store import KafkaRegister
     from abs_sinks.kafka.twophase import TwoPhaseCommitter
     from abs_sinks.kafka.wal import WalCommitter, store_of
 

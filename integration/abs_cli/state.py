@@ -26,7 +26,7 @@ from abs_cli.sinksfile import SinksFile
 from abs_core.errors import ConfigError
 from abs_core.model import AND, Committable, JobState, NamedSink
 from abs_core.protocol import Identity
-from abs_core.several.sinkmap import number_of
+from abs_core.sinkmap import number_of
 from abs_sinks.shown import shown
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ class Registers:
 
         Raises ConfigError if the file's sink of a name is not the register's.
         """
+        from abs_core.parallel import side_by_side
         from abs_core.several.composite import CompositeCommitter
-        from abs_core.several.together import side_by_side
 
         if not self.sinks:
             return self.home.committer

@@ -12,10 +12,10 @@ import pyarrow as pa
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
+from abs_core import sinkmap
 from abs_core.contracts import Task
 from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.protocol import Changed, decide
-from abs_core.several import sinkmap
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.targets import Targets
 from abs_spark.formats import sink_format

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abs_core.testing import SCHEMA
-from abs_core.testing.engine import Run
+from abs_testing import SCHEMA
+from abs_testing.engine import Run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "write-a-sink.md"

@@ -17,8 +17,8 @@ from abs_clients.postgres.errors import to_abs_error as of_postgres
 from abs_clients.s3.errors import to_abs_error as of_s3
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import several
-from abs_core.testing.case import raises
 from abs_spark.formats import sink_format
+from abs_testing.case import raises
 
 GIVEN = {
     "abs-postgres": {"url": "postgresql://u@127.0.0.1:1/d", "dbtable": "t"},

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from abs_core.births.certificate import UNREADABLE, Origin
+from abs_core.certificate import UNREADABLE, Origin
 from abs_core.errors import UnavailableError
 from abs_core.model import Drained
 from abs_core.patience import Patience

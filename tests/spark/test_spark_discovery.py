@@ -17,7 +17,6 @@ from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
 from abs_spark.discovery import format_class
-from tests import daily
 from tests.packaging.venvs import wheel
 
 _JOB = """
@@ -35,7 +34,7 @@ for _ in range(2):
 """
 
 
-@daily.takes_minutes("the wheel in an empty environment")
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.services
 def test_the_wheel_in_an_empty_environment_is_found_by_spark(tmp_path: Path, database: str) -> None:

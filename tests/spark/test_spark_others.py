@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 import abs_spark
 from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError
-from tests import daily
 from tests.docs.test_write_a_sink import PACKAGE, install
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import run_to_end
@@ -50,7 +49,6 @@ def sold(shop: Path) -> list[Any]:
         return db.execute("SELECT id, word FROM sales ORDER BY id").fetchall()
 
 
-@daily.takes_minutes("a sink of others")
 def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
     installed: Path,
     shop: Path,

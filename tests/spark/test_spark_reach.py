@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.s3.client import close_idle
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.errors import RefusedError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_services import PostgresService
@@ -29,7 +29,7 @@ from abs_spark.formats import kafka, postgres, s3
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
 from abs_spark.target import Format, Target
-from tests import daily
+from tests import sample
 from tests.spark.epoch_world import EpochWorld
 from tests.spark.test_spark_task import FAKE, ROWS, SCHEMA, Options, Sink, begun
 
@@ -92,10 +92,10 @@ both = pytest.mark.parametrize("take", list(TAKES.values()), ids=list(TAKES))
 CELLS = list(product(TAKES, KINDS, PROTOCOLS))
 SLOW = [cell for cell in CELLS if cell[1] == "kafka"]
 """A request to a broker that is not there takes 15 s."""
-LATER = [cell for cell in SLOW if cell not in daily.cut(SLOW, 1, "executors without a broker")]
+LATER = [cell for cell in SLOW if cell not in sample.cut(SLOW, 1, "executors without a broker")]
 
 
-@daily.cases(4)
+@sample.cases(4)
 @pytest.mark.parametrize(
     ("way", "kind", "protocol"),
     [pytest.param(*c, marks=[pytest.mark.campaign] if c in LATER else []) for c in CELLS],

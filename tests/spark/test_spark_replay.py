@@ -21,13 +21,13 @@ from abs_core.model import job_key
 from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
 from abs_spark.postgres import PostgresDataSource
-from tests import daily
+from tests import sample
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import ARROW, JOB, World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(4)]
 
 NewWorld = Callable[[str], World]
 

@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.coordinator import Coordinator
 from abs_core.errors import AbsError, FencedError, NotPreparedError, UnavailableError
-from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
@@ -28,6 +27,7 @@ from abs_spark.foreach.views import View
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
 from abs_spark.target import Format, Target
+from abs_testing.fakes import FakeSink, FakeTarget
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 ROWS = pa.RecordBatch.from_pylist([{"id": n, "value": "x"} for n in range(3)], SCHEMA)

@@ -16,11 +16,10 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.wal import segment_store
 from abs_spark.formats.kafka import parse_options
 from abs_spark.wal_default import default_wal, with_wal
-from tests import daily
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import open_log
 from tests.kit.kafka_source import KafkaSourceHarness
-from tests.spark.kafka_world import TURN_OF, TURNS, KafkaWorld
+from tests.spark.kafka_world import KafkaWorld
 from tests.spark.test_spark_kafka_sink import run
 
 GIVEN = {"kafka.bootstrap.servers": "a:1", "topic": "t", "Protocol": "wal"}
@@ -36,7 +35,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return made
 
 
-@daily.turn("no folder for the log", TURNS, of=TURN_OF)
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.services
 def test_a_stream_needs_no_option_wal(

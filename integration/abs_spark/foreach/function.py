@@ -13,7 +13,7 @@ from abs_core.errors import ConfigError, OptionError, SchemaError
 from abs_core.model import Drained, JobState, Recent, Share, job_key
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
-from abs_core.several.sinkmap import check_names
+from abs_core.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch

@@ -11,11 +11,11 @@ from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer, RegisterStore, Sink, is_known_empty
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
+from abs_core.parallel import side_by_side
 from abs_core.patience import Patience, several
 from abs_core.several.composite import CompositeCommitter
 from abs_core.several.grouping import SinkGroup
-from abs_core.several.sinkmap import number_of
-from abs_core.several.together import side_by_side
+from abs_core.sinkmap import number_of
 from abs_spark.target import Format, Target, commit_at_once, group_of, groups
 
 

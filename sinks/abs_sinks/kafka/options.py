@@ -12,7 +12,7 @@ from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.kafka.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
+from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import COMMON, CommonOptions
 
 NAME = "abs-kafka"

@@ -192,17 +192,17 @@ class Try:
             return self._same_text(_text_of(leaf), text)
         if pa.types.is_binary(arrow):
             kept = self.reader.execute(f"select replace(x::text, '-', '') from {source}").fetchone()
-            return kept == (leaf[0].as_py().hex() if "uuid" in self.declared
-                            else f"\\x{leaf[0].as_py().hex()}",)  # fmt: skip
+            sent = leaf[0].as_py().hex()
+            return kept == ((sent if "uuid" in self.declared else f"\\x{sent}"),)
         if pa.types.is_temporal(arrow):
             return self._number(source, arrow) == _ticks(leaf)
         if pa.types.is_boolean(arrow):
-            return text == str(leaf[0].as_py()).lower()
+            return bool(text == str(leaf[0].as_py()).lower())
         if pa.types.is_floating(arrow):
             sent, got = leaf[0].as_py(), float(text)
             kept = pa.scalar(got, arrow).as_py()
             return repr(kept) == repr(sent)
-        return Decimal(text) == leaf[0].as_py()
+        return bool(Decimal(text) == leaf[0].as_py())
 
     def _same_text(self, sent: str, got: str) -> bool:
         """Text is kept. Of other values a plain session reads the same, and all digits are there."""
