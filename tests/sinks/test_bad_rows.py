@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.s3.location import Location
+from abs_core.contracts import Task
 from abs_core.errors import RowError
 from abs_core.model import HandleName
 from abs_sinks import refusals
@@ -19,8 +20,11 @@ from abs_sinks.postgres.schema import plan_columns
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.refusals import BadValuesError, Code, Reason, find_bad_rows
+from abs_sinks.s3.idempotent import IdempotentWriter
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
+from abs_sinks.s3.twophase import TwoPhaseWriter
+from abs_sinks.s3.wal import WalWriter
 
 TEXT = PgType(25, "text", "text", receive="textrecv")
 VARCHAR3 = PgType(1043, "varchar", "varchar(3)", typmod=7, receive="varcharrecv")
@@ -139,6 +143,14 @@ def test_s3_names_the_rows_that_it_refuses_one_by_one(fileformat: str) -> None:
         assert [wrong[row] for row in (1, 2, 7)] == [True, False, True]
     finally:
         files.discard()
+
+
+@pytest.mark.parametrize("kind", [TwoPhaseWriter, IdempotentWriter, WalWriter])
+def test_each_writer_of_s3_tells_them_before_it_writes(kind: Callable[..., Any]) -> None:
+    batch = pa.record_batch({"n": [1, 2, 3], "c": texts(b"a", b"b\0", b"c")})
+    options = S3Options(Location("bucket", "p"), fileformat="json", compression="none")
+    writer = kind(options, batch.schema, Task("0" * 16, "j", 1, 1, 0, "a" * 8))
+    assert writer.bad_rows(batch).mask.to_pylist() == [False, True, False]
 
 
 LONG = Reason(Code.TOO_LONG, "v", "are too long", "cut them")
