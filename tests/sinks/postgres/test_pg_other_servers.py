@@ -179,6 +179,26 @@ def test_a_standby_that_is_away_is_named_and_waited_for_as_long_as_patience_says
         case.close()
 
 
+def test_an_event_trigger_is_told_apart_from_the_tables_own(server: str) -> None:
+    with open_table(_database(server, "UTF8"), VARIANTS["wal-append"]) as harness:
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, rows(0, 2))
+        harness.db.execute(
+            "create function forbid() returns event_trigger language plpgsql as"
+            " $$ begin raise exception 'not today'; end $$;"
+            "create event trigger forbid on ddl_command_start when tag in ('CREATE TABLE')"
+            " execute function forbid()"
+        )
+        with pytest.raises(RefusedError, match="creating a staging table: not today") as caught:
+            run.epoch(1, rows(10, 2))
+        assert "an event trigger" in caught.value.remedy
+        harness.db.execute("drop event trigger forbid")
+        case.run().epoch(1, rows(10, 2))
+        case.finished(rows(0, 2), rows(10, 2), when="after the event trigger was dropped")
+        case.close()
+
+
 def _database(server: str, encoding: str) -> str:
     name = f"in_{encoding.lower()}"
     with psycopg.connect(f"{server}/postgres", autocommit=True) as admin:
