@@ -241,7 +241,7 @@ def sending(
         for committable in committables:
             before = sender.rows
             for batch in read_segment(store, committable):
-                sender.send(records_of(batch, plan_columns(batch.schema, options.topic), before))
+                sender.send(records_of(batch, plan_columns(batch.schema, options.topic)))
                 if time.monotonic() > deadline:
                     raise _too_long(committable, timeout)
             if sender.rows - before != committable.rows:

@@ -122,10 +122,7 @@ class IdempotentWriter(CopyWriter):
                 connection.execute("rollback to savepoint staged")
             except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
-                duplicate = duplicate_key(connection, plan, target.key, staged)
-                if duplicate is not None:
-                    raise duplicate from error
-                raise
+                raise duplicate_key(connection, plan, target.key, staged) from error
             else:
                 cursor.nextset()
                 return cursor.rowcount
