@@ -58,20 +58,22 @@ def plain_type(arrow: pa.DataType, *, null: pa.DataType = _NULL) -> pa.DataType:
         return pa.decimal128(digits, scale) if digits <= MAX_DECIMAL_DIGITS else arrow
     if types.is_null(arrow):
         return null
-    return _plain_nested(arrow, null) if types.is_nested(arrow) else _PLAIN.get(arrow, arrow)
+    if types.is_nested(arrow):
+        return with_inner(arrow, partial(plain_type, null=null))
+    return _PLAIN.get(arrow, arrow)
 
 
-def _plain_nested(arrow: pa.DataType, null: pa.DataType) -> pa.DataType:
-    plain = partial(plain_type, null=null)
+def with_inner(arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The list, struct or map with each type inside of it changed; every field may be null."""
     if is_list(arrow):
-        return pa.list_(plain(arrow.value_type))
+        return pa.list_(change(arrow.value_type))
     if pa.types.is_struct(arrow):
         # Metadata stays: it tells a variant or a geometry from an ordinary struct. Under a struct that
         # is null, Spark sends null also for fields that are never null otherwise.
-        fields = [field.with_type(plain(field.type)) for field in arrow]
+        fields = [field.with_type(change(field.type)) for field in arrow]
         return pa.struct([field.with_nullable(True) for field in fields])
     if pa.types.is_map(arrow):
-        return pa.map_(plain(arrow.key_type), plain(arrow.item_type))
+        return pa.map_(change(arrow.key_type), change(arrow.item_type))
     return arrow
 
 

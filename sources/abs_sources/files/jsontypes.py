@@ -6,14 +6,13 @@ Arrow knows neither maps nor "NaN", nor dates and binary, which are texts (see `
 from __future__ import annotations
 
 import json
-import re
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.json
 
-from abs_clients.arrow import is_list
+from abs_clients.arrow import is_list, with_inner
 
 _INFINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf", "-Infinity": "-inf",
              "-INF": "-inf"}  # fmt: skip
@@ -26,55 +25,40 @@ def json_batch(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
     Raises pyarrow.ArrowInvalid for a line that is not one object in UTF-8, or does not fit the schema.
     """
     read_as = pa.schema([pa.field(f.name, _read_as(f.type)) for f in schema])
-    if b"\r" in lines:  # ends a line, as for Spark; in JSON it is blank
-        lines = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if _arrow_reads(read_as):
+    # A return ends a line, as for Spark; in JSON it is blank.
+    each = [line.strip(b" \t") for line in lines.replace(b"\r", b"\n").split(b"\n")]
+    objects = [line for line in each if line]
+    if "map<" not in str(read_as) and len(set(read_as.names)) == len(read_as):
         try:
-            return _by_arrow(lines, read_as)
+            return _by_arrow(objects, read_as)
         except pa.ArrowInvalid:
             pass
-    return _by_python(lines, read_as)
+    return _by_python(objects, read_as)
 
 
-def _by_arrow(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def _by_arrow(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    # Of these Arrow makes rows without values, or dies; two in a line are two rows.
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in objects):
+        raise pa.ArrowInvalid("a line is not one object")
+    lines = b"\n".join(objects)
     parsing = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-    if not _objects_only(lines):
-        raise pa.ArrowInvalid(
-            "a line is not one object"
-        )  # Arrow takes other lines, or dies of them
     table = pyarrow.json.read_json(pa.BufferReader(lines), reading, parsing)
     table.validate(full=True)  # Arrow reads JSON that is not UTF-8
-    if table.num_rows != sum(1 for line in lines.split(b"\n") if line.strip(b" \t")):
+    if table.num_rows != len(objects):
         raise pa.ArrowInvalid("a line has several objects")
     [batch] = table.combine_chunks().to_batches()
     return batch
 
 
-_ODD_LINE = re.compile(rb"[^}\s][ \t]*(?:\n|\Z)|(?:\A|\n)[ \t]*[^{\s]")
-
-
-def _objects_only(lines: bytes) -> bool:
-    """Whether every line that is not blank begins and ends with a brace."""
-    ends = lines.count(b"\n") + (not lines.endswith(b"\n"))
-    if (
-        lines.count(b"}\n") + lines.endswith(b"}")
-        == ends
-        == lines.count(b"\n{") + (lines[:1] == b"{")
-    ):
-        return True
-    return _ODD_LINE.search(lines) is None
-
-
-def _by_python(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def _by_python(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
     row_type, rows, line = pa.struct(list(schema)), [], b""
     try:
-        for line in lines.split(b"\n"):
-            if line.strip(b" \t"):
-                found = json.loads(line.decode(), parse_float=Decimal, object_pairs_hook=_fields)
-                if found is None:
-                    raise ValueError("it is null instead of a JSON object")
-                rows.append(_value(found, row_type, ""))
+        for line in objects:
+            found = json.loads(line.decode(), parse_float=Decimal, object_pairs_hook=_fields)
+            if found is None:
+                raise ValueError("it is null instead of a JSON object")
+            rows.append(_value(found, row_type, ""))
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise pa.ArrowInvalid(f"{error}, in the line {line[:80]!r}") from error
     try:
@@ -117,16 +101,9 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _read_as(kind: pa.DataType) -> pa.DataType:
     types = pa.types
-    if is_list(kind):
-        return pa.list_(_read_as(kind.value_type))
-    if types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _read_as(f.type)) for f in kind])
     if types.is_map(kind):
         return pa.map_(pa.string(), _read_as(kind.item_type))
+    if types.is_nested(kind):
+        return with_inner(kind, _read_as)
     number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
     return kind if number or types.is_decimal(kind) else pa.string()
-
-
-def _arrow_reads(schema: pa.Schema) -> bool:
-    """Whether it has no map, whose keys Arrow would have to know, and no doubled name."""
-    return "map<" not in str(schema) and len(set(schema.names)) == len(schema.names)

@@ -6,7 +6,6 @@ files are read from the beginning, by one reader.
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -19,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from abs_clients.options import Option, boolean
+from abs_clients.texts import from_base64, from_text
 from abs_core.errors import RowError, SchemaError
 from abs_sources.files.columnar import Rest, Step, malformed
 from abs_sources.files.jsontypes import json_batch
 from abs_sources.files.model import Piece
 from abs_sources.files.schema import fit, match
-from abs_sources.files.texts import from_base64, from_text
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _BOM = b"\xef\xbb\xbf"
@@ -64,17 +63,20 @@ class CsvForm:
     nullvalue: Annotated[str, Option("nullValue", str, "")] = ""
 
     def plain(self, lines: bytes, name: str) -> bytes:
-        """The same lines with ``\\n`` at their ends and doubled quotes within values.
+        """The same lines, with ``\\n`` at their ends and doubled quotes within values.
 
         Raises RowError for quotes that other dialects read differently, and for a value with a line
         break: where a chunk or a piece ends there, it would be two rows.
         """
         lines = lines.replace(b"\r\n", b"\n")
-        quote = self.quote.encode()
+        quote, escape = self.quote.encode(), self.escape.encode()
         if b"\r" not in lines and (not quote or quote not in lines):
             return lines
-        field, escape = self._field, self.escape.encode()
-        read = re.compile(b"(?:%b)*+" % field).match(lines)
+        q, e, sep = map(re.escape, (quote, escape, self.sep.encode()))
+        inside = b"[^%b\n]|%b%b" % (q, q, q) if e in (b"", q) else b"[^%b%b\n]|%b[^\n]" % (q, e, e)
+        quoted = b"%b((?:%b)*+)%b|(?!%b)" % (q, inside, q, q) if q else b""
+        field = b"(?:%b[^%b\n\r]*+)(?:%b|\n|\\Z)" % (quoted, sep, sep)
+        read = re.match(b"(?:%b)*+" % field, lines)
         end = read.end() if read else 0
         if end < len(lines):
             line = lines[lines.rfind(b"\n", 0, end) + 1 :].split(b"\n", 1)[0]
@@ -84,33 +86,16 @@ class CsvForm:
                 remedy="set quote and escape as the writer did (Spark's own: escape=\\\\); write one "
                 "record a line, or read the file with Spark's own source and multiLine.",
             )
-        if not quote or escape in (b"", quote) or escape not in lines:
+        if not q or e in (b"", q) or escape not in lines:
             return lines
-        escaped = re.compile(b"%b([%b%b])" % tuple(map(re.escape, (escape, escape, quote))))
 
         def doubled(field: re.Match[bytes]) -> bytes:
-            if not field[0].startswith(quote):
+            if field[1] is None:
                 return field[0]
-            value = escaped.sub(rb"\1", field[1])
-            return quote + value.replace(quote, 2 * quote) + quote + field[0][len(field[1]) + 2 :]
+            value = re.sub(b"%b([%b%b])" % (e, e, q), rb"\1", field[1])
+            return quote + value.replace(quote, 2 * quote) + field[0][len(field[1]) + 1 :]
 
         return re.sub(field, doubled, lines)
-
-    @property
-    def _field(self) -> bytes:
-        """A pattern of a value and its end; group 1 is the text between quotes."""
-        sep, quote = re.escape(self.sep.encode()), re.escape(self.quote.encode())
-        escape = re.escape(self.escape.encode())
-        end = b"(?:%b|\n|\\Z)" % sep
-        bare = (
-            b"(?:(?!%b)[^%b\n\r])[^%b\n\r]*+" % (quote, sep, sep) if quote else b"[^%b\n\r]++" % sep
-        )
-        if not quote:
-            return b"(?:%b)?+%b" % (bare, end)
-        inside = b"[^%b\n]|%b%b" % (quote, quote, quote)
-        if escape not in (b"", quote):
-            inside = b"[^%b%b\n]|%b[^\n]" % (quote, escape, escape)
-        return b"(?:%b((?:%b)*+)%b|%b)?+%b" % (quote, inside, quote, bare, end)
 
 
 def codec_of(path: str) -> str | None:
@@ -142,9 +127,10 @@ def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
     """
     schema, name = rest.schema, rest.name
     names, skip = schema.names, 0
+    parsing = partial(pyarrow.csv.ParseOptions, delimiter=form.sep, quote_char=form.quote or False)
     if form.header:
         with malformed(name):
-            names, skip = _header(rest.content, name, form)
+            names, skip = _header(rest.content, name, form, parsing())
         if not names:
             return
     columns = match(schema.names, names, name)
@@ -155,9 +141,6 @@ def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
                 remedy="correct the schema, or the options header and sep.",
             )
     alone = len(names) == 1
-    parsing = pyarrow.csv.ParseOptions(
-        delimiter=form.sep, quote_char=form.quote or False, ignore_empty_lines=not alone
-    )
     used = list(columns.values())
     converting = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(used, pa.string()),
@@ -172,7 +155,10 @@ def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
             use_threads=False, block_size=len(lines) + 1, column_names=names
         )
         content = pa.BufferReader(form.plain(lines, name))
-        batch = _one(pyarrow.csv.read_csv(content, read, parsing, converting))
+        table = pyarrow.csv.read_csv(
+            content, read, parsing(ignore_empty_lines=not alone), converting
+        )
+        [batch] = table.combine_chunks().to_batches()
         return fit(batch, schema, columns, name, from_text)
 
     yield from _steps(rest, parse, skip, blank=b"" if alone else b"\r\n")
@@ -270,7 +256,9 @@ def _pass_over(stream: pa.NativeFile, count: int) -> None:
         count -= passed
 
 
-def _header(content: pa.NativeFile, name: str, form: CsvForm) -> tuple[list[str], int]:
+def _header(
+    content: pa.NativeFile, name: str, form: CsvForm, parsing: pyarrow.csv.ParseOptions
+) -> tuple[list[str], int]:
     """The names in the first line that is not blank, and the position after it; none without one."""
     codec = codec_of(name)
     # Not over the file itself: with the stream Arrow would close it.
@@ -285,15 +273,8 @@ def _header(content: pa.NativeFile, name: str, form: CsvForm) -> tuple[list[str]
     content.seek(0)
     if not line.strip():
         return [], end
-    try:
-        text = form.plain(line, name).decode().removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise RowError(
-            f"The header of the file {name} is not UTF-8.", remedy="write the file in UTF-8."
-        ) from error
-    how: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
-    [names] = csv.reader([text], delimiter=form.sep, strict=True, **how)
-    return names, end
+    [text] = pa.array([form.plain(line, name)]).cast(pa.string())  # UTF-8, or an error
+    return pyarrow.csv.read_csv(text.as_buffer(), parse_options=parsing).column_names, end
 
 
 class _Lent(io.RawIOBase):
@@ -314,8 +295,3 @@ class _Lent(io.RawIOBase):
 
 def _without_mark(lines: bytes, place: int) -> bytes:
     return lines.removeprefix(_BOM) if place == 0 else lines
-
-
-def _one(table: pa.Table) -> pa.RecordBatch:
-    [batch] = table.combine_chunks().to_batches()
-    return batch
