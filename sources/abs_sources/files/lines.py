@@ -273,7 +273,8 @@ def _header(
     content.seek(0)
     if not line.strip():
         return [], end
-    [text] = pa.array([form.plain(line, name)]).cast(pa.string())  # UTF-8, or an error
+    line = form.plain(line, name).removesuffix(b"\n") + b"\n"
+    [text] = pa.array([line]).cast(pa.string())  # UTF-8, or an error
     return pyarrow.csv.read_csv(text.as_buffer(), parse_options=parsing).column_names, end
 
 
