@@ -101,7 +101,8 @@ def test_a_pair_of_types_that_changes_no_value_is_cast(
 
 
 def _plainly(array: pa.Array, to: pa.DataType) -> list[object]:
-    return cast_plain(array, to).to_pylist()
+    found: list[object] = cast_plain(array, to).to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(

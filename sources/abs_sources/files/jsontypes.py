@@ -17,6 +17,7 @@ from abs_clients.arrow import is_list, with_inner
 _INFINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf", "-Infinity": "-inf",
              "-INF": "-inf"}  # fmt: skip
 """Texts that Spark reads as floating numbers (``JacksonParser``)."""
+_DECIMAL = frozenset("+-.0123456789eE")
 
 
 def json_batch(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -41,10 +42,15 @@ def _by_arrow(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
     if not all(line[:1] == b"{" and line[-1:] == b"}" for line in objects):
         raise pa.ArrowInvalid("a line is not one object")
     lines = b"\n".join(objects)
+    if b"-NaN" in lines or lines.count(b"Inf") != lines.count(b"Infinity"):
+        raise pa.ArrowInvalid("a number may be written as Inf, which only Arrow reads")
+    pa.array([lines], pa.large_binary()).cast(
+        pa.large_string()
+    )  # Arrow reads JSON that is not UTF-8
     parsing = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
     table = pyarrow.json.read_json(pa.BufferReader(lines), reading, parsing)
-    table.validate(full=True)  # Arrow reads JSON that is not UTF-8
+    table.validate(full=True)  # Arrow reads decimals with too many digits
     if table.num_rows != len(objects):
         raise pa.ArrowInvalid("a line has several objects")
     [batch] = table.combine_chunks().to_batches()
@@ -87,7 +93,7 @@ def _value(found: Any, kind: pa.DataType, path: str) -> Any:
             return float(_INFINITE.get(found, found) if isinstance(found, str) else found)
         if types.is_integer(kind) and isinstance(found, int):
             return found
-        if types.is_decimal(kind) and not isinstance(found, float):
+        if types.is_decimal(kind) and _DECIMAL.issuperset(str(found)):
             return Decimal(found)
     raise ValueError(f"{path[1:] or 'it'} is {str(found)[:80]!r}, not {kind}")
 
@@ -96,6 +102,7 @@ def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object has two fields of one name")
+    "".join(found).encode()  # no half of a surrogate pair
     return found
 
 
