@@ -29,6 +29,8 @@ from abs_sources.files.model import Piece, Pin
 ANSWERS = Path(__file__).parent / "answers"
 BYTES = pa.binary()
 REFUSED = "refused"
+BROKEN = "broken"
+"""An error that is not one of ours, or a batch that is not valid: never right."""
 ZONE = "America/New_York"
 """The session's: what is read by it, instead of by the file, is hours off."""
 
@@ -104,6 +106,8 @@ def ours(
                 yield label, _read(options, store, found.pin, one.schema, piece), ""
             except (RowError, SchemaError) as error:
                 yield label, REFUSED, str(error)
+            except (pa.ArrowException, AssertionError) as error:
+                yield label, BROKEN, repr(error)
 
 
 def _read(options: Any, store: Any, pin: Pin, schema: pa.Schema | None, step: int | None) -> Answer:
