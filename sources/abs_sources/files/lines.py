@@ -30,7 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 _OVER = 65_536
 """Bytes read beyond a piece, to find the end of its last line."""
 
-Parse = Callable[[bytes], pa.RecordBatch | None]
+Parse = Callable[[bytes], pa.RecordBatch]
 
 
 def one_character(text: str) -> str:
@@ -186,7 +186,7 @@ def _steps(rest: Rest, parse: Parse, skip: int = 0, *, blank: bytes = b" \t\r\n"
             if blank and not lines.strip(blank):
                 continue
             batch = parse(lines)
-            if batch is not None and batch.num_rows:
+            if batch.num_rows:
                 yield batch, after
 
 
