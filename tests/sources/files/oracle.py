@@ -251,7 +251,7 @@ def frozen() -> dict[str, dict[str, Answer]]:
     """What Spark answered, by group and file; the answers stand in the order of the group's files."""
     from tests.sources.files.oracle_cases import every
 
-    kept = {}
+    kept: dict[str, Any] = {}
     for path in sorted(ANSWERS.glob("*.json")):
         kept |= json.loads(path.read_text())
     found = {}
