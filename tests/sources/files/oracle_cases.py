@@ -8,15 +8,14 @@ import datetime as dt
 import itertools
 import json
 import random
-import zipfile
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tests.sources.files.oracle import Group, group, parquet
+from tests.sources.files.published import corpora
 
 MOMENT = pa.timestamp("us", "UTC")
 CLOCK = pa.timestamp("us")
@@ -390,28 +389,3 @@ def parquet_own() -> Iterator[Group]:
             table = pa.table({"v": WRAPS[wrap][0](array)})
             how = "int96" if "m" in name else ""
             yield group("parquet", None, {f"{wrap} of {name}, {how}": parquet(table, **HOW[how])})
-
-
-CORPORA = Path(__file__).parent / "corpora" / "corpora.zip"
-
-
-def corpora() -> Iterator[Group]:
-    """Files of other projects, see the README beside them. A JSON text is a field of an object."""
-    with zipfile.ZipFile(CORPORA) as kept:
-        files: dict[str, dict[str, bytes]] = {}
-        for name in sorted(kept.namelist()):
-            folder, _, label = name.partition("/")
-            files.setdefault(folder, {})[label] = kept.read(name)
-    one_line = {
-        k: b'{"v":' + v + b"}\n"
-        for k, v in files["JSONTestSuite"].items()
-        if b"\n" not in v.strip()
-    }
-    for kind in (pa.list_(DOUBLE), pa.list_(TEXT), pa.struct([("a", TEXT)]), pa.map_(TEXT, LONG)):
-        yield group("json", pa.schema([("v", kind)]), one_line)
-    yield group("json", pa.schema([("w", INT)]), one_line)
-    yield group("parquet", None, files["parquet-testing"])
-    for label, content in files["csv-spectrum"].items():
-        header = content.decode().splitlines()[0].replace('"', "").split(",")
-        schema = pa.schema([(name, TEXT) for name in header])
-        yield group("csv", schema, {label: content}, {"header": "true"}, RFC)
