@@ -55,10 +55,11 @@ class FileReader:
         self, options: FileOptions, store: Store, schema: pa.Schema, piece: Piece, at: Progress
     ) -> None:
         self.at = at
-        self._folders = FolderColumns(schema, piece.pin.path, store.name(piece.pin.path))
+        name = store.name(piece.pin.path)
+        self._folders = FolderColumns(schema, piece.pin.path, name, options.zone)
         self._file: OpenFile = store.open(piece.pin)
         most = options.batchsize if options.fileformat in _WHOLE else options.chunk
-        inside, name = self._folders.inside, store.name(piece.pin.path)
+        inside = self._folders.inside
         self._steps = _steps(options, Rest(self._file.content, piece, at, inside, most, name))
 
     def read(self) -> pa.RecordBatch | None:

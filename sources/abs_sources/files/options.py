@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from abs_clients.options import (
     Option,
     Problems,
@@ -77,6 +80,14 @@ def _glob(text: str) -> Place:
     return place
 
 
+def _zone(text: str) -> str:
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("us")), text.strip())
+    except pa.ArrowInvalid:
+        raise ValueError("a time zone, such as Europe/Berlin, UTC or +01:00") from None
+    return text.strip()
+
+
 _COUNT = whole_number(1, 1 << 40)
 _BYTES = size(1, 1 << 62)
 
@@ -132,6 +143,7 @@ class FileOptions:
         partitions: splits of an epoch that has enough to read.
         batchsize: maximal rows of a batch (parquet, arrow).
         chunk: bytes of lines that are parsed at once (json, csv, text).
+        zone: of moments in folder names that have no offset; None: those are refused.
         server: for paths on S3.
         poll_seconds: between two looks for new files, for an endless reader.
         readers: number of splits of an endless reading.
@@ -149,6 +161,7 @@ class FileOptions:
     partitions: Annotated[int, Option("minPartitions", whole_number(1, 100_000), 8)] = 8
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     chunk: int = 4 * MIB
+    zone: Annotated[str | None, Option("timeZone", _zone)] = None
     csv: CsvForm = field(default_factory=CsvForm)
     server: Server = field(default_factory=Server)
     poll_seconds: float = 1.0
