@@ -56,8 +56,8 @@ def malformed(name: str) -> Iterator[None]:
             raise RowError(
                 f"The file {name} is damaged, is not of its stated format, or does not fit the "
                 f"schema: {error}",
-                remedy="correct the option fileformat or the schema, or move the file away; no "
-                "file is skipped silently.",
+                remedy="correct the option fileformat, the schema, or the file: none is skipped "
+                "silently.",
             ) from error
 
 

@@ -88,6 +88,10 @@ def _zone(text: str) -> str:
     return text.strip()
 
 
+def _tokens(given: str) -> frozenset[str]:
+    return frozenset(token.strip() for token in text(given).split(","))
+
+
 _COUNT = whole_number(1, 1 << 40)
 _BYTES = size(1, 1 << 62)
 
@@ -144,6 +148,7 @@ class FileOptions:
         batchsize: maximal rows of a batch (parquet, arrow).
         chunk: bytes of lines that are parsed at once (json, csv, text).
         zone: of moments in folder names that have no offset; None: those are refused.
+        adopt: tokens of consent, see ``consent``.
         server: for paths on S3.
         poll_seconds: between two looks for new files, for an endless reader.
         readers: number of splits of an endless reading.
@@ -162,6 +167,7 @@ class FileOptions:
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     chunk: int = 4 * MIB
     zone: Annotated[str | None, Option("timeZone", _zone)] = None
+    adopt: Annotated[frozenset[str], Option("adopt", _tokens, frozenset())] = frozenset()
     csv: CsvForm = field(default_factory=CsvForm)
     server: Server = field(default_factory=Server)
     poll_seconds: float = 1.0

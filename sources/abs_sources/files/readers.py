@@ -17,6 +17,7 @@ from abs_core.errors import CorruptionError
 from abs_core.source import Split
 from abs_core.strictjson import Fields, fields, of, parse, text, whole
 from abs_sources.files.columnar import Progress
+from abs_sources.files.consent import is_given_up
 from abs_sources.files.formats import FileReader
 from abs_sources.files.model import Piece, Pin, Store, pin_from_json
 from abs_sources.files.options import FileOptions
@@ -35,8 +36,10 @@ def split_of(pieces: Sequence[Piece], store: Store) -> Split:
 class _FilesReader:
     """The base of readers that have one file open at a time."""
 
-    def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
-        self._open = partial(FileReader, options, store, schema)
+    def __init__(
+        self, options: FileOptions, store: Store, log: str | None, schema: pa.Schema, split: Split
+    ) -> None:
+        self._open = partial(FileReader, options, store, log, schema)
         self._split = split
         self._current: FileReader | None = None
 
@@ -49,8 +52,10 @@ class _FilesReader:
 class PiecesReader(_FilesReader):
     """Reads the pieces of a split in order."""
 
-    def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
-        super().__init__(options, store, schema, split)
+    def __init__(
+        self, options: FileOptions, store: Store, log: str | None, schema: pa.Schema, split: Split
+    ) -> None:
+        super().__init__(options, store, log, schema, split)
         self._at, self._pieces = _pieces(split)
 
     @property
@@ -86,11 +91,12 @@ class EndlessReader(_FilesReader):
         self,
         options: FileOptions,
         store: Store,
+        log: str | None,
         schema: pa.Schema,
         split: Split,
         look: Callable[[int, bool], Sequence[Pin]],
     ) -> None:
-        super().__init__(options, store, schema, split)
+        super().__init__(options, store, log, schema, split)
         self._poll = options.poll_seconds
         self._place: dict[str, Any] = {**_endless(split)}
         self._look = look
@@ -123,7 +129,7 @@ class EndlessReader(_FilesReader):
         number, of = self._place["share"]
         while self._ahead:
             pin = self._ahead[0]
-            if zlib.crc32(pin.path.encode()) % of == number:
+            if zlib.crc32(pin.path.encode()) % of == number and not is_given_up(pin):
                 self._current = self._open(Piece(pin, 0, pin.size), self._place["at"])
                 return True
             self._pass()

@@ -63,7 +63,7 @@ def fit(
             if not field.nullable:
                 raise SchemaError(
                     f"The file {name} has no column {field.name}.",
-                    remedy="let the column be nullable in .schema(...), or move the file away.",
+                    remedy="let the column be nullable in .schema(...), or correct the file.",
                 )
             arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
