@@ -99,7 +99,8 @@ SECTIONS: Sections = (
             "fileformat": "`parquet`, `json` (an object a line), `csv`, `arrow` (IPC files)",
             "compression": "parquet: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`; json and csv: `none` "
             "(default), `gzip`, `zstd`; arrow: `none` (default), `lz4`, `zstd`",
-            "partitionby": "columns of the input, separated by commas, that become folders (`name=value`). A name must not "
+            "partitionby": "columns of the input, separated by commas, that become folders "
+            "([`name=value`](s3.md#columns-in-folder-names)). A name must not "
             "begin with `_` or `.`, because readers skip such folders",
             "sse": "server-side encryption: `AES256`, `aws:kms`, `aws:kms:dsse`; default: the bucket's setting",
             "ssekmskeyid": "the key for `aws:kms` and `aws:kms:dsse`",
@@ -159,6 +160,10 @@ SECTIONS: Sections = (
             "pathGlobFilter": "as in Spark; hidden files (`_`, `.`) are skipped",
             "recursiveFileLookup": "as in Spark",
             "changedFiles": "`ignore`: a file that changes after an epoch has taken it does not stop the query",
+            "adopt": "tokens that error messages name, separated by commas: your consent to give up a file, or to "
+            "read it anew ([what to do](../how-to/operations.md#a-file-cannot-be-read))",
+            "timeZone": "the zone of timestamps in folder names that have no offset: that of the Spark session that wrote them; "
+            "such folders are refused without it",
             "maxPartitionBytes": "limit of a task; large files are divided, small files share a task",
             "minPartitions": "the least number of tasks of an epoch",
             "batchsize": "rows of an Arrow batch, at most (parquet, arrow)",

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -137,7 +138,7 @@ def test_each_step_that_an_error_names_leads_on(form: str, tmp_path: Path) -> No
 
 def test_a_token_of_another_log_has_no_effect(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
-    begin, end, error = taken(disk, "json", b"{")
+    _, _, error = taken(disk, "json", b"{")
     other = {**disk.given, "log": str(tmp_path / "other"), "fileformat": "json"}
     second = FileSource(
         FileOptions.parse({**other, "adopt": tokens(error)[0]}, streaming=True), SCHEMA
@@ -199,18 +200,15 @@ def test_an_endless_reading_gives_up_the_rest_of_a_file(tmp_path: Path) -> None:
     put(disk, "a", rows + b'{"id"', 10)
     options = FileOptions.parse({**disk.given, "fileformat": "json"}, streaming=True)
     endless = {"chunk": 30, "readers": 1, "poll_seconds": 0.0}
-    from dataclasses import replace
-
     source = FileSource(replace(options, **endless), SCHEMA)
     reader = source.open(source.splits(source.initial(), None)[0])
     found = [reader.read(0.1), reader.read(0.1)]
     assert [batch.num_rows for batch in found if batch is not None] == [1, 1]
     place = reader.position
     reader.close()
+    reader = source.open(place)
     with pytest.raises(DataError) as first:
-        reader = source.open(place)
-        for _ in range(9):
-            reader.read(0.1)
+        _ = [reader.read(0.1) for _ in range(9)]
     reader.close()
     (token,) = tokens(first.value)
     assert "the rest of this file" in first.value.remedy
