@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 
 from abs_core.errors import RowError
 from abs_sources.files.schema import match
+from abs_sources.files.texts import from_text
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_OFFSET = re.compile(r":[0-9.]+(Z|[+-][0-9:]+)$")
 
 _STAND_IN = pa.field("(a column of the file)", pa.string())
 """Read if all columns are of folders: Arrow cannot tell the rows of a batch without columns."""
@@ -84,22 +85,17 @@ def _read(value: str | None, field: pa.Field, name: str, zone: str | None) -> pa
             remedy="give a schema that holds it by .schema(...); a string always does.",
         )
 
-    text = pa.array([value], pa.string())
+    text, to = pa.array([value], pa.string()), field.type
     try:
-        if value is not None and pa.types.is_integer(field.type) and not _WHOLE.fullmatch(value):
-            raise refused("it is no whole number in decimal digits")
-        if value is None or not (pa.types.is_timestamp(field.type) and field.type.tz):
-            return text.cast(field.type)[0]
-        try:
-            clock = text.cast(pa.timestamp(field.type.unit))
-        except pa.ArrowInvalid:
-            return text.cast(field.type)[0]  # it has an offset, as abs-s3 writes it
+        if value is None or not pa.types.is_timestamp(to) or to.tz is None or _OFFSET.search(value):
+            return from_text(text, to, field.name)[0]
+        clock = from_text(text, pa.timestamp(to.unit), field.name)
         if zone is None:
             raise refused(
                 "it has no offset, and Spark and Hive write the time of the session's zone. Set the "
                 "option timeZone to that zone (UTC for folders of older releases of abs-s3)"
             )
         # A clock that is set back shows a time twice: refused, as the folder does not say which.
-        return pc.assume_timezone(clock, zone).cast(field.type)[0]
+        return pc.assume_timezone(clock, zone).cast(to)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise refused(str(error).rstrip(".")) from error

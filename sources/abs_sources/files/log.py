@@ -83,15 +83,13 @@ class SeenLog:
     Args:
         cells: its storage.
         root: the source's root; a log of another one is refused.
-        name: its id, if it is known already.
 
     Attributes:
         seen: stamp of each file that was ever taken, by path.
         total: number of files, as of the last ``refresh`` or ``append``.
-        name: the id, once it was read; a task may not see the log.
     """
 
-    def __init__(self, cells: Cells, root: str, name: str | None = None) -> None:
+    def __init__(self, cells: Cells, root: str) -> None:
         self.lock = Lock()
         self._cells = cells
         self._root = root
@@ -102,11 +100,10 @@ class SeenLog:
         self._firsts: dict[int, int] = {}
         self._pins: dict[int, Sequence[Pin]] = {}
         self._consents: dict[str, Pin] = {}
-        self.name = name
 
-    def __reduce__(self) -> tuple[type[SeenLog], tuple[Cells, str, str | None]]:
+    def __reduce__(self) -> tuple[type[SeenLog], tuple[Cells, str]]:
         """Another process has a view of its own."""
-        return SeenLog, (self._cells, self._root, self.name)
+        return SeenLog, (self._cells, self._root)
 
     def refresh(self) -> None:
         """Read what others have appended.
@@ -241,7 +238,6 @@ class SeenLog:
             ) from error
         except ValueError as error:
             raise self._damaged(_HEAD) from error
-        self.name = found
         if head.get("root") != self._root:
             raise IdentityError(
                 f"The log at {self._cells.place} belongs to {head.get('root')}, not to "

@@ -26,20 +26,21 @@ NOTHING = '{"at": null, "pieces": []}'
 """Where a split of pieces ends: nothing is left of it."""
 
 
-def split_of(pieces: Sequence[Piece], store: Store) -> Split:
-    """A split of these pieces."""
+def split_of(pieces: Sequence[Piece], store: Store, log: str | None) -> Split:
+    """A split of these pieces of files in the stream's log of this id."""
     more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
     where = f" [{pieces[0].start}:{pieces[0].end}]"
-    return Split(f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None), NOTHING)
+    return Split(
+        f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None, log), NOTHING
+    )
 
 
 class _FilesReader:
     """The base of readers that have one file open at a time."""
 
-    def __init__(
-        self, options: FileOptions, store: Store, log: str | None, schema: pa.Schema, split: Split
-    ) -> None:
-        self._open = partial(FileReader, options, store, log, schema)
+    def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
+        self._log = log_of(split)
+        self._open = partial(FileReader, options, store, self._log, schema)
         self._split = split
         self._current: FileReader | None = None
 
@@ -52,15 +53,13 @@ class _FilesReader:
 class PiecesReader(_FilesReader):
     """Reads the pieces of a split in order."""
 
-    def __init__(
-        self, options: FileOptions, store: Store, log: str | None, schema: pa.Schema, split: Split
-    ) -> None:
-        super().__init__(options, store, log, schema, split)
+    def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
+        super().__init__(options, store, schema, split)
         self._at, self._pieces = _pieces(split)
 
     @property
     def position(self) -> Split:
-        return Split(self._split.source, _rest(self._pieces, self._at), self._split.end)
+        return Split(self._split.source, _rest(self._pieces, self._at, self._log), self._split.end)
 
     @property
     def finished(self) -> bool:
@@ -91,12 +90,11 @@ class EndlessReader(_FilesReader):
         self,
         options: FileOptions,
         store: Store,
-        log: str | None,
         schema: pa.Schema,
         split: Split,
         look: Callable[[int, bool], Sequence[Pin]],
     ) -> None:
-        super().__init__(options, store, log, schema, split)
+        super().__init__(options, store, schema, split)
         self._poll = options.poll_seconds
         self._place: dict[str, Any] = {**_endless(split)}
         self._look = look
@@ -169,14 +167,17 @@ def endless_places(splits: Sequence[Split]) -> list[int]:
     return [place["files"] for place in found] if complete else []
 
 
-def log_of(split: Split) -> str:
-    """The id of the log that an endless split reads."""
-    return str(_endless(split)["log"])
+def log_of(split: Split) -> str | None:
+    """The id of the stream's log; None for a batch read, and in a split of an older release."""
+    with _read_as(split):
+        log = fields(parse(split.start)).get("log")
+        return None if log is None else text(log)
 
 
-def _rest(pieces: Sequence[Piece], at: Progress) -> str:
+def _rest(pieces: Sequence[Piece], at: Progress, log: str | None) -> str:
     listed = [[list(piece.pin), piece.start, piece.end] for piece in pieces]
-    return json.dumps({"at": at, "pieces": listed}, sort_keys=True)
+    named = {"log": log} if log and pieces else {}
+    return json.dumps({"at": at, "pieces": listed, **named}, sort_keys=True)
 
 
 def _pieces(split: Split) -> tuple[Progress, list[Piece]]:

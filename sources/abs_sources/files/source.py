@@ -180,17 +180,15 @@ class FileSource:
             self._options.partitions,
             lambda pin: is_divisible(self._options, self._store.name(pin.path)),
         )
-        return [split_of(group, self._store) for group in groups]
+        return [split_of(group, self._store, self._tokens_of) for group in groups]
 
     def open(self, split: Split) -> Reader:
         """A reader of this split. Needs no log if the split has an end."""
         if split.end is not None:
-            return PiecesReader(self._options, self._store, self._tokens_of, self.schema, split)
+            return PiecesReader(self._options, self._store, self.schema, split)
         if log_of(split) != self._log.id:
-            raise self._other_log(log_of(split))
-        return EndlessReader(
-            self._options, self._store, self._tokens_of, self.schema, split, self._look
-        )
+            raise self._other_log(str(log_of(split)))
+        return EndlessReader(self._options, self._store, self.schema, split, self._look)
 
     def committed(self, end: Offsets) -> None:
         """Fold the log, and forget the plans of files long before ``end``, if due."""
@@ -232,7 +230,7 @@ class FileSource:
     @property
     def _tokens_of(self) -> str | None:
         """The id of the log, for tokens; None for a batch read, which has none to keep them."""
-        return None if self._options.log is None else self._log.name
+        return None if self._options.log is None else self._log.id
 
     def _settle(self, begin: int, *, begun: bool = False) -> None:
         """Record what the option ``adopt`` consents to of the files from ``begin`` on.

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from abs_sinks.s3 import S3Options
@@ -279,7 +280,7 @@ def _by_hand(spark: Any, zone: str) -> Iterator[dict[str, Any]]:
                 try:
                     read = spark.read.schema(f"id bigint, v {kind}").parquet(folder).toArrow()
                     reads = {"reads": answers(read["v"].combine_chunks())[0]}
-                except PySparkException as error:
+                except (PySparkException, Py4JError) as error:
                     reads = {"refuses": type(error).__name__}
             yield {"zone": zone, "kind": kind, "folder": named, **reads}
 
@@ -311,7 +312,7 @@ def _content(spark: Any, zone: str) -> Iterator[dict[str, Any]]:
                 try:
                     read = reader.option("mode", "FAILFAST").format(form).load(folder).orderBy("id")
                     reads = {"reads": answers(read.toArrow()["v"].combine_chunks())}
-                except PySparkException as error:
+                except (PySparkException, Py4JError) as error:
                     reads = {"refuses": str(error)[:200]}
             yield {"zone": zone, "form": form, "name": name, "content": written.decode(), **reads}
 
