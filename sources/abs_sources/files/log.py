@@ -178,9 +178,9 @@ class SeenLog:
         """Record a consent: the file of this number counts as ``now``. Durable on return."""
         nth = sum(1 for name in self._consents if _number(name) == number)
         name = f"consent-{number:012d}-{nth:06d}"
-        self._cells.put_new(name, record(token, pin, now))  # or another process has
+        if self._cells.put_new(name, record(token, pin, now)):  # else another process has
+            log.warning("%s: consent %s: %s counts as %s", self._cells.place, token, pin, now)
         self.refresh()
-        log.warning("%s: consent %s: %s counts as %s", self._cells.place, token, pin, now)
 
     def committed(self, end: int) -> None:
         """Note that all files before this number are committed; fold and forget if due.
