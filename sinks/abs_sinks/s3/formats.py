@@ -224,7 +224,7 @@ def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
 
 def _check_csv(column: pa.Field, *, header: bool) -> None:
     plain = plain_type(column.type)
-    if pa.types.is_nested(plain) or pa.types.is_binary(plain) or _is_interval(plain):
+    if pa.types.is_nested(plain) or pa.types.is_binary(plain) or _is_span_or_time(plain):
         raise MisfitError(
             f"CSV has no form for values of type {column.type}", "convert it in Spark"
         )
@@ -237,7 +237,7 @@ def _check_csv(column: pa.Field, *, header: bool) -> None:
 
 def _check_json(plain: pa.DataType) -> None:
     """Refuse what readers of JSON do not read back: intervals, times of day, keys that are no text."""
-    if _is_interval(plain) or pa.types.is_time(plain):
+    if _is_span_or_time(plain):
         raise MisfitError(f"readers of JSON have no form for {plain}", "cast it to STRING in Spark")
     if pa.types.is_map(plain) and not pa.types.is_string(plain.key_type):
         raise MisfitError(
@@ -248,8 +248,10 @@ def _check_json(plain: pa.DataType) -> None:
         _check_json(plain.field(n).type)
 
 
-def _is_interval(plain: pa.DataType) -> bool:
-    return bool(pa.types.is_interval(plain) or pa.types.is_duration(plain))
+def _is_span_or_time(plain: pa.DataType) -> bool:
+    """Intervals and times of day, which Spark reads from neither JSON nor CSV."""
+    types = pa.types
+    return bool(types.is_interval(plain) or types.is_duration(plain) or types.is_time(plain))
 
 
 def _spark_text(array: pa.Array, column: str) -> pa.StringArray:

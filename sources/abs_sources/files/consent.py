@@ -82,7 +82,9 @@ def naming_ways_out(log: str | None, store: Store, pin: Pin, *, begun: bool) -> 
         if begun:
             ways += ["."]
         elif now is None or now == pin:
-            ways += ["; if you correct the file, the next error names a token to read it anew."]
+            ways += [
+                "; if other content takes its place, the next error names a token to read that."
+            ]
         else:
             ways += [f"; to read it as it is now, set adopt={to_pin_anew(log, pin, now)}."]
         error.remedy = f"{error.remedy} {''.join(ways)}"

@@ -128,7 +128,7 @@ CONTENT: Mapping[str, tuple[str, pa.DataType, list[Any]]] = {
     "decimal": (
         "decimal(38,18)",
         pa.decimal128(38, 18),
-        [Decimal("0.000000000000000001"), Decimal(0), None],
+        [Decimal("1E-18"), Decimal("0E-18"), None],
     ),
     "string": ("string", pa.string(), _WORDS),
     "empty string": ("string", pa.string(), ["a", ""]),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -52,12 +52,21 @@ def read(kind: str, folder: str, zone: str | None) -> Any:
     return answers(batch["v"])[0]
 
 
-def of_kind(part: str) -> Iterator[tuple[str, str]]:
-    yield from dict.fromkeys((one["zone"], one["kind"]) for one in KEPT[part])
+BETTER: dict[tuple[str, str], Any] = {
+    ("decimal(10,2)", "v=1"): "1.00",  # Spark takes digits without a scale for hundredths: 0.01
+    ("decimal(10,2)", "v=1.5"): "1.50",
+    ("decimal(10,2)", "v=1e2"): "100.00",
+    ("double", "v=nan"): "nan",  # as in CSV; Spark refuses them
+    ("double", "v=inf"): "inf",
+    ("string", "v=%E2%82%AC"): "€",  # bytes of UTF-8, as pyarrow writes; Spark takes three letters
+}
+"""Differences that are meant: docs/reference/files-source.md says so. Spark writes no such names."""
+
+ASKED = list(dict.fromkeys((one["zone"], one["kind"]) for one in KEPT["sparks"]))
 
 
 @pytest.mark.parametrize("part", ["sparks", "by hand"])
-@pytest.mark.parametrize(("zone", "kind"), of_kind("sparks"))
+@pytest.mark.parametrize(("zone", "kind"), ASKED)
 def test_a_folder_is_read_as_spark_reads_it_in_that_zone_or_refused(
     zone: str, kind: str, part: str
 ) -> None:
@@ -66,6 +75,9 @@ def test_a_folder_is_read_as_spark_reads_it_in_that_zone_or_refused(
         if (one["zone"], one["kind"]) != (zone, kind):
             continue
         got = read(kind, one["folder"], zone)
+        if (kind, one["folder"]) in BETTER and part == "by hand":
+            assert got == BETTER[kind, one["folder"]]
+            continue
         assert got is ... or ("reads" in one and got == one["reads"]), one
         found += got is not ...
         if part == "sparks" and one["wrote"] in AS_NULL:
@@ -76,14 +88,14 @@ def test_a_folder_is_read_as_spark_reads_it_in_that_zone_or_refused(
 
 
 @pytest.mark.parametrize("zone", ZONES)
-def test_of_what_spark_writes_only_the_hour_that_a_zone_has_twice_is_refused(zone: str) -> None:
+def test_of_what_spark_writes_only_a_time_that_the_zone_has_twice_is_refused(zone: str) -> None:
     refused = {
         one["folder"]
         for one in KEPT["sparks"]
         if one["zone"] == zone and read(one["kind"], one["folder"], zone) is ...
     }
     twice = {
-        "America/New_York": {"v=2026-11-01 01%3A30%3A00"},
+        "America/New_York": {"v=1883-11-18 12%3A00%3A00", "v=2026-11-01 01%3A30%3A00"},
         "Europe/Berlin": {"v=2026-10-25 02%3A30%3A00"},
     }
     assert refused == twice.get(zone, set())

@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_read_is_given_up_by_consent_and_stays_so(
 def test_each_step_that_an_error_names_leads_on(form: str, tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     begin, end, error = taken(disk, form, WRONG["damaged"](form))
-    assert "correct the file, the next error names a token" in error.remedy
+    assert "the next error names a token to read that" in error.remedy
     put(disk, "a", packed([1, 2], form), 30)
     with pytest.raises(ReplayMismatchError, match="has changed") as changed:
         ids(start(disk, form), begin, end)
