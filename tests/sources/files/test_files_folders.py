@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,11 @@ import pytest
 
 from abs_clients.arrow import cast_plain, plain_type
 from abs_core.errors import RowError, SchemaError
+from abs_core.source import Limit
 from abs_sinks.s3 import formats, partitions
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.partitions import NULL_FOLDER, Partitioning
+from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.folders import FolderColumns
 from tests.sources.files.spark_folders import (
     ANSWERS,
@@ -157,6 +160,35 @@ def test_spark_reads_a_file_of_abs_s3_as_it_was_written_or_the_type_is_refused_b
     for one in asked:
         assert content().decode() == one["content"], "ask Spark again"
         assert one.get("reads") == wrote, one
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", [name for name in CONTENT if name != "void"])
+def test_abs_files_reads_what_abs_s3_wrote_and_line_breaks_in_csv_are_refused(
+    name: str, form: str, tmp_path: Path
+) -> None:
+    schema, options, content = sinks_file(form, name)
+    try:
+        check_schema(schema, options)
+    except SchemaError:
+        return  # the test above says for which
+    (tmp_path / f"a.{form}").write_bytes(content())
+    given = {"path": str(tmp_path), "fileformat": form, "header": "true"}
+    if form == "json":
+        del given["header"]
+    source = FileSource(FileOptions.parse(given, streaming=False), schema)
+    start = source.initial()
+    [split] = source.splits(start, source.latest(start, Limit()))
+    reader = source.open(split)
+    if (form, name) == ("csv", "line break"):
+        with pytest.raises(RowError, match="line break"):
+            reader.read(1.0)
+        return
+    batch = reader.read(1.0)
+    _, arrow, values = CONTENT[name]
+    assert batch is not None
+    assert answers(batch["v"]) == [plain(value, arrow) for value in values]
+    reader.close()
 
 
 def test_a_name_with_a_line_break_is_refused_in_the_header_of_csv() -> None:
