@@ -311,7 +311,7 @@ def _content(spark: Any, zone: str) -> Iterator[dict[str, Any]]:
                 reader = reader.options(**READ_CSV) if form == "csv" else reader
                 try:
                     read = reader.option("mode", "FAILFAST").format(form).load(folder).orderBy("id")
-                    reads = {"reads": answers(read.toArrow()["v"].combine_chunks())}
+                    reads: dict[str, Any] = {"reads": answers(read.toArrow()["v"].combine_chunks())}
                 except (PySparkException, Py4JError) as error:
                     reads = {"refuses": str(error)[:200]}
             yield {"zone": zone, "form": form, "name": name, "content": written.decode(), **reads}

@@ -21,6 +21,7 @@ from abs_core.source import Limit
 from abs_sinks.s3 import formats, partitions
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.partitions import NULL_FOLDER, Partitioning
+from abs_sinks.text import plain_text
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.folders import FolderColumns
 from tests.sources.files.spark_folders import (
@@ -217,7 +218,7 @@ def _utc_without_saying_so(column: pa.Array, name: str) -> list[str]:
 
 
 def _as_hexadecimal(array: pa.Array, column: str) -> pa.StringArray:
-    return formats.plain_text(cast_plain(array, plain_type(array.type)), column)
+    return plain_text(cast_plain(array, plain_type(array.type)), column)
 
 
 DEFECTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {

@@ -16,6 +16,7 @@ from abs_clients.s3.objects import Head, Listed
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import s3 as files_on_s3
+from abs_sources.files.model import Found
 from abs_sources.files.s3 import S3Store
 
 ID = pa.schema([("id", pa.int64())])
@@ -106,7 +107,7 @@ def test_the_check_finds_keys_whose_slashes_are_stripped(
     """A planted defect: what the listing did before."""
     listed = S3Store._list
 
-    def stripped(self: S3Store, prefix: str) -> Iterator[files_on_s3.Found]:
+    def stripped(self: S3Store, prefix: str) -> Iterator[Found]:
         for found in listed(self, prefix):
             yield found._replace(pin=found.pin._replace(path=found.pin.path.lstrip("/")))
 

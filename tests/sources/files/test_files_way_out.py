@@ -17,18 +17,16 @@ from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
 from abs_sources.files.log import SeenLog
-from tests.sources.files.fill import SCHEMA, Folder, packed, unpacked
+from tests.sources.files.fill import SCHEMA, Folder, packed
 
 FORMATS = ("parquet", "arrow", "csv", "json")
-OTHER = {  # right files, whose rows do not have the schema's types
-    "parquet": lambda: _other("parquet"),
-    "arrow": lambda: _other("arrow"),
-    "csv": lambda: b"x,word\n",
-    "json": lambda: b'{"id": "x", "word": "w"}\n',
-}
+TEXTS = {"csv": b"x,word\n", "json": b'{"id": "x", "word": "w"}\n'}
 
 
-def _other(form: str) -> bytes:
+def other(form: str) -> bytes:
+    """A right file, whose rows do not have the schema's types."""
+    if form in TEXTS:
+        return TEXTS[form]
     sink = pa.BufferOutputStream()
     table = pa.table({"id": ["x"], "word": ["w"]})
     if form == "arrow":
@@ -53,7 +51,7 @@ def ids(source: FileSource, begin: str, end: str) -> list[int]:
         try:
             while not reader.finished:
                 batch = reader.read(0.1)
-                found += [] if batch is None else [row[0] for row in unpacked(batch)]
+                found += [] if batch is None else batch["id"].to_pylist()
         finally:
             reader.close()
     return sorted(found)
@@ -87,7 +85,7 @@ def taken(disk: Folder, form: str, content: bytes) -> tuple[str, str, AbsError]:
 
 WRONG: dict[str, Callable[[str], bytes]] = {
     "damaged": lambda form: packed(range(20), form)[:-3] + b"\xff",
-    "of another type": lambda form: OTHER[form](),
+    "of another type": lambda form: other(form),
 }
 
 
@@ -139,9 +137,9 @@ def test_each_step_that_an_error_names_leads_on(form: str, tmp_path: Path) -> No
 def test_a_token_of_another_log_has_no_effect(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     _, _, error = taken(disk, "json", b"{")
-    other = {**disk.given, "log": str(tmp_path / "other"), "fileformat": "json"}
+    elsewhere = {**disk.given, "log": str(tmp_path / "other"), "fileformat": "json"}
     second = FileSource(
-        FileOptions.parse({**other, "adopt": tokens(error)[0]}, streaming=True), SCHEMA
+        FileOptions.parse({**elsewhere, "adopt": tokens(error)[0]}, streaming=True), SCHEMA
     )
     first = second.initial()
     with pytest.raises(DataError):
@@ -199,8 +197,8 @@ def test_an_endless_reading_gives_up_the_rest_of_a_file(tmp_path: Path) -> None:
     rows = b"".join(b'{"id": %d, "word": "w"}\n' % n for n in range(3))
     put(disk, "a", rows + b'{"id"', 10)
     options = FileOptions.parse({**disk.given, "fileformat": "json"}, streaming=True)
-    endless = {"chunk": 30, "readers": 1, "poll_seconds": 0.0}
-    source = FileSource(replace(options, **endless), SCHEMA)
+    options = replace(options, chunk=30, readers=1, poll_seconds=0.0)
+    source = FileSource(options, SCHEMA)
     reader = source.open(source.splits(source.initial(), None)[0])
     found = [reader.read(0.1), reader.read(0.1)]
     assert [batch.num_rows for batch in found if batch is not None] == [1, 1]
@@ -213,11 +211,11 @@ def test_an_endless_reading_gives_up_the_rest_of_a_file(tmp_path: Path) -> None:
     (token,) = tokens(first.value)
     assert "the rest of this file" in first.value.remedy
     disk.put("b", packed([9], "json"))
-    again = FileSource(replace(options, **endless, adopt=frozenset({token})), SCHEMA)
+    again = FileSource(replace(options, adopt=frozenset({token})), SCHEMA)
     reader = again.open(place)
     read = [reader.read(0.1) for _ in range(9)]
     reader.close()
-    assert [row[0] for batch in read if batch is not None for row in unpacked(batch)] == [9]
+    assert [batch["id"].to_pylist() for batch in read if batch is not None] == [[9]]
     assert len(consents(disk)) == 1
 
 
