@@ -116,7 +116,7 @@ def _read(options: Any, store: Any, pin: Pin, schema: pa.Schema | None, step: in
     step = step or max(1, pin.size)
     for start in range(0, max(1, pin.size), step):
         reader = FileReader(
-            options, store, wanted, Piece(pin, start, min(start + step, pin.size)), None
+            options, store, None, wanted, Piece(pin, start, min(start + step, pin.size)), None
         )
         try:
             while (batch := reader.read()) is not None:
