@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 
 from abs_clients.kafka.attempts import BEGINNING, Decided, header_of
+from abs_clients.kafka.format.headers import encoded_headers
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
@@ -32,7 +33,8 @@ class IdempotentWriter(RecordWriter):
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
         self._header = header_of(task.handle)
-        super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
+        added = len(encoded_headers(None, [self._header]))
+        super().__init__(options, schema, task, more_bytes=added)
         self._sender: RecordSender | None = None
         self._digest = Digest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.kafka.attempts import side_topic
-from abs_clients.kafka.topics import TopicFacts, topics_in_time
+from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_core.stepwise import StepwiseWriter
@@ -25,6 +26,9 @@ from abs_sinks.kafka.records import (
     refuse,
     sizes_of,
 )
+
+CLOCKS_MS = 60_000
+"""How far this machine's clock may be from a broker's."""
 
 
 class RecordWriter(StepwiseWriter):
@@ -53,8 +57,9 @@ class RecordWriter(StepwiseWriter):
 
         Raises:
             SchemaError: the option's topic does not exist.
-            RowError: a row names a topic that does not exist or holds registers or winners, names a
-                missing partition, is too large, or has no key for a compacted topic.
+            RowError: a row names a topic that does not exist, is internal, or holds registers or
+                winners; names a missing partition, is too large, has a time that the topic does not
+                take, or has no key for a compacted topic.
         """
         records = records_of(batch, self._columns, self._rows)
         self._check(records)
@@ -107,7 +112,7 @@ class RecordWriter(StepwiseWriter):
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> None:
         """Check the records of one topic; ``among`` is true for them, None if all are."""
-        for wrong in (self._too_large, _misplaced, _keyless):
+        for wrong in (_internal, self._too_large, _misplaced, _keyless, _untimely):
             found = wrong(records, topic, among)
             if found is None or not pc.any(found.rows).as_py():
                 continue
@@ -142,6 +147,32 @@ class _Wrong:
     rows: pa.BooleanArray
     what: str
     remedy: str
+
+
+def _internal(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if not topic.internal:
+        return None
+    return _Wrong(
+        pa.repeat(True, records.rows) if among is None else among,
+        f"goes to topic {topic.name}, which the brokers keep for themselves",
+        "filter the rows of such topics out, or write to another topic.",
+    )
+
+
+def _untimely(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if records.timestamps is None or topic.time_limits is None:
+        return None
+    before, after = topic.time_limits
+    # Within the slack the broker decides, whose clock may differ from this machine's.
+    now = time.time_ns() // 1_000_000
+    early = pc.less(records.timestamps, now - before - CLOCKS_MS)
+    late = pc.greater(records.timestamps, min(now + after + CLOCKS_MS, NO_LIMIT))
+    return _Wrong(
+        _both(pc.or_(early, late).fill_null(False), among),
+        f"has a timestamp that topic {topic.name} does not take: {BEFORE} is {before}, {AFTER} {after}",
+        "correct the column timestamp, or raise that setting of the topic; null is the time of "
+        "sending.",
+    )
 
 
 def _misplaced(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
