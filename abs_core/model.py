@@ -177,7 +177,7 @@ class NotedToken:
 
 @dataclass(frozen=True, slots=True)
 class NamedSink:
-    """One of the sinks that a job's epochs are written to, see ``abs_core.several.sinkmap``.
+    """One of the sinks that a job's epochs are written to, see ``abs_core.sinkmap``.
 
     Args:
         number: part of its handles' names; never reused for another sink of the job.

@@ -4,7 +4,7 @@ from abs_audit.auditor import AuditSettings, audit
 from abs_audit.contracts import Inspectable, Relation
 from abs_audit.epochs import EpochFound, by_epoch
 from abs_audit.files import Files
-from abs_audit.locate import relation
+from abs_audit.locate import relation, side_of
 from abs_audit.postgres import PostgresTable
 from abs_audit.report import Differences, Held, LeftBehind, Report, Sample
 
@@ -23,4 +23,5 @@ __all__ = [
     "audit",
     "by_epoch",
     "relation",
+    "side_of",
 ]

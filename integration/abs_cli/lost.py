@@ -12,7 +12,7 @@ from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
 from abs_core.strictjson import NEWER
 
 if TYPE_CHECKING:
-    from abs_cli.state import Registers
+    from abs_cli.sites import Registers
     from abs_core.contracts import Committer
 
 _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)

@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> None:
             machine cannot import the formats.
     """
     try:
-        from abs_spark.discovery import FORMATS, default_source
+        from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
             raise
@@ -55,8 +55,8 @@ def register(spark: SparkSession) -> None:
         ) from error
 
     check_python(spark)
-    for name in FORMATS:
-        spark.dataSource.register(default_source(name))
+    for found in default_sources():
+        spark.dataSource.register(found)
 
 
 _LATE = {

@@ -261,7 +261,7 @@ def test_names_are_listed_whole_on_one_line(database: str) -> None:
 def test_an_unknown_scheme_is_answered_with_the_known_ones() -> None:
     result = run("register", "list", "--url", "kafk://user:geheim@broker:9092/registers")
     assert isinstance(result.exception, OptionError)
-    assert "postgresql://, kafka:// or s3://" in str(result.exception)
+    assert "begin it with one of kafka:, postgresql:, s3:" in str(result.exception)
     assert "geheim" not in str(result.exception)
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from abs_core.coordinator.rollforward import RollForward
 from abs_core.errors import RefusedError
-from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import Committable, Decision, JobState, Outcome
-from abs_core.testing import run_check
-from abs_core.testing.case import LEFT, MORE, RIGHT, Case, raises
-from abs_core.testing.checks import CHECKS
+from abs_testing import run_check
+from abs_testing.case import LEFT, MORE, RIGHT, Case, raises
+from abs_testing.checks import CHECKS
+from abs_testing.fakes.committers import HandleCommitter
 from tests.kit.fake_harness import open_fake
 from tests.kit.refusing_fake import open_refusing
 

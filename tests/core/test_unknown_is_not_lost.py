@@ -8,10 +8,10 @@ from contextlib import closing
 import pytest
 
 from abs_core.errors import HandleLostError
-from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import Committable, HandleName, Outcome
-from abs_core.testing.case import LEFT, Case, raises
-from abs_core.testing.cuts import Cut
+from abs_testing.case import LEFT, Case, raises
+from abs_testing.cuts import Cut
+from abs_testing.fakes.committers import HandleCommitter
 from tests.kit.fake_harness import open_fake
 
 Patch = pytest.MonkeyPatch

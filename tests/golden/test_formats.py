@@ -1,4 +1,4 @@
-"""Each durable format that came after 315a560: today's code writes its golden file byte by byte.
+"""Each durable format that ``make.py`` does not write: its golden file is written byte by byte.
 
 And it reads it back, and refuses a newer version by name. A change that fails here changes what lies
 in the registers and checkpoints of those who use this release. It takes a new version or a new field,
@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
-from abs_core.births import certificate
-from abs_core.births.certificate import Certificate
+from abs_core import certificate
 from abs_core.births.parent import parent_key
 from abs_core.births.rules import Failed
+from abs_core.certificate import Certificate
 from abs_core.codec import (
     committable_from_json,
     committable_to_json,
@@ -32,7 +32,7 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
-from abs_sinks.kafka.register_topic import Cells, records_of
+from abs_sinks.kafka.register.topic import Cells, records_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.postgres import proof
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from abs_core.contracts import Committer
-from abs_core.fakes.committers import HandleCommitter
-from abs_core.fakes.sink import FakeSink
 from abs_core.model import Committable
+from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import FakeSink
 from tests.kit.fake_harness import FakeHarness
 
 

@@ -13,16 +13,16 @@ from functools import partial
 import pyarrow as pa
 
 from abs_clients.kafka.attempts import BEGINNING, Decided, header_of
-from abs_clients.kafka.format.headers import encoded_headers
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
+from abs_sinks.kafka.columnar.headers import encoded_headers
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.register.session import Rows
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.side_topic import send_winners, winners_topic
 from abs_sinks.kafka.writer import RecordWriter

@@ -18,7 +18,7 @@ from abs_core.contracts import Task
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.model import Committable, HandleName
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_topic import fields_of, make_topic, reading
+from abs_sinks.kafka.register.topic import fields_of, make_topic, reading
 
 LEDGER_FORMAT = 1
 """A ledger without a number (315a560 and before) has this format."""

@@ -29,9 +29,9 @@ import xxhash
 
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
-from abs_clients.kafka.format.headers import Header, encoded_headers, header_bytes
 from abs_clients.layouts import is_bytes, is_text
 from abs_core.errors import RowError, SchemaError
+from abs_sinks.kafka.columnar.headers import Header, encoded_headers, header_bytes
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 

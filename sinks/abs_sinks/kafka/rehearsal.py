@@ -13,7 +13,7 @@ from abs_core.model import Committable
 from abs_core.wal import SegmentStore, read_segment
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of, slices
-from abs_sinks.kafka.register_session import register_id
+from abs_sinks.kafka.register.session import register_id
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 Send = Callable[[TransactionalProducer], None]

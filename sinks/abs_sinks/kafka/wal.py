@@ -39,8 +39,8 @@ from abs_sinks.kafka.ledger import (
 )
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.register.session import Rows
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.rehearsal import Rehearsal, Send
 from abs_sinks.kafka.sending import TransactionalProducer
 from abs_sinks.kafka.writer import RecordWriter

@@ -15,9 +15,9 @@ from abs_clients.kafka.producer_ids import ProducerState
 from abs_clients.kafka.topics import topic_facts
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
-from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
+from abs_testing.case import within
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic, open_topic, sending
 
 pytestmark = pytest.mark.services
@@ -167,8 +167,8 @@ def test_a_record_that_vanishes_is_missed_when_the_brokers_are_asked(
 def test_keys_lie_where_our_own_partitioner_puts_them(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
-    from abs_clients.kafka.format.murmur2 import partitions_of
     from abs_clients.kafka.producer_ids import describe_producers
+    from abs_sinks.kafka.columnar.murmur2 import partitions_of
     from abs_sinks.kafka.open_transaction import OpenTransaction
 
     keys = [f"key-{n}" for n in range(200)] + ["", "ä"]

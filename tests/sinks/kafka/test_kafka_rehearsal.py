@@ -12,18 +12,18 @@ from abs_core.aborting import forsake
 from abs_core.crash import CrashPoint
 from abs_core.errors import RefusedError, RowError
 from abs_core.model import Committable
-from abs_core.testing import Check, Row, run_check
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.checks import CHECKS
-from abs_core.testing.cuts import Cut
 from abs_core.wal import FolderSegments
 from abs_services import KafkaService
-from abs_sinks.kafka import register
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Session, register_id
+from abs_sinks.kafka.register import store as register
+from abs_sinks.kafka.register.session import Session, register_id
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.rehearsal import Send
 from abs_sinks.kafka.sending import TransactionalProducer
 from abs_sinks.kafka.wal import WalCommitter
+from abs_testing import Check, Row, run_check
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.checks import CHECKS
+from abs_testing.cuts import Cut
 from tests.kit.kafka import Variant, limit
 from tests.kit.kafka_modes import LogHarness, open_log
 

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import RowError
-from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.registers.file import FileRegister
-from abs_core.runtime import Graph, Job, Sinks
-from abs_core.runtime.tables import TableSource
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing import batch_of
+from abs_embedded import Graph, Job, Sinks
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
 from abs_services import KafkaService
-from tests.core.runtime.bench import OFTEN
+from abs_testing import batch_of
+from abs_testing.fakes import FakeSink, FakeTarget
+from tests.embedded.bench import OFTEN
 from tests.kit.fake_harness import read
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import open_log

@@ -20,10 +20,10 @@ from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
 from abs_core.registers.memory import MemoryRegister
 from abs_core.source import Limit
-from abs_core.testing.engine import Run
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from tests import daily
+from abs_testing.engine import Run
+from tests import sample
 from tests.kit.kafka import KEYED, KeyedSink, make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Allowed, Principals, allow
@@ -95,7 +95,7 @@ def refused(call: Callable[[], object], client: Client, *named: str) -> RefusedE
     return caught.value
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize(
     "protocol",
     ["2pc", "2pc-librdkafka", "wal", pytest.param("idempotent", marks=pytest.mark.campaign)],
@@ -128,7 +128,7 @@ def test_a_missing_right_to_write_is_known_before_a_decision_that_other_targets_
     assert values(new, tmp_path).count(job) == 1
 
 
-@daily.cases(4)
+@sample.cases(4)
 @pytest.mark.parametrize(
     ("protocol", "lacking", "named"),
     [

@@ -13,10 +13,10 @@ from abs_core.errors import (
     RefusedError,
     RowError,
 )
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 

@@ -19,8 +19,6 @@ import pytest
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.pool import close_idle
 from abs_core.model import Finding, Severity
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows, within
 from abs_services import PostgresService
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
@@ -28,6 +26,8 @@ from abs_sinks.postgres.facts import Pooling, ServerFacts, TableFacts
 from abs_sinks.postgres.preflight import judge_others, judge_pooling, judge_server, judge_table
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows, within
 
 GOOD_SERVER = ServerFacts(
     version=180000,
