@@ -242,18 +242,20 @@ class Composer(Committer, Protocol):
     """A committer that composes the handles of a decision from the tasks' handles.
 
     For a write-ahead log whose target cannot apply it in one transaction: the log's segments become
-    few handles of the target, which are then decided and committed like any others.
+    few handles of the target, which are then decided and committed like any others. A target that
+    cannot prepare them has them stay the handles, after it has accepted their rows in a rehearsal.
     """
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """Prepare handles that hold the rows of all these.
+        """Prepare handles that hold the rows of all these, or raise what the target does not accept.
 
-        The commit process calls it before the decision, perhaps more than once for an epoch. The new
+        The commit process calls it before the decision, perhaps more than once for an epoch. New
         handles have the register, job, generation and epoch of the old ones, the partition of one of
         them, and new attempts (I6). The sweep finds them by ``in_doubt`` where they are never decided.
 
         Raises:
             NotPreparedError: a pre-commit is missing; nothing is decided.
+            DataError, TargetError: the target does not accept the rows; nothing is decided.
         """
         ...
 

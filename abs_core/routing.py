@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from abs_core.aborting import attempt_all
+from abs_core.aborting import attempt_all, forsake
 from abs_core.contracts import CoCommitter, Committer, Composer, Conflict, Version
 from abs_core.errors import ProtocolError, UnknownProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -51,6 +51,10 @@ class ByProtocol:
         """See ``Committer``. Calls every committer, as a name does not tell its protocol."""
         if handles:
             attempt_all(partial(each.abort, handles) for each in self._committers.values())
+
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """See ``aborting.forsake``."""
+        attempt_all(partial(forsake, each, share) for each, share in self._shares(committables))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``. Lists a handle once, even if two committers hold it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from abs_core.aborting import attempt_all, raise_all
+from abs_core.aborting import attempt_all, forsake, raise_all
 from abs_core.contracts import Committer, Composer
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
@@ -88,6 +88,10 @@ class CompositeCommitter:
                 committer.abort(share)
 
         attempt_all([partial(abort, committer) for committer in self._committers], self.way)
+
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """See ``aborting.forsake``."""
+        attempt_all([partial(forsake, *routed) for routed in self._routed(committables)], self.way)
 
     def systems(self) -> Sequence[Committer]:
         """See ``Composite``: the sinks' committers."""

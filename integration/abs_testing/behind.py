@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
+from abs_core.aborting import forsake
 from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import (
     CoCommitter,
@@ -80,6 +81,9 @@ class CommitterBehind(Behind[SomeCommitter]):
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         self._wire.abort(handles, self._inner.abort)
+
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        self._wire.write("forsake", lambda: forsake(self._inner, committables))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return self._wire.read("in_doubt", lambda: self._inner.in_doubt(job))

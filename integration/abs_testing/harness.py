@@ -70,6 +70,15 @@ class Holding(Protocol):
 
 
 @runtime_checkable
+class Refusing(Protocol):
+    """A harness that can make the target refuse the checks' rows, as its own limits would."""
+
+    def refusing(self) -> AbstractContextManager[None]:
+        """While inside, the target takes no value of 40 characters; who has looked does not know."""
+        ...
+
+
+@runtime_checkable
 class Restoring(Protocol):
     """A harness that can lose a job's register, as a restored backup or a deleted object does."""
 

@@ -18,6 +18,7 @@ from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
+from abs_sinks.kafka.columnar.headers import encoded_headers
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.register.session import Rows
@@ -32,7 +33,8 @@ class IdempotentWriter(RecordWriter):
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
         self._header = header_of(task.handle)
-        super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
+        added = len(encoded_headers(None, [self._header]))
+        super().__init__(options, schema, task, more_bytes=added)
         self._sender: RecordSender | None = None
         self._digest = Digest()
 
