@@ -17,7 +17,7 @@ from functools import partial
 import pyarrow as pa
 
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Task, Version
+from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import (
     AbsError,
@@ -97,7 +97,7 @@ class WalWriter(RecordWriter):
         return made if place is None else replace(place, log=self._log).noted(made)
 
 
-class WalCommitter:
+class WalCommitter(Committer):
     """A ``Committer`` for segments."""
 
     def __init__(self, options: KafkaOptions, store: SegmentStore) -> None:
@@ -189,7 +189,9 @@ class WalCommitter:
 
 
 class WalCoCommitter(WalCommitter):
-    """A ``CoCommitter``: records and register are one transaction."""
+    """A ``Committer`` that co-commits: records and register are one transaction."""
+
+    co_commits = True
 
     def forget(self, state: JobState) -> None:
         """Nothing: the register is the proof, and there is no ledger."""
@@ -197,7 +199,7 @@ class WalCoCommitter(WalCommitter):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``.
+        """See ``Committer``.
 
         Raises:
             CorruptionError: a segment is damaged; nothing was changed.
