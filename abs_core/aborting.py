@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
 
-from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
-from abs_core.model import Committable, HandleName
+from abs_core.model import HandleName
 from abs_core.parallel import Asking, in_turn, noted
 
 SHOWN_MAX = 5
@@ -73,29 +71,6 @@ def raise_all(errors: Iterable[Exception]) -> None:
         if len({error.system for error in failed}) == 1:
             found.of(first.system)
         raise found from first
-
-
-@runtime_checkable
-class Forsaking(Protocol):
-    """Optional interface of a committer whose ``abort`` does not suffice for ``forsake``."""
-
-    def forsake(self, committables: Sequence[Committable]) -> None:
-        """See the function."""
-        ...
-
-
-def forsake(committer: Committer, committables: Sequence[Committable]) -> None:
-    """Make it final that these are not committed later, by any process that may still try it.
-
-    Only by a person's consent, as a decision names them. What is committed already stays.
-
-    Raises:
-        TargetError: it is not final; the call can be repeated.
-    """
-    if isinstance(committer, Forsaking):
-        committer.forsake(committables)
-    else:
-        committer.abort([committable.held_as for committable in committables])
 
 
 def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) -> TargetError:

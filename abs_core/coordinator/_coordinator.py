@@ -41,7 +41,7 @@ class Coordinator:
     Args:
         who: the run; ``who.target`` must be the sink's.
         store: holds the register.
-        committer: the sink's. A ``CoCommitter`` commits rows and register in one transaction; pass
+        committer: the sink's. One that co-commits has rows and register in one transaction; pass
             ``co_commit=False`` if ``store`` is not in the sink's own system.
         observe: receives events, perhaps from several threads at once; must not raise.
         certificates: stores the job's birth certificate; None: not kept (batch writes, tests).

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from abs_core import protocol
-from abs_core.aborting import forsake
 from abs_core.births import rules as births
 from abs_core.contracts import Committer
 from abs_core.coordinator.cell import Cell
@@ -118,7 +117,7 @@ class RollForward:
                 remedy="list the lost handles again, and consent to those.",
             )
         # Recorded first, a commit that is still under way would bring back what is noted as lost.
-        self._patience.retry(lambda: forsake(self._committer, lost))
+        self._patience.retry(lambda: self._committer.forsake(lost))
         seen = self._patience.retry(lambda: self._committer.inspect(lost))
         for committable in lost:
             if seen[committable.handle].outcome is Outcome.PREPARED:

@@ -32,7 +32,7 @@ class Harness(Protocol):
         """Whether the register is in the sink's own system (``Sink.register``).
 
         False: the checks bring a register of their own, as for an epoch over several sinks; a
-        ``CoCommitter`` then commits handle by handle.
+        committer that co-commits then commits handle by handle.
         """
         ...
 

@@ -18,7 +18,7 @@ from functools import partial
 import pyarrow as pa
 
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Task, Version
+from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import (
     AbsError,
@@ -99,8 +99,10 @@ class WalWriter(RecordWriter):
         return made if place is None else replace(place, log=self._log).noted(made)
 
 
-class WalCommitter:
-    """A ``Composer`` for segments, which stay the handles: it only asks whether they can be sent."""
+class WalCommitter(Committer):
+    """For segments, which stay the handles: composing only asks whether they can be sent."""
+
+    composes = True
 
     def __init__(self, options: KafkaOptions, store: SegmentStore) -> None:
         self._options = options
@@ -108,7 +110,7 @@ class WalCommitter:
         self._register = KafkaRegister(options)
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``. It changes nothing that a reader with read_committed sees.
+        """See ``Committer``. It changes nothing that a reader with read_committed sees.
 
         Raises:
             RowError, RefusedError, SchemaError: the brokers do not accept the records.
@@ -150,7 +152,7 @@ class WalCommitter:
         abort_each(mine, lambda handle: self._store.delete([handle]))
 
     def forsake(self, committables: Sequence[Committable]) -> None:
-        """See ``aborting.forsake``: it deletes the segments, then fences the ledger's producers."""
+        """See ``Committer``: it deletes the segments, then fences the ledger's producers."""
         self._store.delete([c.handle for c in committables])
         for job in by_job(committables):
             self._options.patience.retry(partial(self._fence, job))
@@ -218,7 +220,9 @@ class WalCommitter:
 
 
 class WalCoCommitter(WalCommitter):
-    """A ``CoCommitter``: records and register are one transaction."""
+    """A ``Committer`` that co-commits: records and register are one transaction."""
+
+    co_commits = True
 
     def forget(self, state: JobState) -> None:
         """Nothing: the register is the proof, and there is no ledger."""
@@ -226,7 +230,7 @@ class WalCoCommitter(WalCommitter):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``.
+        """See ``Committer``.
 
         Raises:
             CorruptionError: a segment is damaged; nothing was changed.

@@ -147,7 +147,9 @@ class IdempotentWriter(CopyWriter):
 
 
 class IdempotentCoCommitter(NothingToCommit):
-    """A ``CoCommitter`` that changes the register only."""
+    """A ``Committer`` that co-commits that changes the register only."""
+
+    co_commits = True
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables

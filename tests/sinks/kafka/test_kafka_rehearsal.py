@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 
 from abs_clients.kafka.producer_ids import init_producer_id
-from abs_core.aborting import forsake
 from abs_core.crash import CrashPoint
 from abs_core.errors import RefusedError, RowError
 from abs_core.model import Committable
@@ -103,7 +102,7 @@ def _committed_late(harness: LogHarness) -> Sequence[Row]:
 
         def given_up(point: CrashPoint) -> None:
             patch.undo()
-            forsake(case.sink().committer(), given)
+            case.sink().committer().forsake(given)
 
         patch.setattr(register, "reached", given_up)
         stopped.commit(given)
