@@ -174,6 +174,13 @@ class Committer(ABC):
     co_commits: bool = False
     composes: bool = False
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Who writes the method means it. If the attribute had to be set besides, an author who forgets
+        # it would have decisions that the target has not accepted, without an error.
+        cls.co_commits = vars(cls).get("co_commits", "co_commit" in vars(cls) or cls.co_commits)
+        cls.composes = vars(cls).get("composes", "compose" in vars(cls) or cls.composes)
+
     @abstractmethod
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """The present state of each handle in the target."""
