@@ -69,9 +69,23 @@ _GUARANTEES = {
 }
 
 
+_OF_CHANGES = (
+    (
+        "A change that arrives after the tombstone of its key has expired (tombstones) is applied, however "
+        "old it is."
+    ),
+    (
+        "Only writers with write=changes are compared by position; of two changes with one position that "
+        "come in two epochs the first stays."
+    ),
+)
+
+
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
     found = replace(_GUARANTEES[options.protocol], write=options.write)
+    if options.changes:
+        return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
     if options.replaces:
         return replace(
             found, visibility="whole epoch: its rows replace all rows of the table at once"
