@@ -90,8 +90,8 @@ class Changes:
         for other, comment in found:
             if other != schema or comment != self.agreement():
                 raise SchemaError(
-                    f"Another job applies changes to table {self.plan.table.label}, with positions in "
-                    f"the schema {other}: {comment}; this one: {self.agreement()} in {schema}. "
+                    f"Another job applies changes to table {self.plan.table.label}: positions are in "
+                    f"schema {other}, for {comment}; this job: in {schema}, {self.agreement()}. "
                     "Jobs on one table share its positions.",
                     remedy="use the same key, sequenceby, positions and stateschema for all of them. If "
                     "there is no such job any more: DROP TABLE "

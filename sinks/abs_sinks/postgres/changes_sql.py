@@ -1,12 +1,12 @@
 """The statements that judge staged changes, and apply them.
 
-All run in one transaction, after a lock that makes those who apply changes to one table take turns. It is
-taken in a statement of its own: the snapshot of the next one is younger than what the last one committed.
+All run in one transaction, after a lock that makes those who apply changes to one table take turns. It
+is taken in a statement of its own: the snapshot of the next statement then shows what the others did.
 Keys and positions are compared by the server only.
 
-``judging`` reduces the changes of each key to the last one. Its rows go to a table (``judged``), which the
-other statements read. A row with a problem is not applied; ``FIRST`` is a change that contradicts what was
-applied earlier, which stays; every other problem stops the epoch.
+``judging`` reduces the changes of each key to the last one. Its rows go to a table (``judged``), which
+the other statements read. A row with a problem is not applied; ``FIRST`` is a change that contradicts
+what was applied earlier, which stays; every other problem stops the epoch.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ _PROBLEMS = {
     "missing": (
         "A change leaves columns as they are, and its row does not exist",
         (
-            "load a snapshot of the source's table first; or let the source send whole rows (in PostgreSQL "
-            "ALTER TABLE ... REPLICA IDENTITY FULL)."
+            "load a snapshot of the source's table first; or let the source send whole rows (in "
+            "PostgreSQL ALTER TABLE ... REPLICA IDENTITY FULL)."
         ),
     ),
     "name": (
@@ -174,8 +174,10 @@ def finding(changes: Changes, judged: sql.Identifier) -> sql.Composed:
 
 
 _FIND = """
-select {problem}, concat_ws(', ', {key}), concat_ws(', ', {position}), count(*) over (partition by {problem})
-  from {judged} where {problem} is not null order by {problem} = {first}, {problem}, {position}, {key} limit 1
+select {problem}, concat_ws(', ', {key}), concat_ws(', ', {position}),
+       count(*) over (partition by {problem})
+  from {judged} where {problem} is not null
+ order by {problem} = {first}, {problem}, {position}, {key} limit 1
 """
 
 
@@ -343,7 +345,8 @@ def _same(changes: Changes) -> sql.Composed:
 
 _MET = """
 with staged as (
-    select u.*, {deletes} as "abs:deleted", {image} as "abs:image" from (select {names} from ({staged}) r) u
+    select u.*, {deletes} as "abs:deleted", {image} as "abs:image"
+      from (select {names} from ({staged}) r) u
 ), met as (
     select s.*, {there} as "abs:there", {fresh} as "abs:fresh", {same} as "abs:same",
            {same} and {differs} as "abs:first"{olds}
@@ -358,7 +361,8 @@ _JUDGE = (
                 when "abs:first" then {first} end as "abs:problem"
       from met window w as (partition by {key}, "abs:fresh" order by {sequence})
 )
-select {kept}, "abs:deleted", "abs:problem" from ordered where "abs:apply" or "abs:problem" is not null
+select {kept}, "abs:deleted", "abs:problem"
+  from ordered where "abs:apply" or "abs:problem" is not null
 """
 )
 
@@ -366,8 +370,8 @@ _FILLED = """
 case when {last} > coalesce("abs:last deleted", 0) then nth_value({column}, {last}::int) over b
      else {old} end as {column}"""
 
-# Changes of a key are numbered in order. A column that the last one leaves as it is has the value of the
-# last one that has it, unless a delete came later; else what the table has.
+# Changes of a key are numbered in order. A column that the last one leaves as it is has the value of
+# the last one that has it, unless a delete came later; else what the table has.
 _JUDGE_UNCHANGED = (
     _MET
     + """ordered as (

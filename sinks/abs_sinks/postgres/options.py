@@ -98,8 +98,8 @@ def _write(text: str) -> str:
 
 
 _NOT_WRITTEN = {
-    "replace": "use abs_spark.epoch with outputMode complete and protocol=wal: each epoch then replaces "
-    "what the table holds.",
+    "replace": "use abs_spark.epoch with outputMode complete and protocol=wal: each epoch then "
+    "replaces what the table holds.",
     "scd2": "only the newest row of each key is kept (write=changes); append the changes to a table of "
     "their own to keep their history.",
 }

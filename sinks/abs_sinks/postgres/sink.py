@@ -71,12 +71,12 @@ _GUARANTEES = {
 
 _OF_CHANGES = (
     (
-        "A change that arrives after the tombstone of its key has expired (tombstones) is applied, however "
-        "old it is."
+        "A change that arrives after the tombstone of its key has expired (option tombstones) is "
+        "applied, however old it is."
     ),
     (
-        "Only writers with write=changes are compared by position; of two changes with one position that "
-        "come in two epochs the first stays."
+        "Of two different changes with one position that come in two epochs the first stays. Other "
+        "writers of the table are not asked for a position."
     ),
 )
 

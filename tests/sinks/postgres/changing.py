@@ -85,7 +85,7 @@ class Changing:
 
     def apply(self, *epochs: Sequence[Change], job: str = "once", **options: str) -> None:
         """One run of a job of its own, with one task in each epoch."""
-        run = self.job(f"{job}{secrets.token_hex(3)}", **options)
+        run = self.job(f"{job}{secrets.token_hex(3)}", None, **options)
         for number, changes in enumerate(epochs):
             run.apply(number, changes)
 
