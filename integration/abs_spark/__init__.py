@@ -22,11 +22,12 @@ from abs_spark.stopping import stop_queries_first
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from abs_spark.debezium import debezium
     from abs_spark.foreach.explain import explain
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.spec import sink
 
-__all__ = ["epoch", "explain", "register", "sink"]
+__all__ = ["debezium", "epoch", "explain", "register", "sink"]
 
 name_this_python()
 show_last()
@@ -60,6 +61,7 @@ def register(spark: SparkSession) -> None:
 
 
 _LATE = {
+    "debezium": "abs_spark.debezium",
     "epoch": "abs_spark.foreach.function",
     "explain": "abs_spark.foreach.explain",
     "sink": "abs_spark.foreach.spec",

@@ -90,9 +90,9 @@ class Changes:
         for other, comment in found:
             if other != schema or comment != self.agreement():
                 raise SchemaError(
-                    f"Another job applies changes to table {self.plan.table.label}: positions are in "
-                    f"schema {other}, for {comment}; this job: in {schema}, {self.agreement()}. "
-                    "Jobs on one table share its positions.",
+                    f"Another job applies changes to table {self.plan.table.label}. Its positions "
+                    f"are in schema {other}, for {comment}; of this job they are in {schema}, for "
+                    f"{self.agreement()}. Jobs on one table share its positions.",
                     remedy="use the same key, sequenceby, positions and stateschema for all of them. If "
                     "there is no such job any more: DROP TABLE "
                     f"{sql.Identifier(other, name).as_string()}; what was deleted is forgotten then.",

@@ -50,16 +50,14 @@ def judging(changes: Changes, staged: sql.Composable) -> sql.Composed:
 def applying(changes: Changes, judged: sql.Identifier) -> list[sql.Composed]:
     """Delete rows, upsert rows, keep positions, drop old tombstones."""
     return [
-        deleting(changes, judged),
+        _deleting(changes, judged),
         _upserting(changes, judged),
         _keeping(changes, judged),
-        sql.SQL("delete from {} where {} < now() - make_interval(secs => {})").format(
-            changes.positions, sql.Identifier(GONE), changes.tombstones
-        ),
+        _expiring(changes),
     ]
 
 
-def deleting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+def _deleting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
     return sql.SQL("delete from {} t using {} j where {} and j.{} and {} and {}").format(
         changes.plan.table.identifier,
         judged,
@@ -207,6 +205,13 @@ def _later(sequence: Sequence[str], one: sql.Composable, other: sql.Composable) 
 def _row(names: Sequence[str], of: sql.Composable) -> sql.Composed:
     columns = [sql.SQL("{}.{}").format(of, sql.Identifier(name)) for name in names]
     return sql.SQL("row({})").format(sql.SQL(", ").join(columns))
+
+
+def _expiring(changes: Changes) -> sql.Composed:
+    """Delete tombstones of their age, by the server's clock."""
+    return sql.SQL("delete from {} where {} < now() - make_interval(secs => {})").format(
+        changes.positions, sql.Identifier(GONE), changes.tombstones
+    )
 
 
 class _Parts:

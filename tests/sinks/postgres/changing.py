@@ -15,7 +15,7 @@ from psycopg import Connection
 
 from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import RegisterStore, Task
-from abs_core.model import Share, Wrote
+from abs_core.model import Drained, Share, Wrote
 from abs_core.protocol import Skip
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.cuts import Cut
@@ -89,18 +89,33 @@ class Changing:
         for number, changes in enumerate(epochs):
             run.apply(number, changes)
 
+    @property
+    def seen(self) -> str:
+        """The columns of the table that changes write."""
+        hidden = {"op", "same"} | ({"at"} if self.given.get("positions") == "side" else set())
+        return ", ".join(name for name in self.schema.names if name not in hidden)
+
+    def empty(self) -> None:
+        """Delete rows, positions and tombstones."""
+        self.db.execute(f"truncate {self.table}")
+        if self._positions() is not None:
+            self.db.execute(f"truncate {self._positions()}")
+
     def rows(self, columns: str = "id, at, v") -> list[tuple[Any, ...]]:
         return self.db.execute(f"select {columns} from {self.table} order by id").fetchall()
 
     def positions(self) -> list[tuple[Any, ...]]:
         """Keys and positions in the positions table, and whether they are tombstones."""
-        (name,) = self.db.execute(
+        query = f'select id, at, "abs:gone" is not null from {self._positions()} order by id'
+        return self.db.execute(query).fetchall()
+
+    def _positions(self) -> str | None:
+        found = self.db.execute(
             "select c.oid::regclass::text from pg_class c where relname like 'positions\\_%%'"
             " and relkind = 'r' and relnamespace = to_regnamespace(%s)",
             (self.state,),
-        ).fetchone() or (None,)
-        query = f'select id, at, "abs:gone" is not null from {name} order by id'
-        return self.db.execute(query).fetchall()
+        ).fetchone()
+        return None if found is None else str(found[0])
 
     def close(self) -> None:
         close_idle()
@@ -120,11 +135,11 @@ class Job(Run):
         super().__init__(sink, name, **settings)
         self._schema = schema
 
-    def stage(self, epoch: int, partition: int, changes: Sequence[Change]) -> Share | None:
-        """A task; None if the epoch is decided."""
-        if isinstance(self.begin(epoch)[1], Skip):
-            return None
-        state, _ = self.begin(epoch)
+    def stage(self, epoch: int, partition: int, changes: Sequence[Change]) -> Share:
+        """A task: begin; then write and pre-commit, or drain."""
+        state, planned = self.begin(epoch)
+        if isinstance(planned, Skip):
+            return Drained(len(changes), None)
         name = secrets.token_hex(6)
         who = state.register, self.job, state.generation
         task = Task(*who, epoch, partition, name, state.frontier, state.abandoned)
@@ -134,10 +149,8 @@ class Job(Run):
         return Wrote(len(changes), writer.pre_commit())
 
     def apply(self, epoch: int, *parts: Sequence[Change]) -> None:
-        """An epoch with a task for each part; skipped if it is decided."""
-        shares = [self.stage(epoch, n, changes) for n, changes in enumerate(parts)]
-        if None not in shares:
-            self.commit(epoch, [share for share in shares if share is not None])
+        """An epoch with a task for each part."""
+        self.commit(epoch, [self.stage(epoch, n, changes) for n, changes in enumerate(parts)])
 
 
 def batch(schema: pa.Schema, changes: Sequence[Change]) -> pa.RecordBatch:
