@@ -76,7 +76,8 @@ def debezium(
 
         schema, finer = columns_of_table(table)
         milliseconds = {*milliseconds, *finer}
-    rows = schema if isinstance(schema, T.StructType) else T.StructType.fromDDL(str(schema))
+    rows = schema if isinstance(schema, T.StructType) else T._parse_datatype_string(str(schema))
+    assert isinstance(rows, T.StructType), "DDL of columns makes a struct"
     if table is not None:
         rows = T.StructType([field for field in rows if field.name not in names])
     _check(rows, key, milliseconds, names)
@@ -212,8 +213,8 @@ class _Column:
             return str(kind.simpleString()).upper()
         raise SchemaError(
             f'Column "{self.name}": Debezium\'s values cannot be read as {kind.simpleString()}.',
-            remedy="take a number, boolean, string, binary, date, timestamp, timestamp_ntz, interval day "
-            "to second, or an array of these.",
+            remedy="take a number, boolean, string, binary, date, timestamp, timestamp_ntz, interval "
+            "day to second, or an array of these.",
         )
 
     def _value(self, sent: str, kind: T.DataType) -> str:

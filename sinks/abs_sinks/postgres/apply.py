@@ -51,7 +51,12 @@ def latest_of(
 
 
 def inserting(
-    plan: CopyPlan, source: sql.Composable, key: Sequence[str], names: Sequence[str] | None = None
+    plan: CopyPlan,
+    source: sql.Composable,
+    key: Sequence[str],
+    names: Sequence[str] | None = None,
+    *,
+    keeping: bool = False,
 ) -> sql.Composed:
     """INSERT the rows of ``source``; with a key, replace existing rows.
 
@@ -59,11 +64,15 @@ def inserting(
 
     Args:
         names: the columns of ``source``; default: all of the plan.
+        keeping: existing rows stay instead; without a key, those of any unique index.
     """
     names = plan.names if names is None else names
     statement = sql.SQL("insert into {} ({}) {}").format(
         plan.table.identifier, columns_of(names), source
     )
+    if keeping:
+        inferred = sql.SQL("({})").format(columns_of(key)) if key else sql.SQL("")
+        return sql.SQL("{} on conflict {} do nothing").format(statement, inferred)
     if not key:
         return statement
     # A row of key columns only is set to itself, so that it is counted and locked.

@@ -93,7 +93,7 @@ class Changes:
                     f"Another job applies changes to table {self.plan.table.label}. Its positions "
                     f"are in schema {other}, for {comment}; of this job they are in {schema}, for "
                     f"{self.agreement()}. Jobs on one table share its positions.",
-                    remedy="use the same key, sequenceby, positions and stateschema for all of them. If "
+                    remedy="use one key, sequenceby, positions and stateschema for all of them. If "
                     "there is no such job any more: DROP TABLE "
                     f"{sql.Identifier(other, name).as_string()}; what was deleted is forgotten then.",
                 )

@@ -212,7 +212,8 @@ class EpochTransaction:
     ) -> list[_Result]:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
-        insert = inserting(target.plan, source, target.key)
+        keeping = part.table.options.onconflict == "nothing"
+        insert = inserting(target.plan, source, target.key, keeping=keeping)
         statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
         with translate_errors(f"applying staged rows to table {target.table.label}"):
             results = self._run(connection, statements, part, target)

@@ -87,6 +87,9 @@ class Deletes:
             )
         return cls(columns[0], listed)
 
+    def __str__(self) -> str:
+        return f"{self.column}={','.join(self.values)}" if self.values else self.column
+
 
 _one_write = one_of("append", "upsert", "changes")
 
@@ -143,6 +146,8 @@ class PostgresOptions:
             ``column_list``. Of ``changes`` the default is the primary key.
         orderby: of several rows of one key, the one with the greatest value here is taken; without
             it they are an error.
+        onconflict: what an appended row does that a unique index holds already: ``fail``, or
+            ``nothing``: it is left out. (``update`` is ``write=upsert``.)
         sequenceby: the position of a change: of two changes of a key the one with the greater one wins.
         applyasdeletes: which changes delete.
         exceptcolumns: columns of the input that are not written.
@@ -162,6 +167,7 @@ class PostgresOptions:
     write: Annotated[str, _write] = "append"
     key: Annotated[tuple[str, ...], column_list] = ()
     orderby: Annotated[tuple[str, ...], column_list] = ()
+    onconflict: Annotated[str, one_of("fail", "nothing", "update")] = "fail"
     sequenceby: Annotated[tuple[str, ...], column_list] = ()
     applyasdeletes: Annotated[Deletes, Deletes.parse] = Deletes("op", ("d",))
     exceptcolumns: Annotated[tuple[str, ...], column_list] = ()
@@ -233,6 +239,8 @@ class PostgresOptions:
                 lambda: Address.parse(values["url"], values["user"], values["password"])
             )
         common = CommonOptions.of(values)
+        if values["onconflict"] == "update" and values["write"] == "append":
+            values |= {"write": "upsert", "onconflict": "fail"}
         _check_together(common, values, problems)
         problems.raise_any()
         assert address is not None
@@ -276,8 +284,14 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
     if write == "upsert" and not values["key"]:
         problems.add("write=upsert needs the option key.", "name the columns that identify a row.")
     _check_changes(values, problems)
+    if values["onconflict"] != "fail" and (write != "append" or common.protocol != "wal"):
+        problems.add(
+            f"onconflict={values['onconflict']} needs write=append and protocol=wal: COPY, by which "
+            "2pc appends, knows no conflicts, and other writes replace rows.",
+            "set protocol=wal, or leave onconflict out.",
+        )
     for name in ("key", "orderby"):
-        if write == "append" and values[name]:
+        if write == "append" and values[name] and values["onconflict"] != "nothing":
             problems.add(
                 f"The option {name} has no meaning for write=append.", "did you mean write=upsert?"
             )

@@ -138,6 +138,12 @@ def plan_for(
         changes = plan_changes(connection, options, schema, table)
         return changes.plan, changes.key, (), changes
     plan = plan_columns(schema, table)
+    if options.onconflict == "nothing" and not table.unique_keys:
+        raise SchemaError(
+            f"Table {table.label} has no unique index, so no row conflicts with another "
+            "(onconflict=nothing).",
+            remedy="create a unique index, or leave onconflict out.",
+        )
     ordering = tuple(resolve_column(plan, name, "orderby") for name in options.orderby)
     return plan, resolve_key(plan, options.key), ordering, None
 
@@ -224,4 +230,12 @@ def _table(
 
 
 def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
-    return "table", options.dbtable, options.key, options.orderby, options.changes, schema
+    return (
+        "table",
+        options.dbtable,
+        options.key,
+        options.orderby,
+        options.changes,
+        options.onconflict,
+        schema,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,7 +17,7 @@ from tests.sinks.postgres.changing import BARE, OWN, PARTIAL, Changing, changing
 from tests.sinks.postgres.histories import History, partial, play, whole
 
 pytestmark = pytest.mark.services
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "wal": {},
     "wal-side": {"positions": "side"},
     "wal-foreign-register": {"own": False},
@@ -88,7 +89,7 @@ def only_where_a_row_was(changes: Changes, judged: sql.Identifier) -> list[sql.C
         " j where ",
         f" j where exists (select from {changes.plan.table.label} t where t.id = j.id) and ",
     )
-    return [sql.SQL(text).format(), deleting, upserting, expiring]  # type: ignore[arg-type]
+    return [sql.SQL(text).format(), deleting, upserting, expiring]
 
 
 APPLYING = changes_sql.applying
@@ -111,7 +112,7 @@ def test_a_planted_bug_is_found(
     columns, more = (OWN, {}) if histories is whole else (f"{OWN}, big text", {"unchanged": "same"})
     schema = {} if histories is whole else {"schema": PARTIAL}
     with (
-        changing(shared_database, columns, **schema, **more) as table,  # type: ignore[arg-type]
+        changing(shared_database, columns, **schema, **more) as table,
         pytest.raises(AssertionError),
     ):
         search(table, histories(), 60)

@@ -61,7 +61,7 @@ def test_a_row_without_a_position_is_older_than_any_change(table: Changing) -> N
 def test_an_insert_after_an_expired_tombstone_is_applied(table: Changing) -> None:
     table.apply([(1, 5, "d", None), (2, 5, "d", None)])
     long_ago = "update {} set \"abs:gone\" = now() - interval '2 days 1 second' where id = 1"
-    table.db.execute(sql.SQL(long_ago).format(sql.SQL(table._positions() or "")))  # type: ignore[arg-type]
+    table.db.execute(sql.SQL(long_ago).format(sql.SQL(table._positions() or "")))
     table.apply([(3, 1, "c", "v")])
     assert [row[0] for row in table.positions() if row[2]] == [2]
     table.apply([(1, 4, "c", "v"), (2, 4, "c", "v")])

@@ -1,0 +1,160 @@
+"""A recorded feed of Debezium ends as the source's table, in PostgreSQL.
+
+The feeds were recorded from Debezium 3.6.1.Final by ``tests/spark/debezium/record.py``: random inserts,
+updates, deletes and changed keys of rows of 21 types; the table of the source is beside them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import Connection
+from pyspark.sql import DataFrame, SparkSession
+
+import abs_spark
+from abs_core.errors import OptionError, SchemaError
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+
+FEEDS = Path(__file__).parent / "debezium"
+TABLE = """
+create table {} (id int primary key, s int2, l int8, price numeric(12,2), r real, d double precision,
+ ok boolean, name text, code varchar(20), raw bytea, day date, ts timestamp, ms timestamp(3),
+ at timestamptz, span interval, u uuid, doc jsonb, nums int[], tags text[], big text, clock time)
+"""
+COLUMNS = (
+    "id INT, s SMALLINT, l BIGINT, price DECIMAL(12,2), r FLOAT, d DOUBLE, ok BOOLEAN, name STRING,"
+    " code STRING, raw BINARY, day DATE, ts TIMESTAMP_NTZ, ms TIMESTAMP_NTZ, at TIMESTAMP,"
+    " span {}, u STRING, doc STRING, nums ARRAY<INT>, tags ARRAY<STRING>, big STRING, clock TIME"
+)
+HOW = {
+    "bare": (COLUMNS.format("INTERVAL DAY TO SECOND"), {"milliseconds": ["ms"]}),
+    "wrapped": (COLUMNS.format("STRING"), {"decimals": "string"}),
+}
+EPOCHS = 4
+
+
+@pytest.fixture
+def db(database: str) -> Iterator[Connection[tuple[object, ...]]]:
+    with psycopg.connect(database, autocommit=True) as connection:
+        yield connection
+
+
+def lines_of(feed: str) -> list[str | None]:
+    with gzip.open(FEEDS / f"{feed}.jsonl.gz", "rt") as file:
+        values = [json.loads(line)["value"] for line in file]
+    return [None if value is None else json.dumps(value) for value in values]
+
+
+def source_table(db: Connection[tuple[object, ...]], feed: str) -> None:
+    db.execute(TABLE.format("source"))  # type: ignore[arg-type]
+    with db.cursor().copy("copy source from stdin (format csv, header)") as copy:
+        copy.write(gzip.decompress((FEEDS / f"{feed}.csv.gz").read_bytes()))
+
+
+def frame(spark: SparkSession, values: list[str | None]) -> DataFrame:
+    return spark.createDataFrame([(value,) for value in values], "value STRING")
+
+
+@pytest.mark.parametrize("feed", HOW)
+def test_a_recorded_feed_ends_as_the_sources_table(
+    spark: SparkSession, database: str, db: Connection[tuple[object, ...]], feed: str
+) -> None:
+    source_table(db, feed)
+    db.execute(TABLE.format("copy"))  # type: ignore[arg-type]
+    schema, how = HOW[feed]
+    values = lines_of(feed)
+    size = len(values) // EPOCHS + 1
+    for epoch in range(EPOCHS):
+        part = frame(spark, values[epoch * size : (epoch + 1) * size])
+        changes = abs_spark.debezium(part, schema, **how)  # type: ignore[arg-type]
+        (
+            changes.coalesce(1)
+            .write.format("abs-postgres")
+            .mode("append")
+            .options(url=database, dbtable="copy", job="copy", epoch=str(epoch), protocol="wal")
+            .options(write="changes", sequenceby="lsn", positions="side", unchanged="unchanged")
+            .save()
+        )
+    differ = "select * from (table {} except table {}) d"
+    for one, other in (("source", "copy"), ("copy", "source")):
+        assert db.execute(differ.format(one, other)).fetchall() == []  # type: ignore[arg-type]
+    assert db.execute("select count(*) > 10 from copy").fetchone() == (True,)
+
+
+def test_the_target_table_gives_the_types(
+    spark: SparkSession, database: str, db: Connection[tuple[object, ...]]
+) -> None:
+    db.execute(TABLE.format("copy"))  # type: ignore[arg-type]
+    where = {"url": database, "dbtable": "copy"}
+    read = abs_spark.debezium(frame(spark, lines_of("bare")), table=where)
+    given = abs_spark.debezium(frame(spark, lines_of("bare")), HOW["bare"][0], milliseconds=["ms"])
+    assert read.dtypes == given.dtypes
+    assert read.exceptAll(given).count() == given.exceptAll(read).count() == 0
+
+
+def event(op: str, **after: object) -> str:
+    return json.dumps({"op": op, "after": after, "before": None, "source": {"lsn": 1}})
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (event("t"), "is no change of a row: its op is t"),
+        (event("m"), "its op is m"),
+        ("{}", "its op is NULL"),
+        ('{"op": "c", "after": {"id": ', "MALFORMED_RECORD"),
+        (event("c", id="x"), "MALFORMED_RECORD"),
+        (event("c", id=1, at="never"), "at|CAST_INVALID_INPUT"),
+    ],
+)
+def test_what_is_no_change_of_a_row_is_an_error_and_never_null(
+    spark: SparkSession, value: str, why: str
+) -> None:
+    changes = abs_spark.debezium(frame(spark, [value]), "id INT, at TIMESTAMP")
+    with pytest.raises(Exception, match=why):
+        changes.collect()
+
+
+def test_decimals_as_bytes_are_exact(spark: SparkSession) -> None:
+    import base64
+    from decimal import Decimal
+
+    numbers = [
+        "0",
+        "-1",
+        "127",
+        "-128",
+        "128",
+        "12.34",
+        "-0.01",
+        "9" * 36 + ".99",
+        "-" + "9" * 36 + ".99",
+    ]
+    values = []
+    for key, number in enumerate(numbers):
+        whole = int(Decimal(number).scaleb(2).to_integral_value())
+        sent = whole.to_bytes(whole.bit_length() // 8 + 1, "big", signed=True)
+        values.append(event("c", id=key, n=base64.b64encode(sent).decode()))
+    values.append(event("c", id=len(numbers), n=json.dumps({"scale": 1, "value": "AJY="})))
+    read = abs_spark.debezium(frame(spark, values), "id INT, n DECIMAL(38,2)").orderBy("id")
+    assert [row.n for row in read.collect()] == [*map(Decimal, numbers), Decimal("15.0")]
+
+
+def test_wrong_arguments_are_refused_by_name(spark: SparkSession) -> None:
+    df = frame(spark, [])
+    for given, why in (
+        ({}, "needs either a schema or a table"),
+        ({"schema": "id INT", "decimals": "double"}, "decimals=double"),
+        ({"schema": "id INT", "key": ("other",)}, "key names other"),
+        ({"schema": "id INT, op STRING"}, "columns named op"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            abs_spark.debezium(df, **given)  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="cannot be read as map"):
+        abs_spark.debezium(df, "id INT, m MAP<STRING, STRING>")
