@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -52,12 +52,12 @@ def lines_of(feed: str) -> list[str | None]:
 
 
 def source_table(db: Connection[tuple[object, ...]], feed: str) -> None:
-    db.execute(TABLE.format("source"))  # type: ignore[arg-type]
+    db.execute(TABLE.format("source"))
     with db.cursor().copy("copy source from stdin (format csv, header)") as copy:
         copy.write(gzip.decompress((FEEDS / f"{feed}.csv.gz").read_bytes()))
 
 
-def frame(spark: SparkSession, values: list[str | None]) -> DataFrame:
+def frame(spark: SparkSession, values: Sequence[str | None]) -> DataFrame:
     return spark.createDataFrame([(value,) for value in values], "value STRING")
 
 
@@ -66,13 +66,13 @@ def test_a_recorded_feed_ends_as_the_sources_table(
     spark: SparkSession, database: str, db: Connection[tuple[object, ...]], feed: str
 ) -> None:
     source_table(db, feed)
-    db.execute(TABLE.format("copy"))  # type: ignore[arg-type]
+    db.execute(TABLE.format("copy"))
     schema, how = HOW[feed]
     values = lines_of(feed)
     size = len(values) // EPOCHS + 1
     for epoch in range(EPOCHS):
         part = frame(spark, values[epoch * size : (epoch + 1) * size])
-        changes = abs_spark.debezium(part, schema, **how)  # type: ignore[arg-type]
+        changes = abs_spark.debezium(part, schema, **how)
         (
             changes.coalesce(1)
             .write.format("abs-postgres")
@@ -83,14 +83,14 @@ def test_a_recorded_feed_ends_as_the_sources_table(
         )
     differ = "select * from (table {} except table {}) d"
     for one, other in (("source", "copy"), ("copy", "source")):
-        assert db.execute(differ.format(one, other)).fetchall() == []  # type: ignore[arg-type]
+        assert db.execute(differ.format(one, other)).fetchall() == []
     assert db.execute("select count(*) > 10 from copy").fetchone() == (True,)
 
 
 def test_the_target_table_gives_the_types(
     spark: SparkSession, database: str, db: Connection[tuple[object, ...]]
 ) -> None:
-    db.execute(TABLE.format("copy"))  # type: ignore[arg-type]
+    db.execute(TABLE.format("copy"))
     where = {"url": database, "dbtable": "copy"}
     read = abs_spark.debezium(frame(spark, lines_of("bare")), table=where)
     given = abs_spark.debezium(frame(spark, lines_of("bare")), HOW["bare"][0], milliseconds=["ms"])
@@ -155,6 +155,6 @@ def test_wrong_arguments_are_refused_by_name(spark: SparkSession) -> None:
         ({"schema": "id INT, op STRING"}, "columns named op"),
     ):
         with pytest.raises(OptionError, match=why):
-            abs_spark.debezium(df, **given)  # type: ignore[arg-type]
+            abs_spark.debezium(df, **given)
     with pytest.raises(SchemaError, match="cannot be read as map"):
         abs_spark.debezium(df, "id INT, m MAP<STRING, STRING>")

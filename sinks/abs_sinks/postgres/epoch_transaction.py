@@ -18,7 +18,7 @@ from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import changes_sql, proof
+from abs_sinks.postgres import changes_judge, changes_sql, proof
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
@@ -245,7 +245,7 @@ class EpochTransaction:
         """
         union, judged = self._union(part, target), self._judged(part)
         judging = sql.SQL("create unlogged table {} as {}").format(
-            judged, changes_sql.judging(changes, union)
+            judged, changes_judge.judging(changes, union)
         )
         finding = changes_sql.finding(changes, judged)
         counting = sql.SQL("select count(*) from ({}) s").format(union)

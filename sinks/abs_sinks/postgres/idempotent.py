@@ -26,7 +26,7 @@ from abs_core.contracts import Conflict, Task, Version
 from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
-from abs_sinks.postgres import changes_sql
+from abs_sinks.postgres import changes_judge, changes_sql
 from abs_sinks.postgres.apply import (
     columns_of,
     duplicate_key,
@@ -232,6 +232,6 @@ def _staged(plan: CopyPlan) -> sql.Identifier:
 
 def _judging(changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
     """The session's temporary table for judged changes, and the query that fills it."""
-    query = changes_sql.judging(changes, union_of(changes.plan, [_staged(changes.plan)]))
+    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(changes.plan)]))
     digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
     return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query
