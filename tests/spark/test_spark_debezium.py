@@ -1,7 +1,7 @@
 """A recorded feed of Debezium ends as the source's table, in PostgreSQL.
 
-The feeds were recorded from Debezium 3.6.1.Final by ``tests/spark/debezium/record.py``: random inserts,
-updates, deletes and changed keys of rows of 21 types; the table of the source is beside them.
+The feeds were recorded from Debezium 3.6.1.Final by ``tests.kit.debezium``: random inserts, updates,
+deletes and changed keys of rows with 21 columns. The rows of the source in the end are beside them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import gzip
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -18,21 +20,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
 from abs_core.errors import OptionError, SchemaError
+from abs_services import PostgresService, in_database
+from tests.kit.debezium import TABLE, record
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 FEEDS = Path(__file__).parent / "debezium"
-TABLE = """
-create table {} (id int primary key, s int2, l int8, price numeric(12,2), r real, d double precision,
- ok boolean, name text, code varchar(20), raw bytea, day date, ts timestamp, ms timestamp(3),
- at timestamptz, span interval, u uuid, doc jsonb, nums int[], tags text[], big text, clock time)
-"""
 COLUMNS = (
     "id INT, s SMALLINT, l BIGINT, price DECIMAL(12,2), r FLOAT, d DOUBLE, ok BOOLEAN, name STRING,"
     " code STRING, raw BINARY, day DATE, ts TIMESTAMP_NTZ, ms TIMESTAMP_NTZ, at TIMESTAMP,"
     " span {}, u STRING, doc STRING, nums ARRAY<INT>, tags ARRAY<STRING>, big STRING, clock TIME"
 )
-HOW = {
+HOW: dict[str, tuple[str, dict[str, Any]]] = {
     "bare": (COLUMNS.format("INTERVAL DAY TO SECOND"), {"milliseconds": ["ms"]}),
     "wrapped": (COLUMNS.format("STRING"), {"decimals": "string"}),
 }
@@ -45,46 +44,63 @@ def db(database: str) -> Iterator[Connection[tuple[object, ...]]]:
         yield connection
 
 
-def lines_of(feed: str) -> list[str | None]:
-    with gzip.open(FEEDS / f"{feed}.jsonl.gz", "rt") as file:
+def lines_of(feed: str, folder: Path = FEEDS) -> list[str | None]:
+    with gzip.open(folder / f"{feed}.jsonl.gz", "rt") as file:
         values = [json.loads(line)["value"] for line in file]
     return [None if value is None else json.dumps(value) for value in values]
-
-
-def source_table(db: Connection[tuple[object, ...]], feed: str) -> None:
-    db.execute(TABLE.format("source"))
-    with db.cursor().copy("copy source from stdin (format csv, header)") as copy:
-        copy.write(gzip.decompress((FEEDS / f"{feed}.csv.gz").read_bytes()))
 
 
 def frame(spark: SparkSession, values: Sequence[str | None]) -> DataFrame:
     return spark.createDataFrame([(value,) for value in values], "value STRING")
 
 
+def ends_as_the_source(spark: SparkSession, database: str, folder: Path, feed: str) -> None:
+    """Apply the feed in some epochs; the table then has the rows of the source."""
+    schema, how = HOW[feed]
+    values = lines_of(feed, folder)
+    size = len(values) // EPOCHS + 1
+    with psycopg.connect(database, autocommit=True) as db:
+        for name in ("source", "copy"):
+            db.execute(TABLE.format(name))  # type: ignore[arg-type]
+        with db.cursor().copy("copy source from stdin (format csv, header)") as copy:
+            copy.write(gzip.decompress((folder / f"{feed}.csv.gz").read_bytes()))
+        for epoch in range(EPOCHS):
+            part = frame(spark, values[epoch * size : (epoch + 1) * size])
+            changes = abs_spark.debezium(part, schema, **how)
+            (
+                changes.coalesce(1)
+                .write.format("abs-postgres")
+                .mode("append")
+                .options(url=database, dbtable="copy", job="copy", epoch=str(epoch))
+                .options(protocol="wal", write="changes", positions="side")
+                .options(sequenceby="lsn", unchanged="unchanged")
+                .save()
+            )
+        for one, other in (("source", "copy"), ("copy", "source")):
+            differ = f"select * from (table {one} except table {other}) d"
+            assert db.execute(differ).fetchall() == []  # type: ignore[arg-type]
+        assert db.execute("select count(*) > 10 from copy").fetchone() == (True,)
+
+
 @pytest.mark.parametrize("feed", HOW)
 def test_a_recorded_feed_ends_as_the_sources_table(
-    spark: SparkSession, database: str, db: Connection[tuple[object, ...]], feed: str
+    spark: SparkSession, database: str, feed: str
 ) -> None:
-    source_table(db, feed)
-    db.execute(TABLE.format("copy"))
-    schema, how = HOW[feed]
-    values = lines_of(feed)
-    size = len(values) // EPOCHS + 1
-    for epoch in range(EPOCHS):
-        part = frame(spark, values[epoch * size : (epoch + 1) * size])
-        changes = abs_spark.debezium(part, schema, **how)
-        (
-            changes.coalesce(1)
-            .write.format("abs-postgres")
-            .mode("append")
-            .options(url=database, dbtable="copy", job="copy", epoch=str(epoch), protocol="wal")
-            .options(write="changes", sequenceby="lsn", positions="side", unchanged="unchanged")
-            .save()
-        )
-    differ = "select * from (table {} except table {}) d"
-    for one, other in (("source", "copy"), ("copy", "source")):
-        assert db.execute(differ.format(one, other)).fetchall() == []
-    assert db.execute("select count(*) > 10 from copy").fetchone() == (True,)
+    ends_as_the_source(spark, database, FEEDS, feed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("feed", HOW)
+def test_debeziums_own_feed_ends_as_the_sources_table(
+    spark: SparkSession, postgres: PostgresService, database: str, tmp_path: Path, feed: str
+) -> None:
+    admin = in_database(postgres.admin_url, urlsplit(database).path.lstrip("/"))
+    with psycopg.connect(admin, autocommit=True) as db:
+        db.execute("alter system set wal_level = 'logical'")
+    postgres.stop()
+    postgres.start()
+    record(admin, tmp_path, feed, changes=5_000, keys=400)
+    ends_as_the_source(spark, database, tmp_path, feed)
 
 
 def test_the_target_table_gives_the_types(
