@@ -207,7 +207,7 @@ class _Column:
             return "STRING"
         if isinstance(kind, T.DateType):
             return "INT"
-        if isinstance(kind, (T.TimestampNTZType, T.DayTimeIntervalType)) or _is_time(kind):
+        if isinstance(kind, (T.TimestampNTZType, T.DayTimeIntervalType)):
             return "BIGINT"
         if isinstance(kind, (T.BooleanType, T.NumericType)):
             return str(kind.simpleString()).upper()
@@ -238,13 +238,7 @@ class _Column:
             return f"timestamp_ntz'1970-01-01 00:00:00' + {span}"
         if isinstance(kind, T.DayTimeIntervalType):
             return span
-        if _is_time(kind):
-            return f"time'00:00:00' + {span}"
         return sent
-
-
-def _is_time(kind: T.DataType) -> bool:
-    return isinstance(kind, getattr(T, "TimeType", ()))
 
 
 def _span(sent: str, micros: int) -> str:

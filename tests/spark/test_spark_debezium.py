@@ -29,7 +29,7 @@ FEEDS = Path(__file__).parent / "debezium"
 COLUMNS = (
     "id INT, s SMALLINT, l BIGINT, price DECIMAL(12,2), r FLOAT, d DOUBLE, ok BOOLEAN, name STRING,"
     " code STRING, raw BINARY, day DATE, ts TIMESTAMP_NTZ, ms TIMESTAMP_NTZ, at TIMESTAMP,"
-    " span {}, u STRING, doc STRING, nums ARRAY<INT>, tags ARRAY<STRING>, big STRING, clock TIME"
+    " span {}, u STRING, doc STRING, nums ARRAY<INT>, tags ARRAY<STRING>, big STRING"
 )
 HOW: dict[str, tuple[str, dict[str, Any]]] = {
     "bare": (COLUMNS.format("INTERVAL DAY TO SECOND"), {"milliseconds": ["ms"]}),
@@ -76,6 +76,8 @@ def ends_as_the_source(spark: SparkSession, database: str, folder: Path, feed: s
                 .options(sequenceby="lsn", unchanged="unchanged")
                 .save()
             )
+        for name in ("source", "copy"):  # Spark has no time of day
+            db.execute(f"alter table {name} drop column clock")  # type: ignore[arg-type]
         for one, other in (("source", "copy"), ("copy", "source")):
             differ = f"select * from (table {one} except table {other}) d"
             assert db.execute(differ).fetchall() == []  # type: ignore[arg-type]

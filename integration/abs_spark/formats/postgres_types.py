@@ -53,13 +53,10 @@ def _type(pg: PgType) -> T.DataType:
             )
         return T.DecimalType(precision, scale)
     if pg.name == "time":
-        time = getattr(T, "TimeType", None)
-        if time is None:
-            raise SchemaError(
-                "This PySpark has no type for a time of day.",
-                remedy="take PySpark 4.1 or newer, or give a schema without the column.",
-            )
-        return time()  # type: ignore[no-any-return]
+        raise SchemaError(
+            "Spark has no type for a time of day that is on by default.",
+            remedy="give a schema without the column, or make it an interval.",
+        )
     return _TYPES.get(pg.name, T.StringType())
 
 
