@@ -43,7 +43,7 @@ JOBS = {
     "changes": ("README.md", "abs_spark.debezium("),
     "changes page": ("changes.md", "abs_spark.debezium("),
     "kafka stream": ("README.md", '.writeStream.format("abs-kafka")'),
-    "kafka source": ("README.md", 'spark.readStream.format("abs-kafka")'),
+    "kafka source": ("README.md", '(\n    spark.readStream.format("abs-kafka")'),
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("README.md", "abs_spark.epoch("),
