@@ -258,10 +258,16 @@ def _digits(sent: str, scale: int) -> str:
     padded = f"lpad({code}, 32, case when substr({code}, 1, 1) >= '8' then 'F' else '0' end)"
     high = f"cast(conv(substr({padded}, 1, 16), 16, -10) as decimal(20,0))"
     low = f"cast(conv(substr({padded}, 17, 16), 16, 10) as decimal(20,0))"
-    whole = f"cast({high} * cast('18446744073709551616' as decimal(20,0)) + {low} as decimal(38,0))"
-    text = f"lpad(cast(abs({whole}) as string), greatest(39, {scaled} + 1), '0')"
+    base = "cast('18446744073709551616' as decimal(20,0))"
+    # The magnitude, since 38 digits leave no room beyond the value itself.
+    negative = f"substr({code}, 1, 1) >= '8'"
+    whole = (
+        f"cast(case when {negative} then (-{high} - 1) * {base} + ({base} - {low}) "
+        f"else {high} * {base} + {low} end as decimal(38,0))"
+    )
+    text = f"lpad(cast({whole} as string), greatest(39, {scaled} + 1), '0')"
     return (
-        f"concat(case when {whole} < 0 then '-' else '' end, "
+        f"concat(case when {negative} then '-' else '' end, "
         f"substr({text}, 1, length({text}) - {scaled}), '.', right({text}, {scaled}))"
     )
 

@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 import abs_spark
 from abs_core.errors import OptionError, SchemaError
 from abs_services import PostgresService, in_database
+from abs_spark.change_events import UNAVAILABLE
 from tests.kit.debezium import TABLE, record
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
@@ -33,6 +34,7 @@ COLUMNS = (
 )
 HOW: dict[str, tuple[str, dict[str, Any]]] = {
     "bare": (COLUMNS.format("INTERVAL DAY TO SECOND"), {"milliseconds": ["ms"]}),
+    "full": (COLUMNS.format("INTERVAL DAY TO SECOND"), {"milliseconds": ["ms"]}),
     "wrapped": (COLUMNS.format("STRING"), {"decimals": "string"}),
 }
 EPOCHS = 4
@@ -61,7 +63,7 @@ def ends_as_the_source(spark: SparkSession, database: str, folder: Path, feed: s
     size = len(values) // EPOCHS + 1
     with psycopg.connect(database, autocommit=True) as db:
         for name in ("source", "copy"):
-            db.execute(TABLE.format(name))  # type: ignore[arg-type]
+            db.execute(TABLE.format(name))
         with db.cursor().copy("copy source from stdin (format csv, header)") as copy:
             copy.write(gzip.decompress((folder / f"{feed}.csv.gz").read_bytes()))
         for epoch in range(EPOCHS):
@@ -77,10 +79,10 @@ def ends_as_the_source(spark: SparkSession, database: str, folder: Path, feed: s
                 .save()
             )
         for name in ("source", "copy"):  # Spark has no time of day
-            db.execute(f"alter table {name} drop column clock")  # type: ignore[arg-type]
+            db.execute(f"alter table {name} drop column clock")
         for one, other in (("source", "copy"), ("copy", "source")):
             differ = f"select * from (table {one} except table {other}) d"
-            assert db.execute(differ).fetchall() == []  # type: ignore[arg-type]
+            assert db.execute(differ).fetchall() == []
         assert db.execute("select count(*) > 10 from copy").fetchone() == (True,)
 
 
@@ -115,6 +117,23 @@ def test_the_target_table_gives_the_types(
     given = abs_spark.debezium(frame(spark, lines_of("bare")), HOW["bare"][0], milliseconds=["ms"])
     assert read.dtypes == given.dtypes
     assert read.exceptAll(given).count() == given.exceptAll(read).count() == 0
+
+
+def test_a_changed_key_whose_large_value_is_not_sent_is_an_error(
+    spark: SparkSession, database: str, db: Connection[tuple[object, ...]]
+) -> None:
+    db.execute("create table copy (id int primary key, big text)")
+    events = [{"op": "d", "before": {"id": 1}}, {"op": "c", "after": {"id": 2, "big": UNAVAILABLE}}]
+    values = [json.dumps(event | {"source": {"lsn": 5}}) for event in events]
+    changes = abs_spark.debezium(frame(spark, values), "id INT, big STRING").coalesce(1)
+    with pytest.raises(Exception, match="its row does not exist"):
+        (
+            changes.write.format("abs-postgres")
+            .mode("append")
+            .options(url=database, dbtable="copy", job="copy", epoch="1", protocol="wal")
+            .options(write="changes", positions="side", sequenceby="lsn", unchanged="unchanged")
+            .save()
+        )
 
 
 def event(op: str, **after: object) -> str:

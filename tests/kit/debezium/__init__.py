@@ -59,8 +59,13 @@ LAST = -1
 """The key of the last row, which tells that all changes have been sent."""
 
 
-def change(db: Connection[Any], table: str, keys: int, rng: random.Random) -> None:
-    """One random insert, update, delete or change of a key."""
+def change(db: Connection[Any], table: str, keys: int, rng: random.Random, *, full: bool) -> None:
+    """One random insert, update, delete or change of a key.
+
+    Args:
+        full: whether whole rows are sent. Else a changed key sets large values, too: Debezium would
+            not send them, and the row of the new key would be without them.
+    """
     row = {name: rng.choice(values) for name, values in VALUES.items()}
     if row["big"] == "large":
         row["big"] = "".join(rng.choices("abcdefgh0123456789", k=LARGE))
@@ -68,22 +73,23 @@ def change(db: Connection[Any], table: str, keys: int, rng: random.Random) -> No
     if how < 0.3:
         names, marks = ", ".join(row), ", ".join(["%s"] * len(row))
         insert = f"insert into {table} (id, {names}) values (%s, {marks}) on conflict do nothing"
-        db.execute(insert, (key, *row.values()))  # type: ignore[arg-type]
+        db.execute(insert, (key, *row.values()))
     elif how < 0.5:
         few = f"update {table} set s = %s, name = %s where id = %s"
-        db.execute(few, (row["s"], row["name"], key))  # type: ignore[arg-type]
+        db.execute(few, (row["s"], row["name"], key))
     elif how < 0.7:
         names = ", ".join(f"{name} = %s" for name in row)
-        db.execute(f"update {table} set {names} where id = %s", (*row.values(), key))  # type: ignore[arg-type]
+        db.execute(f"update {table} set {names} where id = %s", (*row.values(), key))
     elif how < 0.85:
-        db.execute(f"delete from {table} where id = %s", (key,))  # type: ignore[arg-type]
+        db.execute(f"delete from {table} where id = %s", (key,))
     else:
+        big = "big" if full else "%(big)s"
         free = (
-            f"update {table} set id = %s where id = %s"
-            f" and not exists (select from {table} where id = %s)"
+            f"update {table} set id = %(other)s, big = {big} where id = %(key)s"
+            f" and not exists (select from {table} where id = %(other)s)"
         )
         other = rng.randrange(keys)
-        db.execute(free, (other, key, other))  # type: ignore[arg-type]
+        db.execute(free, {"key": key, "other": other, "big": row["big"]})
 
 
 def installed() -> Path:
@@ -151,7 +157,7 @@ def recording(url: str, table: str, file: Path, **settings: str) -> Iterator[Non
             slot = (f"slot_{table}",)
             assert within(120, lambda: db.execute(active, slot).fetchone() is not None)
             yield
-            db.execute(f"insert into {table} (id) values ({LAST})")  # type: ignore[arg-type]
+            db.execute(f"insert into {table} (id) values ({LAST})")
             assert within(120, lambda: f'"after":{{"id":{LAST},' in file.read_text())
         finally:
             assert java.stdin is not None
@@ -162,28 +168,33 @@ def recording(url: str, table: str, file: Path, **settings: str) -> Iterator[Non
                 java.kill()
 
 
+_BARE = {"value_converter_schemas_enable": "false", "converter_schemas_enable": "false"}
 FEEDS: Mapping[str, Mapping[str, str]] = {
-    "bare": {"value_converter_schemas_enable": "false", "converter_schemas_enable": "false"},
+    "bare": _BARE,
+    "full": _BARE,
     "wrapped": {
         "decimal_handling_mode": "string",
         "interval_handling_mode": "string",
         "time_precision_mode": "microseconds",
     },
 }
-"""Settings of the recorded feeds: as Debezium's defaults are, and the other way."""
+"""Settings of the recorded feeds: Debezium's defaults, of whole rows, too, and the other way."""
 
 
 def record(url: str, folder: Path, feed: str, changes: int = 260, keys: int = 25) -> None:
     """Write ``<feed>.jsonl.gz``, and the table's rows in the end to ``<feed>.csv.gz``."""
     rng, lines = random.Random(feed), folder / f"{feed}.jsonl"
+    full = feed == "full"
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("drop table if exists recorded")
-        db.execute(TABLE.format("recorded"))  # type: ignore[arg-type]
+        db.execute(TABLE.format("recorded"))
+        if full:
+            db.execute("alter table recorded replica identity full")
         for _ in range(changes // 5):
-            change(db, "recorded", keys, rng)
+            change(db, "recorded", keys, rng, full=full)
         with recording(url, "recorded", lines, **FEEDS[feed]):
             for _ in range(changes):
-                change(db, "recorded", keys, rng)
+                change(db, "recorded", keys, rng, full=full)
         with db.cursor().copy(
             "copy (select * from recorded order by id) to stdout (format csv, header)"
         ) as copy:
