@@ -34,7 +34,7 @@ def locking(changes: Changes) -> sql.Composed:
 
 
 def applying(changes: Changes, judged: sql.Identifier) -> list[sql.Composed]:
-    """Delete rows, upsert rows, keep positions, drop old tombstones."""
+    """Delete rows, upsert rows, keep positions, drop old tombstones; in this order."""
     return [
         _deleting(changes, judged),
         _upserting(changes, judged),

@@ -165,10 +165,19 @@ class EpochTransaction:
         if replaced:
             returned, before = self._delete(connection, before, replaced), []
         for part, target in parts:
-            if target.changes is None:
-                results = self._insert(connection, before, part, target)
-            else:
-                results = self._change(connection, before, part, target, target.changes)
+            if target.changes is not None:
+                results = self._judge(connection, before, part, target, target.changes)
+                if before:
+                    returned, before = results[1].row, []
+        # In reverse order, for foreign keys; all before the first upsert.
+        for part, target in reversed(parts):
+            if target.changes is not None:
+                self._apply(connection, part, target, target.changes, slice(1))
+        for part, target in parts:
+            if target.changes is not None:
+                self._apply(connection, part, target, target.changes, slice(1, None))
+                continue
+            results = self._insert(connection, before, part, target)
             if before:
                 returned, before = results[1].row, []
         return returned
@@ -230,7 +239,7 @@ class EpochTransaction:
                 raise lost
         return results
 
-    def _change(
+    def _judge(
         self,
         connection: Connection[Any],
         before: Sequence[sql.Composable],
@@ -238,7 +247,7 @@ class EpochTransaction:
         target: Target,
         changes: Changes,
     ) -> list[_Result]:
-        """Send ``before`` and judge the changes, then apply them; the first statements' results.
+        """Send ``before`` and judge the changes in one message; the statements' results.
 
         Raises:
             DataError: changes contradict each other, or cannot be applied.
@@ -263,10 +272,22 @@ class EpochTransaction:
         if wrong is not None:
             connection.execute("ROLLBACK")
             raise wrong
-        apply = [*changes_sql.applying(changes, judged), sql.SQL("drop table {}").format(judged)]
-        with translate_errors(f"applying changes to table {target.table.label}"):
-            self._run(connection, sql.SQL("; ").join(apply), part, target)
         return results
+
+    def _apply(
+        self,
+        connection: Connection[Any],
+        part: Part,
+        target: Target,
+        changes: Changes,
+        which: slice,
+    ) -> None:
+        """Execute some of the statements that apply judged changes: the first deletes."""
+        judged = self._judged(part)
+        dropping = sql.SQL("drop table {}").format(judged)
+        statements = [*changes_sql.applying(changes, judged), dropping][which]
+        with translate_errors(f"applying changes to table {target.table.label}"):
+            self._run(connection, sql.SQL("; ").join(statements), part, target)
 
     def _judged(self, part: Part) -> sql.Identifier:
         """The table of judged changes, which the transaction creates and drops."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import Connection
 
 from abs_clients.postgres.pool import close_idle
-from abs_core.contracts import RegisterStore, Task
+from abs_core.contracts import RegisterStore, Sink, Task
 from abs_core.model import Drained, Share, Wrote
 from abs_core.protocol import Skip
 from abs_core.registers.memory import MemoryRegister
@@ -131,7 +131,7 @@ class Changing:
 class Job(Run):
     """A run whose tasks write batches of changes."""
 
-    def __init__(self, sink: PostgresSink, schema: pa.Schema, name: str, **settings: Any) -> None:
+    def __init__(self, sink: Sink, schema: pa.Schema, name: str, **settings: Any) -> None:
         super().__init__(sink, name, **settings)
         self._schema = schema
 

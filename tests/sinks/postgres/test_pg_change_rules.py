@@ -16,9 +16,10 @@ from psycopg import sql
 from abs_core.errors import AbsError, DataError, OptionError, RowError, SchemaError
 from abs_core.model import Severity
 from abs_core.testing.case import within
-from abs_sinks.postgres import PostgresOptions, changes_sql
+from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, changes_sql
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing, changing
+from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing, Job, changing
+from tests.sinks.postgres.grouped import TwoTables
 
 pytestmark = pytest.mark.services
 SIDE = {"positions": "side"}
@@ -142,6 +143,29 @@ def test_rows_inserted_before_others_are_deleted_are_found(
     monkeypatch.setattr(changes_sql, "applying", wrong)
     with pytest.raises(AbsError, match="unique"):
         test_a_changed_key_frees_what_is_unique_before_it_is_taken(own)
+
+
+class Two(TwoTables):
+    """A parent's table and its child's; tasks of even numbers write the parent's changes."""
+
+    def __init__(self, both: list[PostgresOptions]) -> None:
+        self._sinks = [PostgresSink(options, CHANGES) for options in both]
+        self._group = PostgresGroup({n: (options, CHANGES) for n, options in enumerate(both)})
+        self._own = True
+
+
+def test_rows_that_refer_to_each_other_are_inserted_and_deleted_in_one_epoch(own: Changing) -> None:
+    child = f"{own.table}_child"
+    own.db.execute(
+        f"create table {child} (id bigint primary key references {own.table}, at bigint, v text)"
+    )
+    both = [PostgresOptions.parse(own.given | {"dbtable": name}) for name in (own.table, child)]
+    job = Job(Two(both), CHANGES, "job")
+    for at, op, there in ((1, "c", [(1,)]), (2, "d", [])):
+        job.apply(at, [(1, at, op, "parent")], [(1, at, op, "child")])
+        assert own.rows("id") == there
+        assert own.db.execute(f"select id from {child}").fetchall() == there
+    own.db.execute(f"drop table {child}")
 
 
 def insert_beside_a_delete(own: Changing, monkeypatch: pytest.MonkeyPatch) -> None:
