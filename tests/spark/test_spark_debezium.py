@@ -176,7 +176,7 @@ def test_decimals_as_bytes_are_exact(spark: SparkSession) -> None:
     ]
     values = []
     for key, number in enumerate(numbers):
-        whole = int(Decimal(number).scaleb(2).to_integral_value())
+        whole = int(f"{number}00" if "." not in number else number.replace(".", ""))
         sent = whole.to_bytes(whole.bit_length() // 8 + 1, "big", signed=True)
         values.append(event("c", id=key, n=base64.b64encode(sent).decode()))
     values.append(event("c", id=len(numbers), n=json.dumps({"scale": 1, "value": "AJY="})))

@@ -216,6 +216,25 @@ def test_two_jobs_share_the_positions_of_a_table_with_one_order(own: Changing) -
     assert own.rows() == []
 
 
+def test_the_names_in_the_state_schema_do_not_move(shared_database: str) -> None:
+    """Tombstones that an earlier release left must be found."""
+    with changing(shared_database, BARE, **SIDE) as t:
+        t.db.execute(f"alter table {t.table} rename to orders")
+        try:
+            t.apply([(1, 1, "c", "v")], dbtable="public.orders")
+            assert t._positions() == f"{t.state}.positions_3064c4f7315d89b625ca4476a295dd92"
+            found = t.db.execute(f"select obj_description('{t._positions()}'::regclass)").fetchone()
+            assert found == (
+                '{"table": "\\"public\\".\\"orders\\"", "key": ["id"], "sequenceby": ["at"],'
+                ' "positions": "side"}',
+            )
+            query = "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0"
+            names = [name for (name,) in t.db.execute(query, (t._positions(),))]
+            assert names == ["id", "at", "abs:gone"]
+        finally:
+            t.db.execute(f"alter table orders rename to {t.table}")
+
+
 def test_a_table_without_a_place_for_positions_is_refused_with_both_ways(
     shared_database: str,
 ) -> None:
