@@ -225,8 +225,10 @@ def test_the_names_in_the_state_schema_do_not_move(shared_database: str) -> None
             assert t._positions() == f"{t.state}.positions_3064c4f7315d89b625ca4476a295dd92"
             found = t.db.execute(f"select obj_description('{t._positions()}'::regclass)").fetchone()
             assert found == (
-                '{"table": "\\"public\\".\\"orders\\"", "key": ["id"], "sequenceby": ["at"],'
-                ' "positions": "side"}',
+                (
+                    '{"table": "\\"public\\".\\"orders\\"", "key": ["id"], "sequenceby": ["at"],'
+                    ' "positions": "side"}'
+                ),
             )
             query = "select attname from pg_attribute where attrelid = %s::regclass and attnum > 0"
             names = [name for (name,) in t.db.execute(query, (t._positions(),))]
