@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -20,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
 from abs_core.errors import OptionError, SchemaError
-from abs_services import PostgresService, in_database
+from abs_services.native.postgres import NativePostgres
 from abs_spark.change_events import UNAVAILABLE
 from tests.kit.debezium import TABLE, record
 
@@ -96,14 +95,10 @@ def test_a_recorded_feed_ends_as_the_sources_table(
 @pytest.mark.campaign
 @pytest.mark.parametrize("feed", HOW)
 def test_debeziums_own_feed_ends_as_the_sources_table(
-    spark: SparkSession, postgres: PostgresService, database: str, tmp_path: Path, feed: str
+    spark: SparkSession, database: str, tmp_path: Path, feed: str
 ) -> None:
-    admin = in_database(postgres.admin_url, urlsplit(database).path.lstrip("/"))
-    with psycopg.connect(admin, autocommit=True) as db:
-        db.execute("alter system set wal_level = 'logical'")
-    postgres.stop()
-    postgres.start()
-    record(admin, tmp_path, feed, changes=5_000, keys=400)
+    with NativePostgres(settings={"wal_level": "logical"}) as server:
+        record(server.admin_url, tmp_path, feed, changes=5_000, keys=400)
     ends_as_the_source(spark, database, tmp_path, feed)
 
 
