@@ -56,7 +56,8 @@ class Job:
             made = made.append_column("position", pa.array([self._epoch] * self._count, pa.int64()))
         moved = pa.array(made["at"].cast(pa.int64()).to_numpy() + self._epoch)
         made = made.set_column(3, "at", moved.cast(pa.timestamp("us", tz="UTC")))
-        return made.combine_chunks().to_batches(max_chunksize=-(-self._count // TASKS))
+        size = -(-self._count // TASKS)
+        return list(made.combine_chunks().to_batches(max_chunksize=size))
 
     def run(self) -> Sample:
         """One epoch."""

@@ -18,6 +18,7 @@ from abs_core.errors import OptionError, SchemaError
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's default of ``unavailable.value.placeholder``."""
 
+_SOURCE = "STRUCT<lsn: BIGINT, sequence: STRING>"
 _DECIMALS = ("bytes", "string")
 _BINARY = {"base64": "unbase64", "hex": "unhex"}
 
@@ -34,6 +35,7 @@ def debezium(
     milliseconds: Collection[str] = (),
     unavailable: str = UNAVAILABLE,
     names: tuple[str, str, str] = ("op", "lsn", "unchanged"),
+    commit: str | None = None,
 ) -> DataFrame:
     """The changed rows in ``df``, typed, with operation, position, and the columns left unchanged.
 
@@ -55,6 +57,8 @@ def debezium(
         unavailable: ``unavailable.value.placeholder``.
         names: of the columns that are added: operation (``c``, ``u``, ``d`` or ``r``), position (the
             source's LSN) and unchanged columns (an array of names).
+        commit: name of one more column, the first number of ``source.sequence``: the LSN of the last
+            commit before, 0 in a snapshot. As text the sequence would be ordered wrong.
 
     Raises:
         OptionError: an argument is unknown or contradictory.
@@ -80,9 +84,10 @@ def debezium(
     assert isinstance(rows, T.StructType), "DDL of columns makes a struct"
     if table is not None:
         rows = T.StructType([field for field in rows if field.name not in names])
-    _check(rows, key, milliseconds, names)
+    added = (*names, *([commit] if commit else []))
+    _check(rows, key, milliseconds, added)
     columns = [_Column(field, decimals, binary, unavailable, milliseconds) for field in rows]
-    return _read(df, value, columns, set(key), names)
+    return _read(df, value, columns, set(key), added)
 
 
 def _check(
@@ -102,16 +107,11 @@ def _check(
 
 
 def _read(
-    df: DataFrame, value: str, columns: list[_Column], key: set[str], names: tuple[str, str, str]
+    df: DataFrame, value: str, columns: list[_Column], key: set[str], names: tuple[str, ...]
 ) -> DataFrame:
     row = ", ".join(f"{_quoted(column.name)}: {column.wire}" for column in columns)
     image = f"STRUCT<{row}>"
-    fields = (
-        ("op", "STRING"),
-        ("before", image),
-        ("after", image),
-        ("source", "STRUCT<lsn: BIGINT>"),
-    )
+    fields = (("op", "STRING"), ("before", image), ("after", image), ("source", _SOURCE))
     event = ", ".join(f"{name}: {kind}" for name, kind in fields)
     # With Debezium's schema around it, the event is the payload.
     whole = f"payload STRUCT<{event}>, " + ", ".join(f"{name} {kind}" for name, kind in fields)
@@ -122,14 +122,15 @@ def _read(
         "coalesce(e.payload.op, e.op) as o",
         "coalesce(e.payload.before, e.before) as b",
         "coalesce(e.payload.after, e.after) as a",
-        "coalesce(e.payload.source.lsn, e.source.lsn) as p",
+        "coalesce(e.payload.source, e.source) as s",
     ).selectExpr(
         "case when o in ('c', 'u', 'd', 'r') then o else raise_error(concat("
         "'A record of Debezium is no change of a row: its op is ', coalesce(o, 'NULL'), "
         "'. Truncates (t) and messages (m) cannot be applied: set skipped.operations=t in Debezium, or "
         "filter such records.')) end as o",
         "case when o = 'd' then b else a end as r",
-        "p",
+        "s.lsn as p",
+        "coalesce(cast(get_json_object(s.sequence, '$[0]') as bigint), 0) as q",
     )
     made = [
         f"{column.read(alone=column.name in key)} as {_quoted(column.name)}" for column in columns
@@ -139,13 +140,14 @@ def _read(
         for column in columns
         if column.name not in key
     )
-    operation, position, unchanged = map(_quoted, names)
+    listed = f"array_compact(array({gaps}))" if gaps else "cast(array() as array<string>)"
+    operation, position, unchanged, *commit = map(_quoted, names)
     return read.selectExpr(
         *made,
         f"o as {operation}",
         f"p as {position}",
-        f"case when o = 'd' then cast(array() as array<string>) else array_compact(array({gaps})) end"
-        f" as {unchanged}",
+        f"case when o = 'd' then cast(array() as array<string>) else {listed} end as {unchanged}",
+        *(f"q as {name}" for name in commit),
     )
 
 

@@ -179,6 +179,13 @@ def test_decimals_as_bytes_are_exact(spark: SparkSession) -> None:
     assert [row.n for row in read.collect()] == [*map(Decimal, numbers), Decimal("15.0")]
 
 
+def test_the_sequence_is_split_into_numbers(spark: SparkSession) -> None:
+    sources = [{"lsn": 5, "sequence": '[null,"5"]'}, {"lsn": 10, "sequence": '["9","10"]'}]
+    values = [json.dumps({"op": "c", "after": {"id": 1}, "source": source}) for source in sources]
+    read = abs_spark.debezium(frame(spark, values), "id INT", commit="commit_lsn")
+    assert [(row.commit_lsn, row.lsn) for row in read.collect()] == [(0, 5), (9, 10)]
+
+
 def test_wrong_arguments_are_refused_by_name(spark: SparkSession) -> None:
     df = frame(spark, [])
     for given, why in (
