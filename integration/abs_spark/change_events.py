@@ -130,7 +130,7 @@ def _read(
         "filter such records.')) end as o",
         "case when o = 'd' then b else a end as r",
         "s.lsn as p",
-        "coalesce(cast(get_json_object(s.sequence, '$[0]') as bigint), 0) as q",
+        "coalesce(cast(get(from_json(s.sequence, 'array<string>'), 0) as bigint), 0) as q",
     )
     made = [
         f"{column.read(alone=column.name in key)} as {_quoted(column.name)}" for column in columns
