@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo test failed check prefetch bench campaign matrix setup
+.PHONY: demo quick test failed check prefetch bench campaign matrix setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 4
@@ -16,6 +16,9 @@ setup:
 demo: setup ## real data through three queries, then to three targets in one; killed again and again, audited
 	@$(BIN)/abs demo --route chain
 	@$(BIN)/abs demo --route epoch
+
+quick: setup ## tests without servers and Spark, under two minutes: what to run while you write
+	$(BIN)/python -m pytest -m "not campaign and not services and not spark" -n 2 --dist loadfile
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
@@ -37,8 +40,9 @@ prefetch: setup ## fetches and makes what the tests need once
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks
 
-campaign: setup ## the long tests: larger state spaces, full crash products through Spark
-	$(BIN)/python -m pytest -m campaign
+# Hours; MINUTES=30 stops after so many and says what share of the tests ran.
+campaign: setup ## what the sample of `make test` leaves out, with a new seed each time
+	ABS_TEST_SEED=$${ABS_TEST_SEED:-$$(date +%s)} $(BIN)/python -m pytest -m campaign --minutes $(or $(MINUTES),0)
 
 matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 and 4.3
 	@$(BIN)/python -m tests.prefetch matrix

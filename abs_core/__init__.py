@@ -7,12 +7,11 @@ client or an engine.
 The public API is the modules in ``__all__``; import names from them.
 
 - To write a sink: ``contracts``, ``model``, ``errors``; ``routing`` for a sink with several protocols;
-  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash``, ``inventory`` and
-  ``formats`` as in docs/how-to/write-a-sink.md. To test it: ``testing``.
+  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash`` and ``inventory``
+  as in docs/how-to/write-a-sink.md. To test it: the package ``abs_testing``.
 - To write a source: ``source``.
-- To run a job in one process: ``runtime``, with ``state`` and ``registers``; ``fakes`` holds sinks that
-  need no server.
-- To write an engine: ``coordinator``, ``protocol``, ``events``, ``patience``.
+- To write an engine: ``coordinator``, ``protocol``, ``events``, ``patience``; ``barriers`` for one with
+  barriers in channels, as the package ``abs_embedded``, which runs a job in one process.
 
 The other modules are internal to this project, and those that begin with ``_`` to the core.
 """
@@ -20,23 +19,19 @@ The other modules are internal to this project, and those that begin with ``_`` 
 # Not imported here: a program that uses only the errors need not load Arrow.
 __all__ = [
     "aborting",
+    "barriers",
     "codec",
     "contracts",
     "coordinator",
     "crash",
     "errors",
     "events",
-    "fakes",
-    "formats",
     "inventory",
     "model",
     "patience",
     "protocol",
     "registers",
     "routing",
-    "runtime",
     "source",
-    "state",
-    "testing",
     "wal",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
 from abs_core.model import HandleName
-from abs_core.several.together import Asking, in_turn, noted
+from abs_core.parallel import Asking, in_turn, noted
 
 SHOWN_MAX = 5
 """How many of the handles that stay are named in the error."""

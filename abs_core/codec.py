@@ -21,6 +21,7 @@ from abs_core.model import (
     NotedToken,
     Recent,
 )
+from abs_core.release import RELEASE
 from abs_core.rowdigest import is_row_digest, read_row_digest
 from abs_core.strictjson import HIGHEST, fields, of, parse, reading, text, version, whole
 
@@ -30,14 +31,18 @@ must refuse. 3: the same for a state with several sinks."""
 
 _WITHOUT_SINKS = 2
 
+# The field "release" needs no version: a release that does not know it drops it with its first write,
+# and then it is that release which wrote the record. Releases before 0.2.0 wrote none.
+
 
 def committable_to_json(committable: Committable) -> dict[str, Any]:
-    return {
+    value = {
         "handle": str(committable.handle),
         "rows": committable.rows,
         "digest": committable.digest,
         "extra": dict(committable.extra),
     }
+    return value | {"release": committable.release} if committable.release else value
 
 
 def committable_from_json(value: object) -> Committable:
@@ -49,15 +54,15 @@ def committable_from_json(value: object) -> Committable:
     found = fields(value)
     handle = HandleName.read(found["handle"])
     extra = {name: text(said) for name, said in fields(found["extra"]).items()}
-    return Committable(
-        handle, whole(found["rows"]), text(found["digest"]), tuple(sorted(extra.items()))
-    )
+    digest, by = text(found["digest"]), text(found.get("release", ""))
+    return Committable(handle, whole(found["rows"]), digest, tuple(sorted(extra.items())), by)
 
 
 def state_to_text(state: JobState) -> str:
-    """The state as one line of JSON; equal states give equal text."""
+    """The state as one line of JSON, which names this release."""
     value = {
         "version": VERSION if state.sinks else _WITHOUT_SINKS,
+        "release": RELEASE,
         "register": state.register,
         "job": state.job,
         "target": state.target,
@@ -115,7 +120,8 @@ def reading_register(where: str, job: str | None = None) -> AbstractContextManag
 
 def _state_from_json(value: object) -> JobState:
     found = fields(value)
-    version(found["version"], VERSION)
+    version(found["version"], VERSION, by=found.get("release"))
+    text(found.get("release", ""))
     frontier = found["frontier"]
     return JobState(
         register=text(found["register"]),

@@ -1,6 +1,6 @@
 """The interfaces of sinks and registers.
 
-``abs_core.testing.check_sink`` runs every step, replay, crash point, zombie and race of the protocol
+``abs_testing.check_sink`` runs every step, replay, crash point, zombie and race of the protocol
 against an implementation.
 """
 
@@ -22,7 +22,7 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
-from abs_core.several.together import Asking
+from abs_core.parallel import Asking
 
 Version = str
 """Opaque version of a register cell; stores compare it for equality only."""

@@ -6,7 +6,7 @@ parses and prints itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
@@ -15,6 +15,7 @@ from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
 from abs_core.errors import AbsError, ProtocolError
+from abs_core.release import RELEASE
 from abs_core.rowdigest import RowDigest
 
 SUPERSEDED_MAX = 64
@@ -43,6 +44,7 @@ class Committable:
     Args:
         digest: of the content as sent, ``algorithm:hex``.
         extra: what the target needs besides the name, as sorted pairs; never a secret (I9).
+        release: of abs-sinks that made it, for errors; empty if one before 0.2.0 did.
 
     Raises:
         ProtocolError: the pairs are not sorted and unique, so they would not survive serialisation.
@@ -52,6 +54,7 @@ class Committable:
     rows: int
     digest: str
     extra: tuple[tuple[str, str], ...] = ()
+    release: str = field(default=RELEASE, compare=False)
 
     @property
     def protocol(self) -> str:
@@ -177,7 +180,7 @@ class NotedToken:
 
 @dataclass(frozen=True, slots=True)
 class NamedSink:
-    """One of the sinks that a job's epochs are written to, see ``abs_core.several.sinkmap``.
+    """One of the sinks that a job's epochs are written to, see ``abs_core.sinkmap``.
 
     Args:
         number: part of its handles' names; never reused for another sink of the job.

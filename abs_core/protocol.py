@@ -18,12 +18,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from abs_core import _refusals as refusals
+from abs_core import consent, sinkmap
 from abs_core._verdicts import Changed as Changed
 from abs_core._verdicts import Identity as Identity
 from abs_core._verdicts import Refused as Refused
 from abs_core._verdicts import Unchanged as Unchanged
 from abs_core._verdicts import Verdict as Verdict
-from abs_core.births import consent
 from abs_core.errors import (
     EpochGapError,
     IdentityError,
@@ -40,7 +40,6 @@ from abs_core.model import (
     Recent,
 )
 from abs_core.rowdigest import is_row_digest, read_row_digest, shortened
-from abs_core.several import sinkmap
 
 ENDED = "+ended"
 """Suffix of the name of a run that has ended itself."""

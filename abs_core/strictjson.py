@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from abs_core.errors import CorruptionError
+from abs_core.release import RELEASE
 
 T = TypeVar("T")
 
@@ -36,6 +37,11 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 class NewerVersionError(ValueError):
     """A newer release wrote the value."""
+
+
+def newer(release: str) -> str:
+    """``NEWER``, with the release's name where that is known."""
+    return f"use abs-sinks {release}, which wrote it, or a newer release" if release else NEWER
 
 
 class Fields(dict[str, Any]):
@@ -106,8 +112,11 @@ def decimal(value: object, least: int = 0, most: int = LARGEST) -> int:
     return whole(int(digits), least, most)
 
 
-def version(value: object, newest: int, *, name: str = "version") -> int:
+def version(value: object, newest: int, *, name: str = "version", by: object = None) -> int:
     """The version of a format, which must be from 1 to ``newest``.
+
+    Args:
+        by: the release that wrote it, where it says so; for the error.
 
     Raises:
         NewerVersionError: a newer release wrote it.
@@ -115,10 +124,11 @@ def version(value: object, newest: int, *, name: str = "version") -> int:
     number = of(int, value)
     if number > newest:
         raise NewerVersionError(
-            f"it has {name} {number}, of a newer release; this release reads {_range(newest)}"
+            f"it has {name} {number}, of a newer release{'' if by is None else f' ({shown(by)})'}; "
+            f"this release, {RELEASE}, reads {_range(newest)}"
         )
     if number < 1:
-        raise ValueError(f"{name} {number} does not exist; this release reads {_range(newest)}")
+        raise ValueError(f"{name} {number} does not exist; {RELEASE} reads {_range(newest)}")
     return number
 
 

@@ -27,11 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.tables import TableSource
-from abs_core.runtime.trace import Trace, checkpoints, timeline
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
+from abs_embedded.trace import Trace, checkpoints, timeline
+from abs_testing.fakes import FakeSink, FakeTarget
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, UNMETERED, Bar, Sample
 from benchmarks.report import Comparison, Result

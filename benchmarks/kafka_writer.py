@@ -33,7 +33,7 @@ from abs_clients.kafka.failures import Failures
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample

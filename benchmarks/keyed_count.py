@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.keyed import KeyedContext
-from abs_core.runtime.operators import Row
-from abs_core.runtime.tables import TableSource
-from abs_core.state.codecs import INT64
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.keyed import KeyedContext
+from abs_embedded.operators import Row
+from abs_embedded.state.codecs import INT64
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 from benchmarks.meter import metered
 from benchmarks.other_spark import Installed, Session, session
 from benchmarks.pairs import Side, Tell, interleave

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_cli.trace import draw
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings, Stream
-from abs_core.runtime.tables import TableSource
-from abs_core.runtime.trace import Trace, checkpoints, timeline
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import Graph, Job, Settings, Stream
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
+from abs_embedded.trace import Trace, checkpoints, timeline
+from abs_testing.fakes import FakeSink, FakeTarget
 from benchmarks.snapshot_ways import WAYS, graph, tables
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -18,11 +18,18 @@ from typing import TypeVar
 
 import numpy as np
 
-from abs_core.state.contracts import NewBackend, Place, Snapshot, StateBackend, StateHandle, Table
-from abs_core.state.heap import HeapBackend
-from abs_core.state.keygroups import GroupRange
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.rocks import RocksBackends
+from abs_embedded.state.contracts import (
+    NewBackend,
+    Place,
+    Snapshot,
+    StateBackend,
+    StateHandle,
+    Table,
+)
+from abs_embedded.state.heap import HeapBackend
+from abs_embedded.state.keygroups import GroupRange
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.rocks import RocksBackends
 from benchmarks.pairs import Tell
 from benchmarks.ratios import NO_BAR, Bar, Sample
 from benchmarks.report import Comparison, Result

@@ -173,8 +173,8 @@ SECTIONS: Sections = (
             "header": "csv: whether the first line names the columns; columns are then found by name",
             "sep": "csv: the separator of columns",
             "quote": "csv: the character around a value",
-            "escape": "csv: the character before a quote within a value; default: a quote is doubled",
-            "nullValue": "csv: the text that means null",
+            "escape": "csv: the character before a quote or itself within quotes; default: a quote is doubled",
+            "nullValue": "csv: the text that means null, without quotes; nothing does, too",
         },
     ),
 )

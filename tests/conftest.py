@@ -25,7 +25,8 @@ from abs_services import (
     S3Service,
     services,
 )
-from tests import daily
+from tests import sample
+from tests.campaign import Minutes
 from tests.kit.databases import Databases
 from tests.kit.kafka_classes import archive_classes
 from tests.kit.kafka_cluster import NativeKafkaCluster
@@ -46,13 +47,20 @@ settings.load_profile("beside-servers")
 os.environ.setdefault("ABS_KAFKA_JVM", "-XX:TieredStopAtLevel=1 -XX:-UsePerfData")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--minutes``, for campaigns."""
+    parser.addoption(
+        "--minutes", type=float, default=0, help="begin tests for so long; 0: run all of them"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """What hypothesis draws is of this day, too: every run of a day tries the same."""
-    # Its workers draw the same, also where one begins after midnight.
-    os.environ.setdefault("ABS_TEST_SEED", str(daily.seed()))
+    """What hypothesis draws begins at the run's seed, too: two runs of one commit try the same."""
     if config.getoption("hypothesis_seed") is None:
-        config.option.hypothesis_seed = str(daily.seed())
+        config.option.hypothesis_seed = str(sample.seed())
+    if minutes := config.getoption("minutes"):
+        config.pluginmanager.register(Minutes(minutes))
     # xdist would begin with the files of most tests; they are not the ones that take longest.
     config.option.loadscopereorder = False
 
@@ -75,11 +83,11 @@ def pytest_unconfigure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is not of this day; then files with Spark first, those with servers, and the rest.
+    """Marks what is not in the sample; then files with Spark first, those with servers, and the rest.
 
     A worker that gets a long file when the others have nothing left makes the run as much longer.
     """
-    daily.deal(items)
+    sample.deal(items)
     for item in items:
         for fixture in NEEDS.keys() & getattr(item, "fixturenames", ()):
             if item.get_closest_marker(NEEDS[fixture]) is None:
@@ -103,8 +111,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_report_header() -> str:
-    """The seed of the day, with which a failure can be repeated."""
-    return f"seed of the day: {daily.seed()} (ABS_TEST_SEED={daily.seed()} repeats it)"
+    """The seed, with which a failure can be repeated."""
+    return f"seed: {sample.seed()} (ABS_TEST_SEED={sample.seed()} repeats what is drawn)"
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from functools import partial
 import psutil
 import pytest
 
-from abs_core.testing.case import within
 from abs_services.contracts import Service
+from abs_testing.case import within
 
 
 @contextlib.contextmanager

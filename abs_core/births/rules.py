@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from abs_core import protocol
-from abs_core.births import consent
-from abs_core.births.certificate import Certificate, Origin
+from abs_core import consent, protocol, sinkmap
+from abs_core.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
 from abs_core.model import SUPERSEDED_MAX, JobState
 from abs_core.protocol import Changed, Identity, Refused, Verdict
-from abs_core.several import sinkmap
 
 
 def certify(state: JobState, place: str, deciding: int) -> Certificate:

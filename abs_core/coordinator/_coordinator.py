@@ -15,21 +15,21 @@ from functools import partial
 from abs_core import protocol
 from abs_core.aborting import attempt_all
 from abs_core.births import rules as births
-from abs_core.births.certificate import Certificate, CertificateStore, Origin
-from abs_core.births.certifier import Certifier
+from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
 from abs_core.coordinator._report import Report
 from abs_core.coordinator._sweeper import Sweeper
 from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import RollForward, present
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
 from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
+from abs_core.parallel import in_turn, side_by_side
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
-from abs_core.several.together import in_turn, side_by_side
 
 NOTHING_BEGUN = Origin()
 """For an engine without certificates: a missing register is minted."""

@@ -13,9 +13,9 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import TargetError
 from abs_core.events import Observer, SweepFailed, Swept
 from abs_core.model import HandleName, JobState
+from abs_core.parallel import in_turn
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Refused
-from abs_core.several.together import in_turn
 
 NOTHING: frozenset[HandleName] = frozenset()
 

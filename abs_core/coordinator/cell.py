@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from abs_core.births import rules as births
-from abs_core.births.certificate import place_of
+from abs_core.certificate import place_of
 from abs_core.contracts import ByOption, Conflict, Punctual, RegisterStore, Stored, Version
 from abs_core.coordinator.permission import Permission
 from abs_core.errors import ContentionError

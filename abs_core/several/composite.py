@@ -10,7 +10,7 @@ from abs_core.contracts import Committer, Composer
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.several.together import Asking, answers, in_turn
+from abs_core.parallel import Asking, answers, in_turn
 
 
 class CompositeCommitter:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from abs_core.contracts import Sink
-from abs_core.several.sinkmap import check_names
+from abs_core.sinkmap import check_names
 
 
 @dataclass(frozen=True, slots=True)

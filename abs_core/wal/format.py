@@ -23,7 +23,7 @@ import xxhash
 
 from abs_core.errors import AbsError, CorruptionError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName
-from abs_core.strictjson import NEWER, decimal, fields, parse, shown, text, whole
+from abs_core.strictjson import NEWER, decimal, fields, newer, parse, shown, text, whole
 from abs_core.wal.contracts import SegmentFile, SegmentStore
 
 MAGIC = b"ABSWAL01"
@@ -67,7 +67,7 @@ class Seal:
                 "A committable does not give the length of its segment.",
                 handle=str(committable.handle),
                 remedy="the register is damaged, or of another release: restore it from a backup; "
-                f"or {NEWER}.",
+                f"or {newer(committable.release)}.",
             ) from error
         return cls(committable.handle, committable.rows, number, committable.digest)
 

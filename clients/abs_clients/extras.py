@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from abs_core.errors import ConfigError
 
 DISTRIBUTION = "abs-sinks"
@@ -42,3 +45,19 @@ def missing(error: ImportError, what: str) -> ConfigError | None:
         remedy=f"pip install '{DISTRIBUTION}[{extra}]'; for a job, in Spark's Python on the "
         "driver and on every executor.",
     )
+
+
+@contextmanager
+def importing(what: str) -> Iterator[None]:
+    """Names the extra in the error of an import within it. ``what`` is as in ``missing``.
+
+    Raises:
+        ModuleNotFoundError: as the import did.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        lacking = missing(error, what)
+        if lacking is None:
+            raise
+        raise ModuleNotFoundError(str(lacking), name=error.name) from error

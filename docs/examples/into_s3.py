@@ -12,9 +12,9 @@ import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.tables import TableSource
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
 from abs_sinks.s3 import S3Options, S3Sink
 
 folder, path, endpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

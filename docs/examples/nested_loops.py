@@ -7,10 +7,10 @@ from tempfile import mkdtemp
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings, Stream
-from abs_core.runtime.tables import TableSource
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import Graph, Job, Settings, Stream
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 target = FakeTarget(folder / "target.db")

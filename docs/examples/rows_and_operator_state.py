@@ -11,14 +11,14 @@ from threading import Event
 
 import pyarrow as pa
 
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.context import TaskContext
-from abs_core.runtime.operators import Emit, Operator, Row
-from abs_core.runtime.tables import TableSource
-from abs_core.state.codecs import INT64, TEXT
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.operator_state import Mode
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.context import TaskContext
+from abs_embedded.operators import Emit, Operator, Row
+from abs_embedded.state.codecs import INT64, TEXT
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.operator_state import Mode
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 target = FakeTarget(folder / "target.db")

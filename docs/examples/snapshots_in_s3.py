@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from abs_clients.s3.location import Location
 from abs_clients.s3.server import Server
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.tables import TableSource
-from abs_stores.s3 import S3SnapshotStore
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.stores.s3 import S3SnapshotStore
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 folder, path, endpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 target = FakeTarget(folder / "target.db")

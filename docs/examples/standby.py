@@ -8,12 +8,12 @@ from threading import Event
 
 import pyarrow as pa
 
-from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.registers.file import FileRegister
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.lease import Lease, lead
-from abs_core.runtime.tables import TableSource
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.lease import Lease, lead
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 is_first = sys.argv[2:] == ["first"]

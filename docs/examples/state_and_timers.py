@@ -7,14 +7,14 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import EventTime, Graph, Job
-from abs_core.runtime.context import TaskContext
-from abs_core.runtime.keyed import KeyedContext
-from abs_core.runtime.operators import Row
-from abs_core.runtime.tables import TableSource
-from abs_core.state.codecs import INT64, JSON, TEXT
-from abs_core.state.local_store import LocalSnapshotStore
+from abs_embedded import EventTime, Graph, Job
+from abs_embedded.context import TaskContext
+from abs_embedded.keyed import KeyedContext
+from abs_embedded.operators import Row
+from abs_embedded.state.codecs import INT64, JSON, TEXT
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 target = FakeTarget(folder / "target.db")

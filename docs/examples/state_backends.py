@@ -7,13 +7,13 @@ from threading import Event
 
 import pyarrow as pa
 
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Restore, Settings
-from abs_core.runtime.tables import TableSource
-from abs_core.state.contracts import NewBackend
-from abs_core.state.heap import HeapBackend
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.rocks import RocksBackends
+from abs_embedded import Graph, Job, Restore, Settings
+from abs_embedded.state.contracts import NewBackend
+from abs_embedded.state.heap import HeapBackend
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.rocks import RocksBackends
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 target = FakeTarget(folder / "target.db")

@@ -11,14 +11,14 @@ from threading import Event
 import pyarrow as pa
 
 from abs_clients.postgres.server import Server
-from abs_core.fakes import FakeSink, FakeTarget
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.tables import TableSource
-from abs_core.state.contracts import NewBackend
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_stores.postgres.mvcc import mvcc_backends
-from abs_stores.postgres.opaque import opaque_backends
-from abs_stores.postgres.two_phase import two_phase_backends
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.state.contracts import NewBackend
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.stores.postgres.mvcc import mvcc_backends
+from abs_embedded.stores.postgres.opaque import opaque_backends
+from abs_embedded.stores.postgres.two_phase import two_phase_backends
+from abs_embedded.tables import TableSource
+from abs_testing.fakes import FakeSink, FakeTarget
 
 server = Server.at(sys.argv[2])
 rows = pa.table({"key": [n % 5 for n in range(5_000)]})

@@ -1,12 +1,15 @@
 """Audit: does a target hold exactly the expected records? See :func:`audit`."""
 
-from abs_audit.auditor import AuditSettings, audit
-from abs_audit.contracts import Inspectable, Relation
-from abs_audit.epochs import EpochFound, by_epoch
-from abs_audit.files import Files
-from abs_audit.locate import relation
-from abs_audit.postgres import PostgresTable
-from abs_audit.report import Differences, Held, LeftBehind, Report, Sample
+from abs_clients.extras import importing
+
+with importing("The package abs_audit"):
+    from abs_audit.auditor import AuditSettings, audit
+    from abs_audit.contracts import Inspectable, Relation
+    from abs_audit.epochs import EpochFound, by_epoch
+    from abs_audit.files import Files
+    from abs_audit.locate import relation, side_of
+    from abs_audit.postgres import PostgresTable
+    from abs_audit.report import Differences, Held, LeftBehind, Report, Sample
 
 __all__ = [
     "AuditSettings",
@@ -23,4 +26,5 @@ __all__ = [
     "audit",
     "by_epoch",
     "relation",
+    "side_of",
 ]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.families import Type
 from abs_audit.report import LeftBehind
+from abs_sinks.door import SinkFormat
 
 
 class Relation(Protocol):
@@ -42,6 +44,35 @@ class Relation(Protocol):
         Errors of the system are raised by the context's exit.
         """
         ...
+
+
+class Side(ABC):
+    """How targets of one format are read by the audit; ``SinkFormat.audit`` names such a class."""
+
+    def __init__(self, format: SinkFormat) -> None:  # noqa: A002 - Spark's word for it
+        self.format = format
+
+    @abstractmethod
+    def at(self, url: str, table: str | None, null: str | None, stateschema: str) -> Relation:
+        """The relation at a URL, without connecting.
+
+        Args:
+            table: as given by the user; None: none was.
+            null: the text for NULL in CSV files.
+            stateschema: where registers are, in systems that have schemas.
+
+        Raises:
+            OptionError: the URL cannot be read, or no table is named, or one where there is none; the
+                message shows no URL (I9).
+        """
+
+    @abstractmethod
+    def of(self, options: Any) -> Relation:
+        """What a sink with these options writes to, as its readers see it.
+
+        Raises:
+            ConfigError: that is not one relation.
+        """
 
 
 @runtime_checkable

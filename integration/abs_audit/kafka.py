@@ -11,7 +11,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -19,13 +21,18 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
 
 from abs_audit.carry import carried
+from abs_audit.contracts import Side
 from abs_audit.families import Family, Type
+from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
 from abs_audit.winners import WinnersFilter, attempt_header
 from abs_clients.kafka.attempts import Winners, refuse_attempts, side_topic
+from abs_clients.kafka.auth_check import check_access
+from abs_clients.kafka.configs import access_settings
 from abs_clients.kafka.private import connections
+from abs_clients.kafka.settings import from_file
 from abs_core.errors import (
     ConfigError,
     DataError,
@@ -34,6 +41,8 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.urls import parts_of
 
 POLL_RECORDS = 10_000
 
@@ -46,6 +55,52 @@ NEW_TOPIC_SECONDS = 5.0
 NEW_TOPIC_PAUSE = 0.2
 
 RAW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+class KafkaSide(Side):
+    """See ``Side``."""
+
+    def at(self, url: str, table: str | None, null: str | None, stateschema: str) -> KafkaTopic:
+        without_table(table)
+        parts = parts_of(url)
+        servers, topic = parts.netloc, parts.path.strip("/")
+        given = dict(parse_qsl(parts.query))
+        value, config = given.pop("value", "json"), given.pop("config", None)
+        winners = given.pop("winners", None)
+        if "@" in servers:
+            raise OptionError("A topic's URL cannot contain credentials.", remedy="remove them.")
+        if given or value not in ("json", "raw") or winners not in (None, "true", "false"):
+            raise OptionError(
+                "A topic's URL has ?value=json or raw, winners=true or false, and config=FILE"
+                f"{', and no ' + ', '.join(sorted(given)) if given else ''}.",
+                remedy="set value=raw if the values are not JSON objects, winners if "
+                "protocol=idempotent wrote the topic, and config to a file with the client's settings.",
+            )
+        if not servers or not topic or "/" in topic:
+            raise OptionError(
+                "This is not the URL of a topic.", remedy="write kafka://host:port/topic."
+            )
+        counted = None if winners is None else winners == "true"
+        return KafkaTopic(servers, topic, value, winners=counted, settings=_client(servers, config))
+
+    def of(self, options: KafkaOptions) -> KafkaTopic:
+        if options.topic is None:
+            raise ConfigError(
+                "A column names the topics that the sink writes to.",
+                remedy="audit each topic with `abs audit --actual kafka://host:port/topic`.",
+            )
+        settings = access_settings(options.kafka)
+        return KafkaTopic(options.kafka.bootstrap, options.topic, settings=settings)
+
+
+def _client(servers: str, config: str | None) -> dict[str, Any]:
+    """Settings of the reading client, from a librdkafka settings file (as the sink's ``kafka.*``)."""
+    if config is None:
+        return {}
+    settings = from_file(Path(config), servers)
+    if settings.is_guarded:
+        check_access(settings)
+    return access_settings(settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,41 +1,46 @@
-"""The target of another package's sink as a relation; see ``abs_core.formats``."""
+"""The target of any format as a relation, by what its door offers; see ``abs_sinks.door``."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, types_of
+from abs_audit.contracts import Side
 from abs_audit.families import Type
 from abs_audit.report import LeftBehind, OpenDecision, Pending
 from abs_audit.streams import streamed
-from abs_core.formats import SinkFormat
 from abs_core.model import AND
-from abs_sinks.shown import shown
+from abs_sinks.door import SinkFormat
+
+
+class OtherSide(Side):
+    """See ``Side``: the rows are those that the format reads, and the doubts its committer's."""
+
+    def at(self, url: str, table: str | None, null: str | None, stateschema: str) -> TargetOfOthers:
+        return self.of(self.format.at(url, table, stateschema))
+
+    def of(self, options: Any) -> TargetOfOthers:
+        return TargetOfOthers(self.format, options)
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOfOthers:
-    """Records from the format's ``read``, and doubts from its committer.
-
-    Args:
-        url: shown without possible secrets (I9).
-        table: if the format has tables.
-    """
+    """Records from the format's ``read``, and doubts from its committer."""
 
     format: SinkFormat
-    url: str
-    table: str | None
+    options: Any
 
     @property
     def name(self) -> str:
-        return " ".join(filter(None, (shown(self.url), self.table)))
+        return self.format.where(self.options)
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        with self.format.read(self.url, self.table) as reader:
+        with self.format.read(self.options) as reader:
             empty = reader.schema.empty_table()
         return types_of(connection.from_arrow(empty), self.name)
 
@@ -44,14 +49,14 @@ class TargetOfOthers:
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
         with (
-            self.format.read(self.url, self.table) as reader,
+            self.format.read(self.options) as reader,
             streamed(connection, reader.schema, reader) as rows,
         ):
             yield carried(rows, names)
 
     def left_behind(self) -> LeftBehind:
-        """Handles in doubt at the URL, in any table, and open decisions."""
-        register, committer = self.format.look_after(self.url)
+        """Handles in doubt in the target's system, in any table, and open decisions."""
+        register, committer = self.format.administer(self.options)
         return LeftBehind(
             pending=tuple(
                 Pending(f"{doubt.handle}: {doubt.detail}", doubt.age_seconds)

@@ -9,18 +9,44 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+from abs_audit.contracts import Side
 from abs_audit.families import Type
 from abs_audit.files import Files
+from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_clients.s3.errors import code_of, to_abs_error
 from abs_clients.s3.listing import OBJECTS, UPLOADS, pages
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, OptionError
+from abs_sinks.s3.options import S3Options
+from abs_sinks.urls import parts_of
+
+
+class S3Side(Side):
+    """See ``Side``."""
+
+    def at(self, url: str, table: str | None, null: str | None, stateschema: str) -> S3Files:
+        without_table(table)
+        parts = parts_of(url)
+        given = dict(parse_qsl(parts.query))
+        endpoint, region = given.pop("endpoint", None), given.pop("region", None)
+        if given or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":
+            raise OptionError(
+                "This is not a prefix of a bucket.",
+                remedy="write s3://bucket/prefix?endpoint=http://host:port&region=name; credentials "
+                "come from the environment, as boto3 finds them.",
+            )
+        return S3Files(parts.netloc, parts.path.strip("/"), endpoint, region, null)
+
+    def of(self, options: S3Options) -> S3Files:
+        path, server = options.path, options.server
+        return S3Files(path.bucket, path.folder.rstrip("/"), server.endpoint, server.region)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from abs_cli.output import errors, people, print_json
-from abs_cli.places import options_of, place_of, url_of
 from abs_cli.sinksfile import FiledSink, SinksFile
+from abs_cli.sites import Site
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,33 +99,10 @@ def compared_by(key: str, columns: str, schema: str | None) -> dict[str, Any]:
 
 def target_of(sink: FiledSink) -> Relation:
     """The sink's target as its readers see it."""
-    options = options_of(sink)
-    match sink.format:
-        case "abs-postgres":
-            from abs_audit import PostgresTable
+    from abs_audit import side_of
 
-            return PostgresTable(options.address, options.dbtable, options.stateschema)
-        case "abs-kafka":
-            from abs_audit.kafka import KafkaTopic
-            from abs_clients.kafka.configs import access_settings
-
-            if options.topic is None:
-                raise ConfigError(
-                    f"A column names the topics that sink {sink.name} writes to.",
-                    remedy="audit each topic with `abs audit --actual kafka://host:port/topic`.",
-                )
-            settings = access_settings(options.kafka)
-            return KafkaTopic(options.kafka.bootstrap, options.topic, settings=settings)
-        case "abs-s3":
-            from abs_audit.s3 import S3Files
-
-            path, server = options.path, options.server
-            prefix = path.folder.rstrip("/")
-            return S3Files(path.bucket, prefix, server.endpoint, server.region)
-        case _:
-            from abs_audit import relation
-
-            return relation([url_of(sink)], table=sink.audit.get("table"))
+    site = Site.of(sink)
+    return side_of(site.format).of(site.options)
 
 
 def _expected(job: SinksFile, sink: FiledSink) -> Relation:
@@ -159,7 +136,7 @@ def _names(text: str) -> list[str]:
 
 
 def _checkpoint(job: SinksFile) -> str:
-    where = options_of(job.sinks[0]).common.checkpoint
+    where = Site.of(job.sinks[0]).options.common.checkpoint
     if job.job is None or where is None:
         raise ConfigError(
             "The file does not say which epochs there are.",
@@ -171,6 +148,6 @@ def _checkpoint(job: SinksFile) -> str:
 def _state(job: SinksFile) -> JobState | None:
     if job.job is None:
         return None
-    (register,) = [place_of(sink).register for sink in job.sinks if sink.name == job.register]
+    (register,) = [Site.of(sink).register for sink in job.sinks if sink.name == job.register]
     stored = register.load(job.job)
     return None if stored is None else stored.state

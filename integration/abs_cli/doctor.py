@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abs_cli.codes import FAILED
-from abs_cli.doctor_checks import LOOKS, Around, document, fails, look_of, show
+from abs_cli.doctor_checks import document, fails, look, show
 from abs_cli.output import AsJson, print_json
 from abs_core.errors import ConfigError
 
@@ -88,8 +88,10 @@ def doctor(
     if not option:
         raise typer.BadParameter("give the options of the job.", param_hint="-o or --sinks")
     given = _pairs(option)
+    from abs_sinks.door import Around
+
     around = Around(_columns(sample, schema), tasks)
-    findings, promise = look_of(sink or _meant(given))(given, around)
+    findings, promise = look(sink or _meant(given), given, around)
     if as_json:
         print_json(document(findings, promise))
     else:
@@ -100,17 +102,15 @@ def doctor(
 
 def _meant(given: dict[str, str]) -> str:
     """The sink that these options belong to; raises ConfigError if none is specific to one sink."""
-    names = {name.lower() for name in given}
-    if "topic" in names or any(name.startswith("kafka.") for name in names):
-        return "abs-kafka"
-    if "path" in names:
-        return "abs-s3"
-    if names & {"url", "dbtable"}:
-        return "abs-postgres"
-    raise ConfigError(
-        "The options do not show which format the job writes to.",
-        remedy=f"name it: --format {', '.join(LOOKS)}.",
-    )
+    from abs_sinks.door import format_names, recognised
+
+    name = recognised(list(given))
+    if name is None:
+        raise ConfigError(
+            "The options do not show which format the job writes to.",
+            remedy=f"name it: --format {', '.join(format_names())}.",
+        )
+    return name
 
 
 def _pairs(given: list[str]) -> dict[str, str]:

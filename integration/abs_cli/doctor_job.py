@@ -8,20 +8,19 @@ import pyarrow as pa
 from rich.markup import escape
 
 from abs_cli.doctor_checks import (
-    Around,
     Looked,
     document,
     fails,
     listed,
-    look_of,
+    look,
     show,
     show_findings,
 )
 from abs_cli.output import people, print_json
-from abs_cli.places import options_of
 from abs_cli.sinksfile import FiledSink, SinksFile
+from abs_cli.sites import Site
+from abs_sinks.door import Around
 from abs_spark.foreach.targets import together
-from abs_spark.formats import sink_format
 from abs_spark.target import Target, commit_at_once
 
 
@@ -33,7 +32,8 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
         TargetError: a system cannot be queried.
     """
     job = SinksFile.read(path)
-    sinks = [(sink.name, sink_format(sink.format), options_of(sink)) for sink in job.sinks]
+    sites = {sink.name: Site.of(sink) for sink in job.sinks}
+    sinks = [(name, site.format, site.options) for name, site in sites.items()]
     at_once = commit_at_once([Target(kind, given, pa.schema([])) for _, kind, given in sinks])
     looked = {sink.name: _look(sink, job, tasks, composes=not at_once) for sink in job.sinks}
     shared = together(sinks, tasks, at_once=at_once)
@@ -53,4 +53,4 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
 def _look(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool) -> Looked:
     given = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
     own_register = sink.name == job.register
-    return look_of(sink.format)(given, Around(None, tasks, composes, own_register))
+    return look(sink.format, given, Around(None, tasks, composes, own_register))

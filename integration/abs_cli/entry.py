@@ -1,14 +1,25 @@
-"""The console script ``abs``; names the missing extra if a package is not installed."""
+"""The console script ``abs``; names the missing extra if a package is not installed.
+
+``abs --version`` needs no extra.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from abs_clients.extras import missing
+from abs_clients.extras import DISTRIBUTION, missing
+from abs_core.release import RELEASE
+
+
+def print_release() -> None:
+    sys.stdout.write(f"{DISTRIBUTION} {RELEASE}\n")
 
 
 def main() -> None:
     """Run the command; exit code 2 if a package is missing."""
+    if sys.argv[1:] == ["--version"]:
+        print_release()
+        return
     try:
         from abs_cli.main import main as run
 

@@ -14,12 +14,10 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_attempts
 from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
 from abs_cli.output import AsJson, confirm, done, errors, handle_of, people, print_json, print_table
-from abs_cli.places import kafka_options
-from abs_cli.state import Job, Registers, Schema, Sinks, Url
+from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core import protocol
 from abs_core.errors import ConfigError
@@ -67,6 +65,8 @@ def list_handles(
     doubts = state.in_doubt(None)
     fates = [(doubt, protocol.fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
     for topic in attempts or ():
+        from abs_cli.kafka_attempts import fate_of_attempt, undecided_attempts
+
         with errors.status(f"reading topic {escape(topic)} ..."):
             sent = undecided_attempts(_cluster(url), topic)
         fates += [
@@ -84,7 +84,7 @@ def list_handles(
     told = {each.doubt.handle for each in gone}
     fates = [one for one in fates if one[0].handle not in told]
     fates += [(each.doubt, each.fate) for each in gone]
-    if unread := [t for t in topics_with_winners(url) if t not in (attempts or ())]:
+    if unread := [t for t in state.attempted() if t not in (attempts or ())]:
         errors.print(
             "not searched for undecided attempts of protocol=idempotent (use --attempts TOPIC): "
             f"{escape(', '.join(unread))}",
@@ -212,16 +212,16 @@ def _cluster(url: str | None) -> str:
 
 
 def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: bool) -> None:
-    from abs_sinks.kafka.give_up_attempts import give_up
-
     if dry_run:
         raise ConfigError(
             "--dry-run cannot be combined with --attempts.",
             remedy="`abs in-doubt list --attempts TOPIC` shows what would be given up.",
         )
     named = [handle_of(text, "abs in-doubt list --attempts TOPIC") for text in orphans]
+    from abs_cli.kafka_attempts import give_up_named
+
     with noted("give up attempts", job, url, topic=topic, orphans=orphans):
-        given_up = give_up(kafka_options(url, topic=topic), job, named)
+        given_up = give_up_named(url, topic, job, named)
     for each in given_up:
         errors.print(
             f"[green]given up[/] what job {job} did not decide before generation {each.generation} "

@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from abs_cli.attempts import give_up_attempts
 from abs_cli.output import confirm, done, errors
-from abs_cli.state import Job, Registers, Schema, Sinks, Url
+from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
 
@@ -53,7 +52,7 @@ def reset(
     )
     confirm(asked, yes=yes)
     with noted("reset", job, state.url):
-        give_up_attempts(state.url, known)
+        state.give_up(known)
         begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
             _forget(checkpoint, known)

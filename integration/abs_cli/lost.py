@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from abs_core.coordinator.rollforward import OFFSETS, committed_elsewhere
 from abs_core.errors import UnknownProtocolError
 from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
-from abs_core.strictjson import NEWER
+from abs_core.strictjson import newer
 
 if TYPE_CHECKING:
-    from abs_cli.state import Registers
+    from abs_cli.sites import Registers
     from abs_core.contracts import Committer
 
 _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)
@@ -80,7 +80,7 @@ def _strange(job: str, decision: Decision, committable: Committable) -> Lost:
     what = f"protocol {committable.protocol!r:.50} is not known to this version"
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
-        f"{committable.handle} was decided, but {what}. What to do: {NEWER}."
+        f"{committable.handle} was decided, but {what}. What to do: {newer(committable.release)}."
     )
     doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {what}")
     return Lost(doubt, f"unknown: {what}", text)

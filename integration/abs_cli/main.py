@@ -9,12 +9,14 @@ one red line on stderr. Exit codes: :mod:`abs_cli.codes`.
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 from rich.markup import escape
 
 from abs_cli import audit, demo, doctor, in_doubt, job, register, services, trace, wal
 from abs_cli.codes import INTERRUPTED, exit_code
+from abs_cli.entry import print_release
 from abs_cli.output import errors
 from abs_core.errors import AbsError
 
@@ -37,6 +39,18 @@ app.add_typer(register.app, name="register")
 app.add_typer(job.app, name="job")
 app.add_typer(in_doubt.app, name="in-doubt")
 app.add_typer(wal.app, name="wal")
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the release and exit.")
+    ] = False,
+) -> None:
+    """The command itself; ``abs_cli.entry`` has answered ``--version`` alone, without this module."""
+    if version:
+        print_release()
+        raise typer.Exit
 
 
 def main() -> None:

@@ -10,11 +10,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli import tokens
-from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table
-from abs_cli.places import place_at
-from abs_cli.state import Job, Registers, Schema, Sinks, Url
+from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError
 from abs_core.model import JobState, job_key
@@ -178,7 +176,7 @@ def rename(
     known = state.of(job)
     state.check_whole(known)
     with noted("rename", job, state.url, new=new):
-        give_up_attempts(state.url, known)
+        state.give_up(known)
         moved = move(state.register, state.committer(known), job, job_key(new))
     errors.print(
         f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done(moved)}",
@@ -218,7 +216,7 @@ def move(
         state.check_whole(known)
     other = _other_place(state, to, to_sink, to_stateschema)
     with noted("move", job, state.url, to=other.place(job)):
-        give_up_attempts(state.url, known)
+        state.give_up(known)
         moved = move_state(state.register, state.committer(known), job, other)
     errors.print(
         f"[green]moved[/] {escape(job)} to {escape(other.place(job))}; it has committed {done(moved)}",
@@ -230,7 +228,7 @@ def _other_place(state: Registers, to: str | None, sink: str | None, schema: str
     if (to is None) == (sink is None):
         raise typer.BadParameter("give exactly one of them.", param_hint="--to or --to-sink")
     if to is not None:
-        return place_at(to, schema).register
+        return Site.at(to, schema).register
     if sink is None or sink not in state.sinks:
         raise ConfigError(
             f"The file names no sink {sink!r}.", remedy=f"use {', '.join(state.sinks) or '--to'}."

@@ -12,7 +12,6 @@ from rich.table import Table
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import ConfigError
-from abs_sinks.shown import shown
 
 if TYPE_CHECKING:
     from abs_services.contracts import Kind, Running
@@ -143,5 +142,7 @@ def _document(running: Running) -> dict[str, Any]:
 
 def _address(env: Mapping[str, str]) -> str:
     """The service's address without credentials: the first variable, for every provider."""
+    from abs_sinks.door import shown
+
     value = next(iter(env.values()), "")
     return shown(value) if "://" in value else value

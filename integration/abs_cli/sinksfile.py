@@ -28,8 +28,8 @@ from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.model import job_key
 
 _TOP = {"job", "register", "checkpointLocation", "sinks"}
-_OF_A_SINK = {"format", "options", "audit", "url"}
-_OF_AN_AUDIT = {"expected", "expected_table", "table", "key", "columns", "schema", "null"}
+_OF_A_SINK = {"format", "options", "audit"}
+_OF_AN_AUDIT = {"expected", "expected_table", "key", "columns", "schema", "null"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,12 @@ class FiledSink:
     Args:
         options: of its format, with the checkpoint's location if the file has one.
         audit: arguments of an audit of its target, see ``abs_cli.audit_job``.
-        url: of the target, if the sink is another package's; see ``abs_core.formats``.
     """
 
     name: str
     format: str
     options: Mapping[str, str] = field(repr=False)
     audit: Mapping[str, str] = field(default_factory=dict, repr=False)
-    url: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +108,6 @@ def _sink(name: str, table: Mapping[str, Any], more: Mapping[str, str]) -> Filed
         str(table["format"]),
         {**more, **_flat(table["options"])},
         {word: str(text) for word, text in audit.items()},
-        None if table.get("url") is None else str(table["url"]),
     )
 
 

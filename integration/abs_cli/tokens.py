@@ -10,7 +10,7 @@ from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.model import JobState
 
 if TYPE_CHECKING:
-    from abs_cli.state import Registers
+    from abs_cli.sites import Registers
     from abs_core.births.parent import BatchJob
     from abs_core.contracts import Inventory
 

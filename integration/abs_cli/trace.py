@@ -11,11 +11,11 @@ from abs_cli.output import errors
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from abs_core.runtime.trace import Timeline
+    from abs_embedded.trace import Timeline
 
 
 def trace(
-    path: Annotated[Path, typer.Argument(help="A file of `abs_core.runtime.trace.Trace.write`.")],
+    path: Annotated[Path, typer.Argument(help="A file of `abs_embedded.trace.Trace.write`.")],
     out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")] = Path("trace.png"),
     checkpoint: Annotated[
         int | None,
@@ -23,7 +23,7 @@ def trace(
     ] = None,
 ) -> None:
     """Draw one checkpoint of an embedded job: barriers, alignment, persisting, decision, commit."""
-    from abs_core.runtime.trace import checkpoints, read, timeline
+    from abs_embedded.trace import checkpoints, read, timeline
 
     moments = read(path)
     chosen = checkpoint if checkpoint is not None else max(checkpoints(moments), default=0)

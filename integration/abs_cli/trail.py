@@ -19,7 +19,6 @@ from pathlib import Path
 
 from abs_core.durable import owners_alone
 from abs_core.errors import AbsError, ConfigError
-from abs_sinks.shown import shown
 
 
 def trail_path() -> Path:
@@ -41,6 +40,8 @@ def noted(act: str, job: str, url: str | None, **more: object) -> Iterator[None]
     Raises:
         ConfigError: the trail cannot be written; nothing was done.
     """
+    from abs_sinks.door import shown
+
     line = {"act": act, "job": job, "at": "several systems" if url is None else shown(url), **more}
     _write({**line, "step": "begun"})
     try:

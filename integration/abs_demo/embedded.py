@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from abs_core.runtime import Graph, Job, Settings
-from abs_core.runtime.context import TaskContext
-from abs_core.runtime.operators import Stateless
-from abs_core.state.codecs import INT64
-from abs_core.state.keygroups import encode_keys
-from abs_core.state.local_store import LocalSnapshotStore
 from abs_demo.flights import DAYS, KEY, ROWS, SCHEMA
 from abs_demo.hops import JOB
 from abs_demo.job import JobSettings
 from abs_demo.paced import Paced
+from abs_embedded import Graph, Job, Settings
+from abs_embedded.context import TaskContext
+from abs_embedded.operators import Stateless
+from abs_embedded.state.codecs import INT64
+from abs_embedded.state.keygroups import encode_keys
+from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sources.files import FileOptions, FileSource

@@ -4,18 +4,21 @@ with services().postgres() as server:   # native, docker or external: $ABS_SERVI
     psycopg.connect(server.url)
 """
 
-from abs_services.contracts import (
-    KINDS,
-    KafkaService,
-    Kind,
-    PostgresService,
-    Provider,
-    S3Service,
-    Service,
-    Services,
-)
-from abs_services.databases import fresh_database, in_database
-from abs_services.providers import chosen_provider, services
+from abs_clients.extras import importing
+
+with importing("The package abs_services"):
+    from abs_services.contracts import (
+        KINDS,
+        KafkaService,
+        Kind,
+        PostgresService,
+        Provider,
+        S3Service,
+        Service,
+        Services,
+    )
+    from abs_services.databases import fresh_database, in_database
+    from abs_services.providers import chosen_provider, services
 
 __all__ = [
     "KINDS",

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import ConfigError
+from abs_core.release import RELEASE
 from abs_spark.interpreter import check_python, name_this_python
 from abs_spark.lastline import show_last
 from abs_spark.stopping import stop_queries_first
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.spec import sink
 
-__all__ = ["debezium", "epoch", "explain", "register", "sink"]
+__all__ = ["__version__", "debezium", "epoch", "explain", "register", "sink"]
+
+__version__ = RELEASE
 
 name_this_python()
 show_last()
@@ -45,7 +48,7 @@ def register(spark: SparkSession) -> None:
             machine cannot import the formats.
     """
     try:
-        from abs_spark.discovery import FORMATS, default_source
+        from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
             raise
@@ -56,8 +59,8 @@ def register(spark: SparkSession) -> None:
         ) from error
 
     check_python(spark)
-    for name in FORMATS:
-        spark.dataSource.register(default_source(name))
+    for found in default_sources():
+        spark.dataSource.register(found)
 
 
 _LATE = {

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from abs_core.births.certificate import Origin
-from abs_core.births.parent_certificates import EPOCH, ParentCertificates
+from abs_core.certificate import Origin
 from abs_core.coordinator import Report
+from abs_core.coordinator.parent_certificates import EPOCH, ParentCertificates
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
 from abs_spark.context import partition

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Collection
 
-from abs_core.births.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.errors import RefusedError
 from abs_spark.checkpoint import FAILURES, LOCAL, check_never_readable, split
 from abs_spark.ownfile import OwnFile

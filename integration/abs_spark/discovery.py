@@ -1,40 +1,39 @@
 """The classes under which Spark finds the formats.
 
-Spark imports every top-level module ``pyspark_*``; one exception there turns discovery off for all
-formats. So a format's libraries are imported when it is used.
+Spark imports every top-level module ``pyspark_*`` and takes its ``DefaultSource``; one exception there
+turns discovery off for all formats. So a format's libraries are imported when it is used. A package
+with a sink of its own (``abs_sinks.door``) brings such a module, too:
+
+    DefaultSource = default_source("abs-sqlite")
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from importlib import import_module
+from pkgutil import iter_modules
 
 from pyspark.sql.datasource import DataSource
 
 from abs_clients.extras import missing
 
-FORMATS = {
-    "abs-files": ("abs_spark.files", "FilesDataSource"),
-    "abs-kafka": ("abs_spark.kafka", "KafkaDataSource"),
-    "abs-postgres": ("abs_spark.postgres", "PostgresDataSource"),
-    "abs-s3": ("abs_spark.s3", "S3DataSource"),
-}
-"""Module and class of each format."""
+_PREFIX = "pyspark_abs_"
 
 
-def default_source(name: str) -> type[DataSource]:
+def default_source(name: str, of: str | None = None) -> type[DataSource]:
     """The class under which Spark finds the format; it imports the format's own class when used.
 
     Args:
-        name: one of ``FORMATS``.
+        name: of the format.
+        of: ``module:class`` of one that can be read, too; None: the sink of that name.
     """
 
     class Found(DataSource):
         """Makes an instance of the format's own class, or raises ImportError."""
 
         def __new__(cls, options: MutableMapping[str, str]) -> DataSource:  # type: ignore[misc]
-            return format_class(name)(options)
+            return made(name, options, of)
 
         @classmethod
         def name(cls) -> str:
@@ -43,18 +42,28 @@ def default_source(name: str) -> type[DataSource]:
     return Found
 
 
-def format_class(name: str) -> type[DataSource]:
-    """The format's own class.
+def default_sources() -> Iterator[type[DataSource]]:
+    """Those that Spark discovers in this process."""
+    for module in iter_modules():
+        if module.name.startswith(_PREFIX):
+            found: type[DataSource] = import_module(module.name).DefaultSource
+            yield found
 
-    Args:
-        name: one of ``FORMATS``.
+
+def made(name: str, options: MutableMapping[str, str], of: str | None = None) -> DataSource:
+    """The format as Spark uses it; for the arguments see ``default_source``.
 
     Raises:
         ImportError: it cannot be used here; the text has the reason.
     """
-    module, attribute = FORMATS[name]
     try:
-        found: type[DataSource] = getattr(import_module(module), attribute)
+        if of is None:
+            from abs_sinks.door import format_named
+            from abs_spark.source import AbsDataSource
+
+            return AbsDataSource(options, format_named(name))
+        module, _, attribute = of.partition(":")
+        own: type[DataSource] = getattr(import_module(module), attribute)
     except Exception as error:
         lacking = missing(error, "It") if isinstance(error, ImportError) else None
         raise ImportError(
@@ -63,4 +72,4 @@ def format_class(name: str) -> type[DataSource]:
             "foreachBatch), and abs-sinks installed with its dependencies for Spark's Python, which "
             f"is {sys.executable}: set PYSPARK_PYTHON to another one before the session is made."
         ) from error
-    return found
+    return own(options)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from abs_core.errors import SchemaError
 from abs_core.source import Limit
+from abs_sinks.kafka.door import FORMAT
 from abs_sources.kafka import (
     NAME,
     SCHEMA,
@@ -16,7 +17,6 @@ from abs_sources.kafka import (
     KafkaSourceOptions,
     includes_headers,
 )
-from abs_spark.formats.kafka import FORMAT
 from abs_spark.readable import ReadableDataSource
 from abs_spark.source import AbsDataSource
 

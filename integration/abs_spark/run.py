@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
-from abs_core.births.certificate import CertificateStore, Origin
-from abs_core.births.parent_certificates import ParentCertificates
+from abs_core.certificate import CertificateStore, Origin
 from abs_core.contracts import Sink, is_known_empty
 from abs_core.coordinator import Coordinator
+from abs_core.coordinator.parent_certificates import ParentCertificates
 from abs_core.events import Event, Started
 from abs_core.model import JobState, job_key
 from abs_core.patience import Patience

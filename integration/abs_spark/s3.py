@@ -13,9 +13,9 @@ from abs_clients.s3.objects import Objects
 from abs_core.errors import OptionError
 from abs_sinks.s3 import S3Options, committed_files
 from abs_sinks.s3.committed import is_gone
+from abs_sinks.s3.door import FORMAT
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
-from abs_spark.formats.s3 import FORMAT
 from abs_spark.readable import ReadableDataSource
 from abs_spark.source import AbsDataSource
 

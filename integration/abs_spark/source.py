@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import MutableMapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
+from abs_sinks.door import SinkFormat
 from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import is_readable, query_id, with_checkpoint
@@ -22,16 +23,26 @@ from abs_spark.names import Announced, RunName
 from abs_spark.schema import arrow_schema
 from abs_spark.start import announce
 from abs_spark.stream import StreamWriter
-from abs_spark.target import Format, Target
+from abs_spark.target import Target, parse
 
 
 class AbsDataSource(DataSource):
-    """A sink as Spark sees it. A subclass names its format, and must be importable on executors."""
+    """A sink as Spark sees it.
 
-    format: ClassVar[Format]
+    Args:
+        format: the sink's; None: a subclass names it, which must be importable on executors.
+    """
 
-    def __init__(self, options: MutableMapping[str, str]) -> None:
+    format: SinkFormat
+
+    def __init__(
+        self,
+        options: MutableMapping[str, str],
+        format: SinkFormat | None = None,  # noqa: A002 - Spark's word for it
+    ) -> None:
         super().__init__(options)
+        if format is not None:
+            self.format = format
         # Spark makes one instance per start of a query for the commit process, and pickles it
         # there for every epoch; and a new one per epoch for the planner.
         self._query_start = secrets.token_hex(8)
@@ -54,21 +65,21 @@ class AbsDataSource(DataSource):
         common = target.options.common
         if overwrite:
             raise OptionError(
-                f"{self.name()}: outputMode complete would replace the whole table at every epoch; "
-                "this sink only adds rows, or upserts them.",
+                f"{self.format.name}: outputMode complete would replace the whole table at every "
+                "epoch; this sink only adds rows, or upserts them.",
                 remedy="use outputMode append (an aggregation needs a watermark then); or, to "
                 "keep running totals, write through abs_spark.epoch in foreachBatch, with "
                 "write=upsert and key.",
             )
         if common.epoch is not None:
             raise OptionError(
-                f"{self.name()}: the option epoch names a batch write; a stream counts its own.",
+                f"{self.format.name}: the option epoch names a batch write; a stream counts its own.",
                 remedy="leave it out.",
             )
         if common.replay == "token":
             raise OptionError(
-                f"{self.name()}: replay=token trusts the option epoch of a batch write; a stream has "
-                "none.",
+                f"{self.format.name}: replay=token trusts the option epoch of a batch write; a stream "
+                "has none.",
                 remedy="leave it out, or use replay=count.",
             )
         announced, origin, place, readable = Announced(), NOTHING_BEGUN, None, True
@@ -93,7 +104,7 @@ class AbsDataSource(DataSource):
         common = target.options.common
         if overwrite:
             raise OptionError(
-                f"{self.name()}: mode overwrite would drop what other jobs and epochs wrote; it "
+                f"{self.format.name}: mode overwrite would drop what other jobs and epochs wrote; it "
                 "cannot be done exactly once.",
                 remedy="use mode('append'); to replace rows use write=upsert, to replace all "
                 "truncate the target first.",
@@ -101,7 +112,7 @@ class AbsDataSource(DataSource):
         missing = [n for n, v in (("job", common.job), ("epoch", common.epoch)) if v is None]
         if missing:
             raise OptionError(
-                f"{self.name()}: a batch write needs the options job and epoch; missing: "
+                f"{self.format.name}: a batch write needs the options job and epoch; missing: "
                 f"{' and '.join(missing)}.",
                 remedy="job is a stable name of what runs, epoch names this batch (a date, say): "
                 "written again under the same two names, it changes nothing.",
@@ -113,5 +124,5 @@ class AbsDataSource(DataSource):
 
     def _target(self, schema: StructType) -> Target:
         show_logs()
-        options = self.format.parse(dict(self.options))
+        options = parse(self.format, dict(self.options))
         return Target(self.format, options, arrow_schema(schema))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.coordinator import Report
 from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import job_key

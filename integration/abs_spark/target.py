@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
-from abs_core.contracts import Sink
-from abs_core.model import Finding, Guarantee
-from abs_core.patience import Patience
+from abs_core.contracts import CoCommitter, Sink
+from abs_core.errors import AbsError, OptionError
+from abs_core.model import Guarantee
 from abs_core.several.grouping import SinkGroup
-from abs_sinks.options import CommonOptions
-
-
-class Options(Protocol):
-    """A sink's options. Its ``repr`` shows no secret (I9); it is hashable and can be pickled."""
-
-    @property
-    def common(self) -> CommonOptions: ...
-
-    @property
-    def patience(self) -> Patience:
-        """The patience with the target's system, including the system's name."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """A kind of sink, under the name that Spark users write.
-
-    Args:
-        name: as in ``writeStream.format(name)``.
-        parse: reads the options; raises ``OptionError`` with all that is wrong.
-        sink: builds the sink; does not connect. With ``co_commit=False``: for a job whose register is
-            elsewhere, or has other sinks, too.
-        guarantee: what options promise, without a connection.
-        where: what options write to, for people (I9).
-        transactions: of the options; sinks for which it is equal, and not None, can share transactions.
-            None if no sinks of this kind can.
-        group: the group of such sinks, of their options and schemas by number.
-        replacing: the options for epochs that each hold the whole result; None if the sink cannot.
-        together: what is found of several such sinks of one job, by name and options, that none finds
-            alone; called as ``abs_sinks.postgres.budget.judge_together``.
-
-    All are pickled by reference, so none is a class method, which Spark pickles by value: a target that
-    is unpickled twice would not equal itself then, and its run never be found again.
-    """
-
-    name: str
-    parse: Callable[[Mapping[str, str]], Any]
-    sink: Callable[..., Sink]
-    guarantee: Callable[[Any], Guarantee]
-    where: Callable[[Any], str]
-    transactions: Callable[[Any], Hashable | None] | None = None
-    group: Callable[[Mapping[int, tuple[Any, pa.Schema]]], SinkGroup] | None = None
-    replacing: Callable[[Any], Any | None] | None = None
-    together: Callable[..., list[Finding]] | None = None
+from abs_sinks.door import Options, SinkFormat, format_named
+from abs_spark.wal_default import with_wal
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +24,7 @@ class Target:
     never in a plan, a message or a log.
     """
 
-    format: Format
+    format: SinkFormat
     options: Options
     schema: pa.Schema
 
@@ -77,17 +33,54 @@ class Target:
 
         Args:
             alone: whether it is the only one of its job, whose register it then has.
+
+        Raises:
+            OptionError: it can only be alone.
         """
-        more = {} if alone else {"co_commit": False}
-        return self.format.sink(self.options, self.schema, **more)
+        sink = self.format.sink(self.options, self.schema, alone=alone)
+        if not alone and isinstance(sink.committer(), CoCommitter):
+            sink.close()
+            raise OptionError(
+                f"The sink {self.format.name} commits rows and register in one transaction, and cannot "
+                "be used together with other sinks.",
+                remedy="use it alone, or with another protocol of it.",
+            )
+        return sink
 
     @property
     def transactions(self) -> Hashable | None:
         """Targets for which it is equal, and not None, can share transactions."""
-        if self.format.transactions is None:
-            return None
         shared = self.format.transactions(self.options)
         return None if shared is None else (self.format.name, shared)
+
+
+def parse(format_: SinkFormat, given: Mapping[str, str], *, started: bool = True) -> Any:
+    """The options of a job, with the log of a stream (``wal_default``).
+
+    Args:
+        started: whether Spark has made the checkpoint.
+
+    Raises:
+        OptionError: lists everything that is wrong.
+    """
+    return format_.parse(with_wal(given, started=started) if format_.segments_beside else given)
+
+
+def described(format_: str, options: Mapping[str, str]) -> str:
+    """A sink's target and guarantee, as far as its options tell them; no secret (I9)."""
+    try:
+        kind = format_named(format_)
+        parsed = parse(kind, options)
+        promise = kind.guarantee(parsed)
+    except AbsError as error:
+        return f"its options cannot be used: {error.what}"
+    return f"{kind.where(parsed)}: {promised(promise)}"
+
+
+def promised(promise: Guarantee) -> str:
+    """What a sink promises, in one line."""
+    how = f"protocol {promise.protocol}, write {promise.write}"
+    return f"every row exactly once ({how}); visible {promise.visibility}"
 
 
 def groups(targets: Mapping[int, Target]) -> list[tuple[int, ...]]:
@@ -109,6 +102,7 @@ def commit_at_once(targets: Sequence[Target]) -> bool:
 
 def group_of(targets: Mapping[int, Target]) -> SinkGroup:
     """The group of targets that share transactions, by number."""
-    make = next(iter(targets.values())).format.group
-    assert make is not None, "a format whose sinks share transactions makes their group"
-    return make({number: (target.options, target.schema) for number, target in targets.items()})
+    kind = next(iter(targets.values())).format
+    return kind.group(
+        {number: (target.options, target.schema) for number, target in targets.items()}
+    )

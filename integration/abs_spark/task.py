@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.model import Share
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.arrow import is_list
-from abs_sinks.refusals import MisfitError, check_text
+from abs_sinks.refusals import MisfitError, check_text, inside, parents_of
 from abs_sinks.text import plain_text
 
 
@@ -78,7 +78,8 @@ def _json(array: pa.Array, column: str) -> pa.StringArray:
     if pa.types.is_null(arrow):
         return pa.repeat("null", len(array))
     if is_list(arrow):
-        items = _json(array.flatten(), column)
+        with inside(lambda: parents_of(array)):
+            items = _json(array.flatten(), column)
         text = joined(items, pc.list_value_length(array), "[", "]")
     elif pa.types.is_map(arrow):
         text = _map(array, column)
@@ -144,10 +145,11 @@ def _map(array: pa.Array, column: str) -> pa.StringArray:
         # Entries under a null map are dropped.
         belong = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         keys, items = keys.filter(pa.array(belong)), items.filter(pa.array(belong))
-    name = plain_text(keys, column)
-    if pa.types.is_string(keys.type):
-        check_text(keys, column)
-    pairs = pc.binary_join_element_wise(_quoted(_escaped(name)), _json(items, column), ":")
+    with inside(lambda: np.repeat(np.arange(len(array)), lengths.to_numpy(zero_copy_only=False))):
+        name = plain_text(keys, column)
+        if pa.types.is_string(keys.type):
+            check_text(keys, column)
+        pairs = pc.binary_join_element_wise(_quoted(_escaped(name)), _json(items, column), ":")
     return joined(pairs, lengths, "{", "}")
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar, cast
 
-from abs_clients.options import Option, duration, fields_from, one_of, options_of, text
+from abs_clients.options import (
+    Option,
+    Problems,
+    duration,
+    fields_from,
+    one_of,
+    options_of,
+    read_options,
+    text,
+)
 from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
 
@@ -56,3 +65,39 @@ COMMON = (
     Option("queryName", str),
 )
 """The options of every sink, see ``CommonOptions``."""
+
+Kind = TypeVar("Kind")
+
+
+def parse_options(
+    kind: type[Kind], name: str, given: Mapping[str, str], protocols: Sequence[str] = ("2pc",)
+) -> Kind:
+    """The options of a sink without rules of its own about them.
+
+    Args:
+        kind: a frozen dataclass; its fields are the options (``options_of``), those without a default
+            must be given; its field ``common`` takes ``CommonOptions``.
+        name: of the format.
+        protocols: what the sink has; the first is the default.
+
+    Raises:
+        OptionError: lists all unknown, missing and malformed options.
+    """
+    problems = Problems(name)
+    present = {option.lower() for option in given}
+    chosen = given if "protocol" in present else {**given, "protocol": protocols[0]}
+    own = options_of(kind)
+    values = read_options(chosen, (*COMMON, *own), problems)
+    for option in own:
+        if option.default is None and option.name.lower() not in present:
+            problems.add(f"The option {option.name} is missing.", "give it.")
+    if values["protocol"] not in protocols:
+        problems.add(
+            f"The sink has no protocol {values['protocol']}.", f"use {', '.join(protocols)}."
+        )
+    if values["wal"] is not None and "wal" not in protocols:
+        problems.add("The option wal has no meaning here.", "leave it out.")
+    problems.raise_any()
+    # mypy cannot say that a class has a field ``common``.
+    made: Any = kind
+    return cast(Kind, made(common=CommonOptions.of(values), **fields_from(kind, values)))

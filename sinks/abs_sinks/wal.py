@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from abs_core.errors import OptionError
 from abs_core.wal import FolderSegments, SegmentStore
-from abs_sinks.shown import parts_of
+from abs_sinks.door import find_format
+from abs_sinks.urls import parts_of
 
 _WHERE = "set wal to file:///... (a folder that every executor and the driver see) or s3://bucket/prefix."
 
@@ -29,14 +30,10 @@ def segment_store(url: str) -> SegmentStore:
         known_as = parts.fragment if parts.scheme and parts.fragment else None
         folder = _folder(url if parts.scheme == "" else unquote(parts.path))
         return FolderSegments(folder, known_as)
-    if parts.scheme in ("s3", "s3a"):
-        # boto3 takes a while to import, and is an extra.
-        from abs_sinks.s3.options import S3Options
-        from abs_sinks.s3.segments import S3Segments
-
-        place = f"s3://{parts.netloc}{parts.path}"
-        options = S3Options.parse({**dict(parse_qsl(parts.query)), "path": place})
-        return S3Segments(options, unsealed=True)
+    found = find_format(url)
+    store = None if found is None else found.segments(url)
+    if store is not None:
+        return store
     raise OptionError(
         f"The write-ahead log cannot be kept under the scheme {parts.scheme!r}.",
         remedy=_WHERE,

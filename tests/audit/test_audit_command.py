@@ -137,8 +137,8 @@ def test_what_cannot_be_audited_as_asked_ends_with_2(
     [
         (("--actual", "postgresql://h:1/x"), "name it: --table for the target, --expected-table"),
         (("--actual", "{same}", "--table", "t"), "give a URL such as postgresql://"),
-        (("--actual", "kafka://h:1/t", "--table", "t"), "one topic alone; a table (--table"),
-        (("--actual", "s3://bucket/x", "--table", "t"), "one prefix alone; a table (--table"),
+        (("--actual", "kafka://h:1/t", "--table", "t"), "leave it out; a table (--table"),
+        (("--actual", "s3://bucket/x", "--table", "t"), "leave it out; a table (--table"),
     ],
 )
 def test_a_database_needs_a_table_and_nothing_else_has_one(

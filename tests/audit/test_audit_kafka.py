@@ -20,8 +20,8 @@ from abs_audit import Files, Report, audit, relation
 from abs_audit.kafka import KafkaTopic
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import ConfigError, DataError, OptionError, UnavailableError
-from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
+from abs_testing.case import Case, rows
 from tests.audit.conftest import BY_ID
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 

@@ -11,23 +11,23 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.attempts import Decided
-from abs_core.births import certificate
-from abs_core.births.certificate import Certificate
+from abs_core import certificate
+from abs_core.certificate import Certificate
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.errors import AbsError
 from abs_core.model import Committable, JobState
 from abs_core.registers.file import FileRegister
-from abs_core.runtime.snapshot import read_record
-from abs_core.runtime.sources import SourceOperator
 from abs_core.source import Split
-from abs_core.state.codecs import TEXT
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.operator_state import OperatorList
 from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
+from abs_embedded.snapshot import read_record
+from abs_embedded.sources import SourceOperator
+from abs_embedded.state.codecs import TEXT
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.operator_state import OperatorList
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_topic import Cells, number_of
+from abs_sinks.kafka.register.topic import Cells, number_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
@@ -40,7 +40,7 @@ from abs_spark.checkpoint import query_id
 from abs_spark.failures import FailedBatch
 from tests.golden.make import JOB, committables, full_state, new_state
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "315a560"
+GOLDEN = Path(__file__).parents[1] / "golden" / "0.1.0"
 EACH = 450
 """Cases of each reader; of those that go through a disk a third."""
 
@@ -271,7 +271,7 @@ def _all() -> Iterator[Kept]:
     seal = segment[-12 - int.from_bytes(segment[-12:-8], "little") : -12]
     extra = {name: dict(c.extra) for name, c in committables().items()}
     yield Kept("state", state, _state, ("version",))
-    yield Kept("state of 315a560", golden("state-full.json"), _state, ("version",))
+    yield Kept("state of 0.1.0", golden("state-full.json"), _state, ("version",))
     yield Kept("file register", golden("file-register.json"), _file_register, ("format",), True)
     yield Kept("kafka cell", cell, _kafka_cell, ("format",))
     yield Kept("kafka cell in parts", chunked, _kafka_cell, ("format",))

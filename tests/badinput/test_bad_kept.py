@@ -1,7 +1,7 @@
 """What is kept and was damaged, cut short, or written by a newer release: a typed error, or accepted.
 
-About 9,000 damaged registers, manifests, segments, winners records, snapshots and offsets, other ones
-each day. Each is read as the product reads it. Accepted means: what was read can be written and read
+About 9,000 damaged registers, manifests, segments, winners records, snapshots and offsets.
+Each is read as the product reads it. Accepted means: what was read can be written and read
 again. Else there is one of the project's own errors, with a remedy, and nothing was written.
 """
 
@@ -18,7 +18,7 @@ import pytest
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.errors import AbsError
-from tests import daily
+from tests import sample
 from tests.badinput.damage import applied, cases, smallest
 from tests.badinput.kept import ALL, EACH, Kept, golden, read_as_segment
 
@@ -46,7 +46,7 @@ def problem(kept: Kept, content: bytes, folder: Path) -> str | None:
 def test_what_is_kept_and_damaged_is_a_typed_error_with_a_remedy_or_accepted(
     kept: Kept, tmp_path: Path
 ) -> None:
-    chance = Random(f"{daily.seed()}:{kept.name}")
+    chance = Random(f"{sample.seed()}:{kept.name}")
     count = EACH // 3 if kept.slow else EACH
     assert problem(kept, kept.content, tmp_path) is None, "what is whole is not read"
     for names, steps, content in cases(kept.content, count, chance):
@@ -55,7 +55,7 @@ def test_what_is_kept_and_damaged_is_a_typed_error_with_a_remedy_or_accepted(
             least = smallest(
                 kept.content, names, steps, lambda c: problem(kept, c, tmp_path) is not None
             )
-            raise AssertionError(f"{kept.name}, {least}: {wrong} (ABS_TEST_SEED={daily.seed()})")
+            raise AssertionError(f"{kept.name}, {least}: {wrong} (ABS_TEST_SEED={sample.seed()})")
 
 
 def test_there_are_nine_thousand_cases_a_day() -> None:
@@ -99,7 +99,7 @@ def test_the_cases_find_a_reader_without_a_guard(
             raise AbsError("damaged", remedy="restore it") from error
 
     kept = replace(ALL[0], read=careless)
-    chance = Random(f"{daily.seed()}:planted")
+    chance = Random(f"{sample.seed()}:planted")
     found = [
         problem(kept, content, tmp_path) for _, _, content in cases(kept.content, EACH, chance)
     ]

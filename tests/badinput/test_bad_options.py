@@ -1,6 +1,6 @@
 """Options as nobody should write them: one typed error that says what to do, or accepted; nothing else.
 
-About 3,000 sets of options over all formats, other ones each day: names that are known, unknown, or
+About 3,000 sets of options over all formats: names that are known, unknown, or
 another connector's; values that are empty, huge, of another type, or no text at all. Accepted means:
 what is derived from the options works, too. Nothing is written, and nobody is connected to.
 """
@@ -30,7 +30,7 @@ from abs_sources.files import options as files
 from abs_sources.files.options import FileOptions
 from abs_sources.kafka import options as kafka_source
 from abs_sources.kafka.options import KafkaSourceOptions
-from tests import daily
+from tests import sample
 
 VALUES: tuple[str, ...] = (
     "",
@@ -285,11 +285,11 @@ def test_options_are_accepted_or_refused_by_an_error_with_a_remedy(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert problem(of, of.whole) is None
-    for given in _cases(of, Random(f"{daily.seed()}:{of.name}")):
+    for given in _cases(of, Random(f"{sample.seed()}:{of.name}")):
         wrong = problem(of, given)
         if wrong is not None:
             least = {name: value[:100] for name, value in _smallest(of, given).items()}
-            raise AssertionError(f"{of.name} {least!a}: {wrong} (ABS_TEST_SEED={daily.seed()})")
+            raise AssertionError(f"{of.name} {least!a}: {wrong} (ABS_TEST_SEED={sample.seed()})")
     assert list(tmp_path.iterdir()) == [], "something was written"
 
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
+from abs_core import sinkmap
 from abs_core.contracts import Task
 from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.protocol import Changed, decide
-from abs_core.several import sinkmap
+from abs_sinks.door import format_named
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.targets import Targets
-from abs_spark.formats import sink_format
 from abs_spark.names import RunName
 from abs_spark.target import Target
 from tests.kit.kafka import TopicHarness
@@ -84,7 +84,7 @@ class Several:
         kinds = ("abs-postgres", "abs-kafka", "abs-s3")
         made = []
         for name, kind in zip(NAMES, kinds, strict=True):
-            format_ = sink_format(kind)
+            format_ = format_named(kind)
             made.append(Target(format_, format_.parse(self.options[name]), SCHEMA))
         self.starts += 1
         run = RunName(JOB, "lineage", f"run-{self.starts}")
@@ -98,7 +98,7 @@ class Several:
         made = []
         for name, options in self.options.items():
             number = run.numbers[name]
-            kind = sink_format({0: "abs-postgres", 1: "abs-kafka", 2: "abs-s3"}[number])
+            kind = format_named({0: "abs-postgres", 1: "abs-kafka", 2: "abs-s3"}[number])
             sink = Target(kind, kind.parse(options), SCHEMA).sink(alone=False)
             partition = number * sinkmap.STRIDE
             task = Task(state.register, JOB, state.generation, epoch, partition, "ab")

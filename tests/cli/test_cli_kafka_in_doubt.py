@@ -14,10 +14,10 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.transactions import end
 from abs_core.errors import HandleLostError, RefusedError
 from abs_core.model import Wrote
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
 from abs_sinks.kafka.open_transaction import OpenTransaction
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 

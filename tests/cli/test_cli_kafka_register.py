@@ -14,7 +14,7 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register.store import KafkaRegister
 
 pytestmark = pytest.mark.services
 

@@ -12,16 +12,16 @@ from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
-from abs_core.births.certificate import MemoryCertificates
+from abs_core.certificate import MemoryCertificates
 from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
 from abs_spark.certificates import CheckpointCertificates
 from abs_spark.failures import FailedBatch
-from tests import daily
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
+from tests import sample
 from tests.kit.kafka import TopicHarness, open_topic
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka_modes import open_attempts
@@ -88,7 +88,7 @@ def done(result: Result) -> str:
     return result.output
 
 
-@daily.cases(3)
+@sample.cases(3)
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_a_renamed_job_goes_on_and_writes_nothing_twice(place: tuple[Case, Commands]) -> None:
     case, abs_ = place
@@ -126,7 +126,7 @@ def test_a_job_is_renamed_to_no_name_that_is_taken(place: tuple[Case, Commands])
     case.finished(ROWS, MORE, LAST, when="after refusals")
 
 
-@daily.cases(3)
+@sample.cases(3)
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_a_job_that_was_reset_begins_from_nothing(
     place: tuple[Case, Commands], tmp_path: Path

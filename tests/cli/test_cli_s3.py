@@ -16,11 +16,11 @@ from typer.testing import CliRunner, Result
 from abs_cli.main import app
 from abs_clients.s3.client import close_idle
 from abs_core.errors import OptionError, ProtocolError
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import S3Service
 from abs_sinks.s3 import S3Register
 from abs_sinks.s3.testing import FolderHarness, open_folder
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
 
 pytestmark = pytest.mark.services
 

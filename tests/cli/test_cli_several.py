@@ -7,7 +7,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from abs_core.births import consent
+from abs_core import consent
 from abs_core.errors import ConfigError, IdentityError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.protocol import Identity

@@ -7,8 +7,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from abs_cli.main import app
-from abs_cli.places import options_of
 from abs_cli.sinksfile import SinksFile
+from abs_cli.sites import Site
 from abs_core.errors import ConfigError
 from tests.cli.several import abs_
 
@@ -33,7 +33,7 @@ def test_the_file_of_the_docs_is_read_and_its_commands_are_known(tmp_path: Path)
         ["table", "alerts", "archive"],
     )
     for sink in read.sinks:
-        assert options_of(sink).common.protocol == "2pc"
+        assert Site.of(sink).options.common.protocol == "2pc"
         assert sink.audit["key"] == "id"
     commands = [line for line in page.splitlines() if line.startswith("abs ") and "--sinks" in line]
     assert len(commands) == 8

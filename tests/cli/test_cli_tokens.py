@@ -30,7 +30,7 @@ from abs_core.errors import (
 from abs_core.model import Decision, JobState, NotedToken, job_key
 from abs_core.registers.memory import MemoryRegister
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.register import S3Register

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from abs_cli.main import app
+from abs_core.barriers.elements import TaskId
 from abs_core.errors import ConfigError, DataError
-from abs_core.runtime.elements import TaskId
-from abs_core.runtime.trace import Trace, read, timeline
+from abs_embedded.trace import Trace, read, timeline
 
 
 def traced(folder: Path) -> Path:

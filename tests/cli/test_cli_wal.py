@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from abs_cli.main import app
 from abs_core.model import HandleName
-from abs_core.testing.harness import SCHEMA, batch_of
 from abs_core.wal import FolderSegments, SegmentWriter
+from abs_testing.harness import SCHEMA, batch_of
 
 FIRST = HandleName("0" * 16, "job", 1, 7, 3, "ab")
 SECOND = HandleName("0" * 16, "other", 1, 8, 0, "cd")

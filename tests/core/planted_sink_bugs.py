@@ -11,11 +11,11 @@ from contextlib import suppress
 import pytest
 
 from abs_core.errors import TargetError
-from abs_core.fakes import FakeSink, committers, register, writers
-from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
-from abs_core.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import NothingToCommit
+from abs_testing.fakes import FakeSink, committers, register, writers
+from abs_testing.fakes.committers import HandleCommitter, TransactionCommitter
+from abs_testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
 
 Patch = pytest.MonkeyPatch
 

@@ -10,15 +10,14 @@ from contextlib import suppress
 
 import pytest
 
-from abs_core import protocol
-from abs_core.births import consent
+from abs_core import consent, protocol
 from abs_core.births import rules as births
-from abs_core.births.certificate import Origin
-from abs_core.births.certifier import Certifier
+from abs_core.certificate import Origin
+from abs_core.coordinator.certifier import Certifier
 from abs_core.errors import TargetError
-from abs_core.fakes import FakeSink
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Verdict
+from abs_testing.fakes import FakeSink
 
 Patch = pytest.MonkeyPatch
 

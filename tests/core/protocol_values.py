@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abs_core import protocol
-from abs_core.births import consent
+from abs_core import consent, protocol
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, Verdict

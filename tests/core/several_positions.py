@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from abs_core.errors import AbsError
-from abs_core.testing.fault_injection import Fault
+from abs_testing.fault_injection import Fault
 from tests.core.several_sinks import EPOCHS, NONE, QUICK, Query, Run, World
 
 EARLY, LATE = "delayed until the next run", "delayed beyond the end"

@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol, TypeVar
 
+from abs_core import sinkmap
 from abs_core.contracts import RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.events import Event
-from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.model import AND, Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip
-from abs_core.several import sinkmap
 from abs_core.several.composite import CompositeCommitter
-from abs_core.testing.behind import SinkBehind
-from abs_core.testing.case import rows
-from abs_core.testing.cuts import Halted
-from abs_core.testing.fault_injection import Wire
-from abs_core.testing.harness import Row, batch_of
+from abs_testing.behind import SinkBehind
+from abs_testing.case import rows
+from abs_testing.cuts import Halted
+from abs_testing.fakes import FakeSink, FakeTarget
+from abs_testing.fault_injection import Wire
+from abs_testing.harness import Row, batch_of
 from tests.core.composing_sink import ComposingSink
 from tests.kit.fake_harness import FakeHarness
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core.births import consent
+from abs_core import consent, sinkmap
 from abs_core.births import rules as births
-from abs_core.births.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.births.rules import Failed
+from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.errors import (
     CorruptionError,
     EpochGapError,
@@ -19,7 +19,6 @@ from abs_core.errors import (
 )
 from abs_core.model import Decision, JobState
 from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
-from abs_core.several import sinkmap
 
 ID, OTHER = "a" * 16, "b" * 16
 WHO = Identity("job", "lineage", "run2", "target", checkpoint="file://here/ck")

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import protocol
-from abs_core.births import consent
+from abs_core import consent, protocol
 from abs_core.births import rules as births
-from abs_core.births.certificate import Certificate, Origin
+from abs_core.certificate import Certificate, Origin
 from abs_core.model import JobState
 from abs_core.protocol import Changed, Identity, Verdict
 from tests.model.exhaustive import Violated

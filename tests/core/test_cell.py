@@ -10,7 +10,7 @@ from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Verdict
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.case import raises
+from abs_testing.case import raises
 
 JOB = "job"
 

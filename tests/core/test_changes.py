@@ -10,16 +10,16 @@ import pytest
 
 from abs_core import protocol
 from abs_core.births import rules as births
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.contracts import Committer
-from abs_core.fakes import FakeSink
-from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 from abs_core.routing import NothingToCommit
-from abs_core.testing.check_changes import Change, check_changes
-from tests.daily import cut
+from abs_testing.check_changes import Change, check_changes
+from abs_testing.fakes import FakeSink
+from abs_testing.fakes.committers import HandleCommitter, TransactionCommitter
 from tests.kit.fake_harness import STATES, WAYS, open_changing_fake
+from tests.sample import cut
 
 Patch = pytest.MonkeyPatch
 NAMES = {way: " ".join(way) for way in WAYS}
@@ -32,7 +32,7 @@ PROTOCOLS = [
 PLACES = [
     (f"{name} {a}", f"{name} {b}") for name in NAMES.values() for a, b in permutations(STATES)
 ]
-EACH_DAY = 12
+SAMPLED = 12
 
 
 CASES = {
@@ -45,12 +45,12 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_between_two_runs_loses_and_doubles_nothing(name: str) -> None:
-    def today(found: Sequence[Change]) -> list[Change]:
-        return cut(found, EACH_DAY, f"changes {name}")
+    def sampled(found: Sequence[Change]) -> list[Change]:
+        return cut(found, SAMPLED, f"changes {name}")
 
     pairs, own_register = CASES[name]
     opener = partial(open_changing_fake, own_register=own_register)
-    done = check_changes(opener, pairs, choose=today, finds=name != "place")
+    done = check_changes(opener, pairs, choose=sampled, finds=name != "place")
     print(done)
     assert name == "place" or not done.refused
 
@@ -161,7 +161,7 @@ BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_changes_finds_a_job_that(bug: Bug, monkeypatch: Patch) -> None:
     pair, moment, own_register, found = BUGS[bug]
-    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
     bug(monkeypatch)
 
     def there(changes: Sequence[Change]) -> list[Change]:

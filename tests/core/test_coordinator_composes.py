@@ -10,12 +10,12 @@ import pytest
 
 from abs_core.contracts import Composer
 from abs_core.errors import FencedError, ProtocolError
-from abs_core.fakes.target import FakeTarget
 from abs_core.model import Wrote
-from abs_core.testing import check_sink
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import digest_of
+from abs_testing import check_sink
+from abs_testing.case import JOB, Case, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import digest_of
+from abs_testing.fakes.target import FakeTarget
 from tests.core.composing_sink import ComposingCommitter, ComposingSink
 from tests.kit.fake_harness import FakeHarness, open_fake
 

@@ -18,7 +18,6 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.events import Abandoned, Committed, Event, RolledForward, Skipped, Started, Swept
-from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import (
     Committable,
     Drained,
@@ -29,9 +28,10 @@ from abs_core.model import (
     Share,
 )
 from abs_core.patience import Patience
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import QUICK, Run, digest_of
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import QUICK, Run, digest_of
+from abs_testing.fakes.committers import HandleCommitter
 from tests.kit.fake_harness import FakeHarness
 
 LEFT, RIGHT = rows(0, 2), rows(10, 2)

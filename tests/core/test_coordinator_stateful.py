@@ -28,18 +28,18 @@ from abs_core import protocol
 from abs_core.contracts import Conflict
 from abs_core.coordinator.rollforward import RollForward
 from abs_core.errors import AbandonedError, AbsError, FencedError, HandleLostError, UnavailableError
-from abs_core.fakes import register
-from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import Decision, JobState, Outcome, Share
 from abs_core.patience import Patience
 from abs_core.protocol import Unchanged
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.case import JOB, rows
-from abs_core.testing.cuts import Halted
-from abs_core.testing.engine import Attempt, Run
-from abs_core.testing.fault_injection import Fault, Wire
-from abs_core.testing.harness import Row
-from tests import daily
+from abs_testing.case import JOB, rows
+from abs_testing.cuts import Halted
+from abs_testing.engine import Attempt, Run
+from abs_testing.fakes import register
+from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fault_injection import Fault, Wire
+from abs_testing.harness import Row
+from tests import sample
 from tests.kit.fake_harness import FakeHarness
 
 NO_PAUSE = Patience(seconds=20.0, first_pause=0.0)
@@ -241,7 +241,7 @@ def _explore(machine: type[Histories], examples: int, **options: Any) -> None:
     )
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_history_loses_or_doubles_a_row(kind: str) -> None:
     _explore(_machine(kind), 60)

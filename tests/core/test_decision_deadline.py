@@ -16,7 +16,7 @@ from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.case import JOB, Case, raises, rows
+from abs_testing.case import JOB, Case, raises, rows
 from tests.kit.fake_harness import FakeHarness
 
 ROWS = rows(0, 3)

@@ -11,7 +11,7 @@ from abs_core.births import rules as births
 from abs_core.births.rules import Failed
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Refused, Unchanged, Verdict
-from tests import daily
+from tests import sample
 from tests.model.exhaustive import Violated
 from tests.model.exhaustive.engine_world import Batch, Call, Ways
 from tests.model.exhaustive.engines import explore_engines
@@ -32,7 +32,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("name", daily.members(WAYS, 3, "engines"))
+@pytest.mark.parametrize("name", sample.members(WAYS, 3, "engines"))
 def test_whatever_the_engine_goes_on_past_no_row_is_lost_unsaid(name: str) -> None:
     states = explore_engines(WAYS[name])
     print(name, states)

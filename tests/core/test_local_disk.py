@@ -18,8 +18,8 @@ from abs_core.errors import CorruptionError
 from abs_core.model import HandleName, JobState
 from abs_core.registers import file as file_register
 from abs_core.registers.file import FileRegister
-from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.wal import FolderSegments, SegmentWriter
+from abs_embedded.state.local_store import LocalSnapshotStore
 
 SCRIPT = Path(__file__).parent / "short_of_disk.py"
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core.births import consent
+from abs_core import consent
 from abs_core.births import rules as births
-from abs_core.births.certificate import MemoryCertificates, Origin
+from abs_core.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
 from abs_core.model import JobState
 from abs_core.moving import move, rename, reset
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
 from tests.kit.fake_harness import open_fake
 
 ROWS, MORE = rows(0, 3), rows(10, 3)

@@ -16,17 +16,17 @@ import pytest
 
 from abs_core import protocol
 from abs_core.births import rules as births
-from abs_core.births.certificate import Certificate, Origin
 from abs_core.births.parent import noted
-from abs_core.births.parent_certificates import ParentCertificates
+from abs_core.certificate import Certificate, Origin
 from abs_core.contracts import Conflict, Stored, Version
+from abs_core.coordinator.parent_certificates import ParentCertificates
 from abs_core.errors import AbsError
 from abs_core.model import JobState, job_key
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Verdict
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.case import rows
-from abs_core.testing.engine import Run
+from abs_testing.case import rows
+from abs_testing.engine import Run
 from tests.kit.fake_harness import FakeHarness, open_fake
 
 T = TypeVar("T")

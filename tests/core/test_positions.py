@@ -12,11 +12,8 @@ import pytest
 from abs_core.contracts import Conflict, Version
 from abs_core.coordinator import Coordinator
 from abs_core.errors import FencedError, UnavailableError
-from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
-from abs_core.fakes.register import FakeRegister
-from abs_core.fakes.writers import UpsertWriter, drop
 from abs_core.model import Committable, JobState
-from abs_core.testing import (
+from abs_testing import (
     Calls,
     Harness,
     Opener,
@@ -25,8 +22,11 @@ from abs_core.testing import (
     by_calls,
     check_positions,
 )
-from abs_core.testing.calls import ContractCalls, Loss
-from tests import daily
+from abs_testing.calls import ContractCalls, Loss
+from abs_testing.fakes.committers import HandleCommitter, TransactionCommitter
+from abs_testing.fakes.register import FakeRegister
+from abs_testing.fakes.writers import UpsertWriter, drop
+from tests import sample
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
@@ -39,7 +39,7 @@ FAKES: dict[str, Opener] = {
 }
 
 
-@pytest.mark.parametrize("fake", daily.members(FAKES, 2, "lost calls on fakes"))
+@pytest.mark.parametrize("fake", sample.members(FAKES, 2, "lost calls on fakes"))
 def test_no_call_of_a_job_can_be_lost_so_that_a_row_is(fake: str) -> None:
     tried = check_positions(by_calls(FAKES[fake]))
     print(fake, tried, sep=": ")
@@ -245,7 +245,7 @@ BUGS: dict[Bug, tuple[str, str]] = {
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_positions_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
     bug(monkeypatch)
     fake, found = BUGS[bug]
     with pytest.raises(AssertionError, match=found) as failed:

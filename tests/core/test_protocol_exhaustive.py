@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests import daily
+from tests import sample
 from tests.model.exhaustive import Configuration, explore
 from tests.model.exhaustive.configurations import CAMPAIGN, DEFAULT
 
-DAILY = 5
-"""Other ones each day; the campaign explores the others, and the large ones."""
+SAMPLED = 5
+"""In the sample; the campaign explores the others, and the large ones."""
 
 
 @pytest.mark.parametrize(
-    "config", daily.members(DEFAULT, DAILY, "exhaustive"), ids=lambda config: config.name
+    "config", sample.members(DEFAULT, SAMPLED, "exhaustive"), ids=lambda config: config.name
 )
 def test_no_interleaving_breaks_an_invariant(config: Configuration) -> None:
     explored = explore(config)

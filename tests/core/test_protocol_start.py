@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from abs_core import protocol
-from abs_core.births import consent
+from abs_core import consent, protocol
 from abs_core.errors import FencedError, IdentityError
 from abs_core.model import SUPERSEDED_MAX, Recent
 from abs_core.protocol import Changed, Unchanged, Write

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
-from abs_core.testing import Opener, by_calls, check_reads
-from abs_core.testing.behind import CertificatesBehind, StoreBehind
-from abs_core.testing.check_reads import STARTS
+from abs_testing import Opener, by_calls, check_reads
+from abs_testing.behind import CertificatesBehind, StoreBehind
+from abs_testing.check_reads import STARTS
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {

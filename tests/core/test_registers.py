@@ -13,18 +13,18 @@ import pytest
 
 from abs_core.contracts import Conflict, RegisterStore, Stored
 from abs_core.errors import CorruptionError, RefusedError, UnavailableError
-from abs_core.fakes.register import FakeRegister
-from abs_core.fakes.target import FakeTarget
 from abs_core.model import JobState
 from abs_core.registers.file import FileRegister
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.check_register import (
+from abs_testing.check_register import (
     CHECKS,
     INVENTORY_CHECKS,
     NewStore,
     an_old_answer_lets_no_change_through,
     check_register,
 )
+from abs_testing.fakes.register import FakeRegister
+from abs_testing.fakes.target import FakeTarget
 
 STATE = JobState("0" * 16, "job", "target", "lineage", 1, "run")
 KILLER = Path(__file__).with_name("file_register_killer.py")

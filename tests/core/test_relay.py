@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import within
+from abs_testing.calls import Loss
+from abs_testing.case import within
 from tests.fault_proxy.relay import Relay, exactly
 
 SIZE = 4

@@ -8,13 +8,13 @@ from functools import partial
 
 import pytest
 
-from abs_core.fakes.committers import HandleCommitter
-from abs_core.fakes.writers import drop
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_core.testing import Harness, Opener, Repeat, by_calls, check_repeats
-from abs_core.testing.calls import ContractCalls
-from tests.daily import cut
+from abs_testing import Harness, Opener, Repeat, by_calls, check_repeats
+from abs_testing.calls import ContractCalls
+from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.writers import drop
 from tests.kit.fake_harness import open_fake
+from tests.sample import cut
 
 FAKES: dict[str, Opener] = {
     "2pc": partial(open_fake, "2pc", "append"),
@@ -23,15 +23,15 @@ FAKES: dict[str, Opener] = {
     "wal upsert": partial(open_fake, "wal", "upsert"),
     "idempotent": partial(open_fake, "idempotent", "upsert"),
 }
-EACH_DAY = 30
+SAMPLED = 30
 
 
 @pytest.mark.parametrize("fake", FAKES)
 def test_a_late_second_end_cuts_nothing(fake: str) -> None:
-    def today(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, EACH_DAY, f"repeats {fake}")
+    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, SAMPLED, f"repeats {fake}")
 
-    assert check_repeats(by_calls(FAKES[fake]), choose=today)
+    assert check_repeats(by_calls(FAKES[fake]), choose=sampled)
 
 
 @pytest.mark.campaign
@@ -77,7 +77,7 @@ BUGS: dict[Bug, str] = {
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_repeats_finds_a_target_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
     bug(monkeypatch)
     with pytest.raises(AssertionError, match=BUGS[bug]) as failed:
         check_repeats(by_calls(FAKES["2pc"]))

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from abs_core.births.certificate import MemoryCertificates
+from abs_core.certificate import MemoryCertificates
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import FencedError
 from abs_core.events import Ended, Event
-from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import QUICK, Run
+from abs_testing.case import JOB, Case, raises, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import QUICK, Run
 from tests.kit.fake_harness import FakeHarness
 
 LEFT, RIGHT, MORE = rows(0, 2), rows(10, 2), rows(20, 2)

@@ -7,16 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import protocol
+from abs_core import protocol, sinkmap
 from abs_core.coordinator import Report
 from abs_core.coordinator.rollforward import RollForward
 from abs_core.errors import ConfigError, HandleLostError, UnavailableError
 from abs_core.events import SweepFailed
 from abs_core.model import HandleName, JobState, NamedSink
-from abs_core.several import sinkmap
-from abs_core.several.sinkmap import number_of
-from abs_core.testing.cuts import Halted
-from abs_core.testing.fault_injection import Fault, Wire
+from abs_core.sinkmap import number_of
+from abs_testing.cuts import Halted
+from abs_testing.fault_injection import Fault, Wire
 from tests.core.several_positions import FAULTS, Begin, calls, meet_all, places
 from tests.core.several_sinks import LONG, NONE, QUICK, Run, World
 

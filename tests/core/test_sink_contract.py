@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from abs_core.testing import Check, Opener, applicable, run_check
-from abs_core.testing.checks import CHECKS
+from abs_testing import Check, Opener, applicable, run_check
+from abs_testing.checks import CHECKS
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {

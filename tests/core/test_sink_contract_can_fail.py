@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.testing import ForkServer, check_crashes, run_check
-from abs_core.testing.checks import CHECKS
+from abs_testing import ForkServer, check_crashes, run_check
+from abs_testing.checks import CHECKS
 from tests.core import planted_sink_bugs, planted_start_bugs
 from tests.kit.fake_harness import FakeHarness, open_fake
 
@@ -25,7 +25,7 @@ PLANTED = planted_sink_bugs.PLANTED | planted_start_bugs.PLANTED
 def test_check_sink_finds_a_sink_that(broken: Callable[[Patch], None], monkeypatch: Patch) -> None:
     broken(monkeypatch)
     protocol, write, rules = PLANTED[broken]
-    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)
     opener = partial(open_fake, protocol, write)
     for check in CHECKS:
         if check.rule in rules:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from tests import daily
+from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from tests import sample
 from tests.kit.fake_harness import FakeHarness, open_fake
 
 Opener = Callable[[], AbstractContextManager[FakeHarness]]
@@ -56,11 +56,11 @@ def _count(killed: Killed) -> None:
 
 ALL = pytest.mark.parametrize("opener", KINDS, indirect=True)
 PAIRS = list(product(CrashPoint, CrashPoint))
-DAILY_PAIRS = 12
-"""Of each protocol: other ones each day; in the campaign, each protocol tries every pair."""
+SAMPLED_PAIRS = 12
+"""Of each protocol, in the sample; in the campaign each protocol tries every pair."""
 
 
-@daily.cases(2)
+@sample.cases(2)
 @ALL
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer
@@ -68,12 +68,12 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
     _count(check_crashes(opener, fork_server, passages=1))
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
     kind: str, tmp_path: Path, fork_server: ForkServer
 ) -> None:
-    pairs = daily.cut(PAIRS, DAILY_PAIRS, kind)
+    pairs = sample.cut(PAIRS, SAMPLED_PAIRS, kind)
     _count(check_crash_pairs(_opener(kind, tmp_path), fork_server, pairs))
 
 

@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import codec, protocol
+from abs_core import codec, protocol, sinkmap
 from abs_core.errors import CorruptionError, IdentityError, OptionError
 from abs_core.model import Committable, Decision, HandleName, JobState, NamedSink
 from abs_core.protocol import Changed, Identity, Refused
-from abs_core.several import sinkmap
 
 REGISTER = "0123456789abcdef"
 A, B, C = ("a", "pg/a"), ("b", "kafka/b"), ("c", "s3/c")

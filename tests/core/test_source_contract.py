@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from abs_core.source import Limit, Offsets, Split
-from abs_core.testing import SOURCE_CHECKS, check_source, run_source_check
+from abs_testing import SOURCE_CHECKS, check_source, run_source_check
 from tests.kit import fake_source as fakes
 from tests.kit.fake_source import FakeReader, FakeSource, Numbers, open_fake_source
 
@@ -237,8 +237,8 @@ def test_check_source_finds_a_source_that(
     broken: Callable[[Patch], None], monkeypatch: Patch
 ) -> None:
     broken(monkeypatch)
-    monkeypatch.setattr("abs_core.testing.ranges.PATIENCE", 0.3)
-    monkeypatch.setattr("abs_core.testing.ranges._LOOK", 0.004)
+    monkeypatch.setattr("abs_testing.ranges.PATIENCE", 0.3)
+    monkeypatch.setattr("abs_testing.ranges._LOOK", 0.004)
     (check,) = (check for check in SOURCE_CHECKS if check.__name__ == BROKEN[broken])
     with pytest.raises(AssertionError, match=check.__name__):
         run_source_check(open_fake_source, check)

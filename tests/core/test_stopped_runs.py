@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from abs_core.births.certificate import MemoryCertificates
+from abs_core.certificate import MemoryCertificates
 from abs_core.errors import FencedError
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.engine import Run
+from abs_testing.case import JOB, Case, rows
+from abs_testing.engine import Run
 from tests.kit.fake_harness import FakeHarness
 
 BEFORE, OWN, SAME, MORE = rows(0, 2), rows(10, 2), rows(20, 2), rows(30, 2)

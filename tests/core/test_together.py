@@ -14,9 +14,9 @@ from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.model import Committable, HandleName, Inspection, Outcome
+from abs_core.parallel import Asking, answers, in_turn, side_by_side
 from abs_core.several.composite import CompositeCommitter
-from abs_core.several.sinkmap import STRIDE, number_of
-from abs_core.several.together import Asking, answers, in_turn, side_by_side
+from abs_core.sinkmap import STRIDE, number_of
 
 DEADLINE = 30.0
 WAYS = pytest.mark.parametrize("way", [in_turn, side_by_side], ids=["in turn", "side by side"])
@@ -62,7 +62,7 @@ def test_while_the_program_ends_it_asks_in_turn() -> None:
     """Then no pool takes work any more, and queries that are stopped end what they have open."""
     program = """
 import atexit
-from abs_core.several.together import side_by_side
+from abs_core.parallel import side_by_side
 atexit.register(lambda: print(side_by_side([lambda: 1, lambda: 2, lambda: 3])))
 """
     ended = subprocess.run(

@@ -12,7 +12,7 @@ import pytest
 from abs_core.aborting import attempt_all
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import Patience, several, waiting
-from abs_core.testing.case import raises, within
+from abs_testing.case import raises, within
 
 PATIENCE = Patience(seconds=60.0, first_pause=0.05, job="j", system="Kafka at h:1")
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from abs_core.errors import CorruptionError, NotPreparedError, SchemaError, UnavailableError
 from abs_core.model import Committable, HandleName
-from abs_core.testing.check_segments import CHECKS, NewStore
-from abs_core.testing.harness import SCHEMA, batch_of
 from abs_core.wal import FolderSegments, Seal, SegmentWriter, read_segment, seal_of, verify
+from abs_testing.check_segments import CHECKS, NewStore
+from abs_testing.harness import SCHEMA, batch_of
 
 HANDLE = HandleName("0" * 16, "job", 1, 7, 3, "ab")
 OTHER = HandleName("0" * 16, "job", 1, 7, 4, "ab")
@@ -116,7 +116,7 @@ import resource, signal
 from pathlib import Path
 from abs_core.errors import RefusedError
 from abs_core.model import HandleName
-from abs_core.testing.harness import SCHEMA, batch_of
+from abs_testing.harness import SCHEMA, batch_of
 from abs_core.wal import FolderSegments, SegmentWriter
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import daily
+from tests import sample
 from tests.demo.kills import planned
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(600)]
@@ -177,7 +177,7 @@ def test_the_same_kill_of_a_plain_writer_is_found_by_the_audit(
     assert _left_in(scratch) == []
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -9)])
 def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_behind(
     signum: int, code: int, start: Callable[..., Demo], scratch: Path

@@ -14,7 +14,7 @@ from typer.main import get_command
 from abs_cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = get_command(app)
 
 _INLINE = re.compile(r"`(abs [^`\n]+)`")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from abs_services import S3Service
-from tests import daily
+from tests import sample
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "examples"
@@ -23,7 +23,7 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     runpy.run_path(str(FOLDER / name), run_name="__main__")
 
 
-@daily.cases(9)
+@sample.cases(9)
 @pytest.mark.parametrize("name", sorted({*EXAMPLES} - WITH_SERVERS))
 def test_an_example_runs(
     name: str,

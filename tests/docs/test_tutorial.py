@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import daily
-
-# In its turn, for its time: the snippets of the README and the how-to pages run each day.
+# For its time: the snippets of the README and the how-to pages are in `make test`.
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.services,
@@ -24,7 +22,7 @@ PAGE = ROOT / "docs" / "tutorial" / "first-stream.md"
 SET_UP = "make setup\n. .venv/bin/activate\n"
 
 
-@daily.takes_minutes("the tutorial")
+@pytest.mark.campaign
 def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     page = PAGE.read_text()
     script = "".join(re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from abs_core.testing import SCHEMA
-from abs_core.testing.engine import Run
+from abs_testing import SCHEMA
+from abs_testing.engine import Run
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "write-a-sink.md"
@@ -114,6 +115,26 @@ def command(tmp_path: Path, folder: Path) -> Abs:
     return Abs(site, folder)
 
 
+@pytest.fixture
+def fourth(tmp_path: Path, folder: Path) -> Abs:
+    """The command of a repository whose fourth system is SQLite: a folder beside the other three."""
+    ours = tmp_path / "sinks" / "abs_sinks"
+    shutil.copytree(
+        ROOT / "sinks" / "abs_sinks", ours, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    (ours / "sqlite").mkdir()
+    (ours / "sqlite" / "__init__.py").touch()
+    shutil.copy(PACKAGE / "abs_sqlite.py", ours / "sqlite" / "door.py")
+    return Abs(ours.parent, folder)
+
+
+@pytest.fixture(params=["command", "fourth"])
+def any_command(request: pytest.FixtureRequest) -> Abs:
+    """The sink in a package of its own, and in a folder of this one."""
+    found: Abs = request.getfixturevalue(request.param)
+    return found
+
+
 def install(package: Path, site: Path) -> None:
     """What an installer writes: the module, and the metadata from pyproject.toml."""
     project: dict[str, Any] = tomllib.loads((package / "pyproject.toml").read_text())["project"]
@@ -126,7 +147,12 @@ def install(package: Path, site: Path) -> None:
         for group, entries in project["entry-points"].items()
     ]
     (info / "entry_points.txt").write_text("\n".join(groups))
-    (site / "abs_sqlite.py").write_text((package / "abs_sqlite.py").read_text())
+    for module in project_modules(package):
+        shutil.copy(module, site)
+
+
+def project_modules(package: Path) -> list[Path]:
+    return [file for file in package.glob("*.py") if not file.name.startswith("test_")]
 
 
 @pytest.fixture
@@ -142,7 +168,8 @@ def shop(proofs: ModuleType, folder: Path) -> Path:
     return path
 
 
-def test_abs_looks_after_the_jobs_of_the_sink(command: Abs, shop: Path) -> None:
+def test_abs_looks_after_the_jobs_of_the_sink(any_command: Abs, shop: Path) -> None:
+    command = any_command
     url = f"sqlite://{shop}"
     (listed,) = json.loads(command("register", "list", "--url", url, "--json"))
     assert listed["job"] == "shop"
@@ -157,12 +184,43 @@ def test_abs_looks_after_the_jobs_of_the_sink(command: Abs, shop: Path) -> None:
     assert report["clean"]
 
 
-def test_doctor_knows_the_sink_by_its_name(command: Abs, shop: Path) -> None:
+def test_doctor_knows_the_sink_by_its_name(any_command: Abs, shop: Path) -> None:
+    command = any_command
     given = "--format", "abs-sqlite", "-o", f"path={shop}", "-o"
     assert "each task's rows at once" in command("doctor", *given, "dbtable=sales")
     assert "There is no table other" in command("doctor", *given, "dbtable=other", fails=1)
     wrong = command("doctor", "--format", "abs-nothing", "-o", "path=x", fails=2)
     assert "abs-sqlite" in wrong, "formats that are installed are named"
+
+
+def test_every_command_on_a_job_works(any_command: Abs, shop: Path, proofs: ModuleType) -> None:
+    at = "--url", f"sqlite://{shop}"
+    assert "shop" in any_command("register", "show", "shop", *at)
+    any_command("in-doubt", "commit", "shop", *at)
+    any_command("register", "rename", "shop", "store", *at)
+    assert json.loads(any_command("in-doubt", "list", *at, "--json")) == [], "the late one is swept"
+    other = shop.parent / "other.db"
+    proofs.SqliteHarness(other)
+    any_command("register", "move", "store", *at, "--to", f"sqlite://{other}")
+    (moved,) = json.loads(any_command("register", "list", "--url", f"sqlite://{other}", "--json"))
+    assert (moved["job"], moved["frontier"]) == ("store", 0)
+    any_command("job", "reset", "store", "--yes", "--url", f"sqlite://{other}")
+    assert json.loads(any_command("register", "list", "--url", f"sqlite://{other}", "--json")) == []
+    any_command("register", "retire", "store", "--yes", *at)
+    assert json.loads(any_command("register", "list", *at, "--json")) == []
+
+
+def test_every_command_takes_the_sink_in_a_file(any_command: Abs, shop: Path) -> None:
+    pq.write_table(pa.Table.from_batches([batch(ROWS[:2])]), shop.parent / "expected.parquet")
+    text = (PACKAGE / "job.toml").read_text().replace("/data/shop.db", str(shop))
+    file = shop.parent / "job.toml"
+    file.write_text(f'job = "shop"\n{text}'.replace("/data/sales/*.json", "expected.parquet"))
+    of = "--sinks", str(file)
+    assert "each task's rows at once" in any_command("doctor", *of)
+    any_command("in-doubt", "abort", "shop", *of)
+    assert json.loads(any_command("in-doubt", "list", *of, "--json")) == []
+    assert "CLEAN" in any_command("audit", *of)
+    assert "shop" in any_command("register", "list", *of)
 
 
 def test_a_package_that_cannot_be_imported_stops_only_who_asks_for_it(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from enum import IntEnum
 
-from abs_core.testing.calls import Loss
+from abs_testing.calls import Loss
 from tests.fault_proxy.relay import Relay, exactly
 
 

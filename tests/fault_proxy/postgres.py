@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
-from abs_core.testing.calls import Loss
+from abs_testing.calls import Loss
 from tests.fault_proxy.relay import Relay
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from abs_core.testing.calls import Again, Loss
+from abs_testing.calls import Again, Loss
 
 _CHUNK = 1 << 16
 

@@ -1,10 +1,8 @@
 """Writes the golden files: every format that is kept longer than a process, as one release writes it.
 
-    R=tests/upgrade/315a560.zip
-    PYTHONPATH=$R:$R/sinks:$R/sources:$R/integration python tests/golden/make.py tests/golden/315a560
+    python tests/golden/make.py tests/golden/VERSION
 
-It writes with whatever code is first on the path, and runs with that of 315a560 and later (for the
-release at hand: ``python tests/golden/make.py tests/golden/COMMIT``). The files are never made again:
+Run it with the code of the release, when it is released. The files are never made again:
 they stand for what lies in the registers and stores of those who use that release. A release that
 writes a format differently gets a folder of its own, beside the older ones.
 """
@@ -23,22 +21,22 @@ from abs_clients.kafka.attempts import NO_DECISION, Decided
 from abs_core.codec import committable_to_json, state_to_text
 from abs_core.model import Committable, Decision, HandleName, JobState, Recent
 from abs_core.registers.file import FileRegister
-from abs_core.runtime.snapshot import DurablePart, Record
-from abs_core.state.codecs import INT64, JSON, TEXT
-from abs_core.state.contracts import NewBackend, Place, StateBackend
-from abs_core.state.heap import HeapBackend
-from abs_core.state.keygroups import GroupRange, encode_key, key_groups
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.operator_state import Contents, Mode
-from abs_core.state.rocks import RocksBackends
-from abs_core.state.savepoint import ipc_bytes
-from abs_core.state.states import ListState, MapState, ValueState
-from abs_core.state.timers import Timers
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
+from abs_embedded.snapshot import DurablePart, Record
+from abs_embedded.state.codecs import INT64, JSON, TEXT
+from abs_embedded.state.contracts import NewBackend, Place, StateBackend
+from abs_embedded.state.heap import HeapBackend
+from abs_embedded.state.keygroups import GroupRange, encode_key, key_groups
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.operator_state import Contents, Mode
+from abs_embedded.state.rocks import RocksBackends
+from abs_embedded.state.savepoint import ipc_bytes
+from abs_embedded.state.states import ListState, MapState, ValueState
+from abs_embedded.state.timers import Timers
 from abs_sinks.kafka import ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_topic import records_of
+from abs_sinks.kafka.register.topic import records_of
 from abs_sinks.s3 import manifests
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options

@@ -1,4 +1,4 @@
-"""Each durable format that came after 315a560: today's code writes its golden file byte by byte.
+"""Each durable format that ``make.py`` does not write: its golden file is written byte by byte.
 
 And it reads it back, and refuses a newer version by name. A change that fails here changes what lies
 in the registers and checkpoints of those who use this release. It takes a new version or a new field,
@@ -14,14 +14,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
-from abs_core.births import certificate
-from abs_core.births.certificate import Certificate
+from abs_core import certificate, codec, release
 from abs_core.births.parent import parent_key
 from abs_core.births.rules import Failed
+from abs_core.certificate import Certificate
 from abs_core.codec import (
     committable_from_json,
     committable_to_json,
@@ -32,7 +33,7 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
-from abs_sinks.kafka.register_topic import Cells, records_of
+from abs_sinks.kafka.register.topic import Cells, records_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.postgres import proof
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
@@ -45,6 +46,8 @@ FOLDER = Path(__file__).parent / "formats"
 HERE = "the golden file"
 DIGEST = RowDigest(2**64 - 1, (("amount", 17), ("größe", 2**63), ("id", 0)))
 AT = "2026-11-23T12:00:00+00:00"
+RELEASE = "0.2.0"
+"""Records of it name the release that wrote them; those before it did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,19 @@ class Format:
     value: object
     write: Callable[[], bytes]
     read: Callable[[bytes], object]
+
+    def written(self) -> bytes:
+        """As the release ``RELEASE`` writes it."""
+        with patch.object(codec, "RELEASE", RELEASE):
+            return self.write()
+
+
+def _named(value: JobState) -> JobState:
+    """The state, with decided handles that ``RELEASE`` made; one is of a release before it."""
+    (decision, *others) = value.open
+    first, *rest = decision.committables
+    made = (replace(first, release=""), *(replace(each, release=RELEASE) for each in rest))
+    return replace(value, open=(replace(decision, committables=made), *others))
 
 
 def _state(value: JobState) -> Format:
@@ -155,7 +171,7 @@ _UPLOADS = (
 _WINNERS = (handle(7, 0), handle(7, 3))
 
 _SEGMENT = Committable(
-    handle(7, 4), 4, "xxh3_128:" + "1" * 32, (("length", "640"), ("protocol", "wal"))
+    handle(7, 4), 4, "xxh3_128:" + "1" * 32, (("length", "640"), ("protocol", "wal")), release=""
 )
 _LEDGER = LedgerPlace("abs-register", "0f8fad5b-d9cb-469f-a165-70867728950e")
 
@@ -167,7 +183,7 @@ FORMATS = {
         replace(_LEDGER, log="s3://b/wal").noted(_SEGMENT)
     ),
     "committable-postgres-elsewhere.json": _committable(
-        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof.noted("abs_orders"))
+        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof.noted("abs_orders"), release="")
     ),
     "certificate.json": _certificate(_CERTIFICATE),
     "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),
@@ -185,14 +201,26 @@ FORMATS = {
     "side-topic.json": _side_topic(Birth("topic-id", None)),
     "marker.json": _marker(_UPLOADS),
 }
+OLDER = {n for n in FORMATS if n.startswith(("state-", "kafka-cell-", "s3-cell-"))}
+"""Today's code writes one more field; the file beside it has it."""
+FORMATS |= {
+    "release-committable.json": _committable(replace(_SEGMENT, release=RELEASE)),
+    "release-state.json": _state(_named(_CHECKPOINT)),
+    "release-state-sinks.json": _state(_named(_SINKS)),
+    "release-state-parent.json": _state(_PARENT),
+    "release-kafka-cell.txt": _kafka_cell(_named(_SINKS)),
+    "release-s3-cell.json": _s3_cell(
+        Cell(_named(_SINKS), ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
+    ),
+}
 _VERSIONED = sorted(
-    name for name in FORMATS if not name.startswith(("committable", "kafka-cell-sinks", "marker"))
+    name for name in FORMATS if not re.search(r"committable|kafka-cell|marker", name)
 )
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", sorted({*FORMATS} - OLDER))
 def test_today_writes_a_format_as_its_golden_file_is(name: str) -> None:
-    assert FORMATS[name].write() == (FOLDER / name).read_bytes()
+    assert FORMATS[name].written() == (FOLDER / name).read_bytes()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -207,6 +235,32 @@ def test_a_newer_version_is_refused_by_name(name: str) -> None:
     assert times == 1
     with pytest.raises(CorruptionError, match=r"(version|format) 98, of a newer release.*newer"):
         FORMATS[name].read(newer)
+
+
+def test_the_error_for_a_newer_version_names_the_release_that_wrote_it_and_this_one() -> None:
+    newer = (FOLDER / "release-state.json").read_text().replace('"version":2', '"version":98')
+    with pytest.raises(
+        CorruptionError, match=f"98, of a newer release .'{RELEASE}'.*{release.RELEASE}"
+    ):
+        state_from_text(newer, HERE)
+
+
+@pytest.mark.parametrize("name", ["release-state.json", "release-committable.json"])
+def test_a_field_that_a_release_does_not_know_is_ignored(name: str) -> None:
+    """So an older one reads what names its release; what it must not drop takes a new version."""
+    content = (FOLDER / name).read_bytes()
+    more = content.replace(b'"release"', b'"a new field": 1, "release"')
+    assert more != content
+    assert FORMATS[name].read(more) == FORMATS[name].value
+
+
+def test_who_made_a_committable_stays_known_through_the_registers_of_others() -> None:
+    """Each write of a register is this release's; what it holds was made by others."""
+    state = state_from_text((FOLDER / "release-state.json").read_text(), HERE)
+    again = state_from_text(state_to_text(state), HERE)
+    made = [c.release for decision in again.open for c in decision.committables]
+    assert made == ["", *[RELEASE] * (len(made) - 1)]
+    assert f'"release":"{release.RELEASE}"' in state_to_text(state)
 
 
 def test_a_newer_cell_in_kafka_is_refused_by_name() -> None:
@@ -253,7 +307,7 @@ def test_a_format_without_a_version_is_refused() -> None:
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
-    for name, written in {n: f.write() for n, f in FORMATS.items()}.items():
+    for name, written in {n: f.written() for n, f in FORMATS.items()}.items():
         if not (FOLDER / name).exists():
             (FOLDER / name).write_bytes(written)
     (FOLDER / "row-digest.txt").write_text(DIGEST.to_text(), encoding="ascii")

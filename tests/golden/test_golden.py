@@ -25,22 +25,22 @@ from abs_core.codec import (
 )
 from abs_core.model import HandleName, JobState
 from abs_core.registers.file import FileRegister
-from abs_core.runtime.snapshot import load, read_record
-from abs_core.state.codecs import INT64, JSON, TEXT
-from abs_core.state.contracts import NewBackend, Place, StateHandle
-from abs_core.state.heap import HeapBackend
-from abs_core.state.keygroups import GroupRange
-from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.operator_state import Mode
-from abs_core.state.rocks import RocksBackends
-from abs_core.state.states import ListState, MapState, ValueState
-from abs_core.state.timers import Timers
 from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
+from abs_embedded.snapshot import load, read_record
+from abs_embedded.state.codecs import INT64, JSON, TEXT
+from abs_embedded.state.contracts import NewBackend, Place, StateHandle
+from abs_embedded.state.heap import HeapBackend
+from abs_embedded.state.keygroups import GroupRange
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_embedded.state.operator_state import Mode
+from abs_embedded.state.rocks import RocksBackends
+from abs_embedded.state.states import ListState, MapState, ValueState
+from abs_embedded.state.timers import Timers
 from abs_services import S3Service
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_topic import Cells
+from abs_sinks.kafka.register.topic import Cells
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell

@@ -13,13 +13,12 @@ from abs_clients.kafka.topics import topic_facts
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
-from abs_core.testing import SCHEMA, Row
 from abs_core.wal import FolderSegments
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import session_of
+from abs_sinks.kafka.register.session import session_of
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import TableHarness
 from abs_sinks.postgres.testing import Variant as TableVariant
@@ -29,6 +28,7 @@ from abs_sinks.s3.manifests import CommittedFile
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Sink
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing import SCHEMA, Row
 from tests.kit.kafka import Variant, delete_topics
 from tests.kit.kafka_modes import AttemptHarness
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from abs_core.contracts import Sink
-from abs_core.fakes.sink import FakeSink
-from abs_core.fakes.target import FakeTarget
 from abs_core.model import HandleName
-from abs_core.testing.harness import Row
+from abs_testing.fakes.sink import FakeSink
+from abs_testing.fakes.target import FakeTarget
+from abs_testing.harness import Row
 
 
 class FakeHarness:

@@ -1,4 +1,4 @@
-"""A topic on a real broker, for ``abs_core.testing.check_sink``: proves the sink where it will run.
+"""A topic on a real broker, for ``abs_testing.check_sink``: proves the sink where it will run.
 
     check_sink(partial(open_topic, "127.0.0.1:9092", Variant("2pc")))
 
@@ -27,13 +27,13 @@ from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
-from abs_core.testing import Row
-from abs_sinks.kafka.choice import AUTO
+from abs_sinks.kafka.columnar.choice import AUTO
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_session import session_of
+from abs_sinks.kafka.register.session import session_of
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.twophase import TwoPhaseWriter
+from abs_testing import Row
 from tests.kit.kafka_log import committed
 
 PARTITIONS = 3

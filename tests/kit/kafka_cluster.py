@@ -10,8 +10,6 @@ from typing import Self
 from abs_services.native.kafka import Identity, NativeKafka
 
 BROKERS = 3
-NEW_LEADER = ("while a split is read", "while a task writes")
-"""Tests in which another broker becomes the leader: they take turns."""
 
 # Over the settings of one node: what is acknowledged is on two of them. The controllers and the brokers
 # see within two or three seconds that one is gone (9 s with the defaults).

@@ -19,9 +19,9 @@ from kafka.consumer.fetcher import ConsumerRecord
 from abs_clients.kafka.attempts import HEADER, Winners, side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
-from abs_sinks.kafka.choice import AUTO
+from abs_sinks.kafka.columnar.choice import AUTO
 from abs_sinks.kafka.ledger import handles_in_ledger
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register.store import KafkaRegister
 from tests.kit.kafka import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
 
 

@@ -1,4 +1,4 @@
-"""The harness of ``abs_core.testing.check_source`` on a real broker, with transactions."""
+"""The harness of ``abs_testing.check_source`` on a real broker, with transactions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.settings import Settings
 from abs_core.source import Limit, Source
-from abs_core.testing.source_harness import Record
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.source import KafkaSource
+from abs_testing.source_harness import Record
 
 PARTITIONS = 2
 _PATIENCE_SECONDS = 30.0

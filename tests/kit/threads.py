@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from abs_core.testing.case import within
+from abs_testing.case import within
 
 
 def living(*prefixes: str) -> list[str]:

@@ -14,8 +14,8 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from abs_core.state.contracts import StateHandle
-from abs_core.state.testing.state_case import KEYS, SUBS, Model, StateCase, StateSubject
+from abs_embedded.state.contracts import StateHandle
+from abs_embedded.testing.state_case import KEYS, SUBS, Model, StateCase, StateSubject
 
 Flat = dict[bytes, bytes | None]
 Deep = dict[tuple[bytes, bytes], bytes | None]

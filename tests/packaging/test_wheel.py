@@ -14,7 +14,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests import daily
 from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
 from tests.spark.other_sparks import OLDEST
 
@@ -97,7 +96,7 @@ def test_the_command_without_its_extra_names_it(base: tuple[Path, dict[str, str]
     assert "pip install 'abs-sinks[cli]'" in done.stderr
 
 
-@daily.takes_minutes("the oldest libraries")
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.timeout(1500)

@@ -76,9 +76,9 @@ def _python_of(version: str) -> tuple[str, str]:
 
 
 def wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built into a folder."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    """The wheel of this checkout, built into a folder, from the sdist, which is beside it."""
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 

@@ -22,7 +22,7 @@ from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.rowhash import row_digest
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.formats import check_schema, encoder
-from tests import daily
+from tests import sample
 from tests.sinks.layouts import layouts
 from tests.sinks.test_row_digest import KINDS
 
@@ -115,7 +115,7 @@ def ways(kind: str) -> dict[str, Way]:
     return found
 
 
-@daily.cases(5)
+@sample.cases(5)
 @pytest.mark.parametrize("kind", ALL_KINDS)
 @settings(max_examples=25)
 @given(data=st.data())

@@ -13,18 +13,18 @@ from queue import SimpleQueue
 import pytest
 
 from abs_core.contracts import Sink, Writer
-from abs_core.testing.fault_injection import Wire
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from abs_sinks.postgres.testing import Variant as TableVariant
 from abs_sinks.postgres.testing import open_table
 from abs_sinks.s3.testing import open_folder
-from tests import daily
+from abs_testing.fault_injection import Wire
+from tests import sample
 from tests.core.several_positions import FAULTS, Opened, calls, meet_all, places
 from tests.core.several_sinks import System, World
-from tests.daily import cut
 from tests.kit.kafka import Variant as TopicVariant
 from tests.kit.kafka import open_topic
 from tests.kit.kafka_modes import open_log
+from tests.sample import cut
 
 pytestmark = [
     pytest.mark.services,
@@ -34,7 +34,7 @@ pytestmark = [
 
 PROTOCOLS = ("2pc", "wal")
 AT_ONCE = 3
-EACH_DAY = 4
+SAMPLED = 4
 """Positions of a protocol that the everyday test tries."""
 
 
@@ -96,12 +96,12 @@ def rolled_back(writer: Writer) -> None:
     writer.abort()
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_whatever_becomes_of_a_call_an_epoch_is_in_all_three_once_or_in_none(
     opened: Opened, protocol: str
 ) -> None:
-    chosen = cut(places(calls(opened)), EACH_DAY, f"three targets {protocol}, by position")
+    chosen = cut(places(calls(opened)), SAMPLED, f"three targets {protocol}, by position")
     meet_all(chosen, opened, at_once=AT_ONCE)
     print(protocol, *chosen, sep=": ")
 

@@ -18,8 +18,6 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError
 from abs_core.patience import Patience, told_writer, waiting
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
 from abs_sinks.kafka import sink as kafka_sink
@@ -27,12 +25,14 @@ from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3 import writer as s3_writer
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
-from tests import daily
-from tests.daily import marks, members
+from abs_testing.case import JOB, Case, rows
+from abs_testing.harness import Harness
+from tests import sample
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka import open_topic
 from tests.kit.kafka_modes import open_log
 from tests.outage import Away, Way, standing_still, stopped
+from tests.sample import members
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -119,7 +119,7 @@ def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> T
     return lambda: caplog.messages
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize(
     "place",
     [Outage(kind, "2pc", standing_still, begun=False) for kind in SYSTEMS],
@@ -221,11 +221,7 @@ PLANTS = {
 @pytest.mark.parametrize(
     ("place", "plant", "found"),
     [
-        pytest.param(
-            *(outage, plant, found),
-            marks=marks(plant.__name__, [each.__name__ for each in PLANTS], "outage plants"),
-            id=plant.__name__,
-        )
+        pytest.param(outage, plant, found, id=plant.__name__)
         for plant, (outage, found) in PLANTS.items()
     ],
     indirect=["place"],

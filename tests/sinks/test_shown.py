@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from abs_audit.locate import relation
-from abs_cli.state import Registers
+from abs_cli.sites import Registers
 from abs_cli.trail import noted
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.connection import connect
 from abs_core.errors import AbsError, UnavailableError
+from abs_sinks.door import shown
 from abs_sinks.postgres import PostgresOptions
-from abs_sinks.shown import shown
 
 PARTS = ("Zq9x", "Wv7k", "Jh4w")
 """What a password is made of, with special characters between: no message has one of these in it."""

@@ -17,15 +17,15 @@ from abs_clients.postgres.errors import to_abs_error as of_postgres
 from abs_clients.s3.errors import to_abs_error as of_s3
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import several
-from abs_core.testing.case import raises
-from abs_spark.formats import sink_format
+from abs_sinks.door import format_named
+from abs_testing.case import raises
 
 GIVEN = {
     "abs-postgres": {"url": "postgresql://u@127.0.0.1:1/d", "dbtable": "t"},
     "abs-kafka": {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"},
     "abs-s3": {"path": "s3://bucket/prefix", "endpoint": "http://127.0.0.1:1"},
 }
-PATIENCES = {name: sink_format(name).parse(given).patience for name, given in GIVEN.items()}
+PATIENCES = {name: format_named(name).parse(given).patience for name, given in GIVEN.items()}
 
 
 def _timed_out() -> None:

@@ -23,31 +23,6 @@ from abs_services.reaper import REAPER
 from tests.spark.jobs import stream_files
 from tests.spark.jobs.stream_files import Job
 
-OVERTAKEN = (
-    "one sink stood still",
-    "an epoch stood still, 2pc",
-    "an epoch stood still, wal",
-    "one sink on copies",
-    "an epoch on copies",
-)
-KILLED = (
-    "into postgres",
-    "into kafka",
-    "into s3",
-    "from Spark's files",
-    "from kafka",
-    "from files",
-    "an epoch between two commits",
-    "an epoch after its first pre-commit",
-    "an epoch after its second",
-    "an epoch at random",
-    "an epoch of two tables at random",
-)
-"""Tests that take turns, one a day of each group: drivers that another one has overtaken while they
-stood still or on a copy of their checkpoint; killed ones, by their target, source, or place in an
-epoch of several sinks. Besides, each day kills a driver on the oldest release of Spark (three targets
-in one epoch, ``test_spark_versions``), and the demo's."""
-
 PYTHON = "ABS_TEST_PYTHON"
 """Names another Python than this one, on which drivers run."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from abs_core.model import JobState
 from abs_services import KafkaService
-from abs_sinks.kafka.choice import AUTO
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.columnar.choice import AUTO
+from abs_sinks.kafka.register.store import KafkaRegister
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import LogHarness, open_attempts, open_log
@@ -20,11 +20,6 @@ from tests.spark.drivers import copy_checkpoint
 from tests.spark.jobs.stream_files import Job
 
 JOB = "job"
-
-TURNS = ("credentials", "nulls", "no folder for the log")
-"""Jobs to Kafka of which one runs each day; the sink's own tests try all of it each day."""
-
-TURN_OF = "jobs to Kafka"
 
 
 def opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:

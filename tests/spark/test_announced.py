@@ -16,7 +16,8 @@ from abs_core.registers.memory import MemoryRegister
 from abs_sinks.options import CommonOptions
 from abs_spark.names import Announced
 from abs_spark.start import announce
-from abs_spark.target import Format, Target
+from abs_spark.target import Target
+from tests.kit.formats import Making
 
 QUICK = Patience(seconds=30.0, first_pause=0.001)
 
@@ -60,8 +61,7 @@ def announced(sink: Fake, options: Any = None) -> Announced:
     def make(*_: object) -> Any:
         return sink
 
-    kind = Format("fake", make, make, make, make)
-    return announce(Target(kind, options or Options(), pa.schema([])), "job")
+    return announce(Target(Making(make), options or Options(), pa.schema([])), "job")
 
 
 def away() -> list[AbsError]:

@@ -16,11 +16,11 @@ import pytest
 
 import abs_spark
 from abs_core.errors import ConfigError, OptionError
+from abs_sinks.door import format_named
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.query import output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.targets import Targets
-from abs_spark.formats import sink_format
 from abs_spark.names import RunName
 from abs_spark.target import Target
 
@@ -31,7 +31,7 @@ LEFT_OUT = "the sink notes ("
 @contextmanager
 def started(url: str, folder: Path, start: int, names: Sequence[str]) -> Iterator[EpochRun]:
     """A run of the job, with a table for each of these sinks, that has begun an epoch."""
-    kind = sink_format("abs-postgres")
+    kind = format_named("abs-postgres")
     made = [Target(kind, kind.parse({"url": url, "dbtable": name}), SCHEMA) for name in names]
     targets = Targets(names, made, names[0])
     run = EpochRun(RunName("job", "query", f"run-{start}"), targets, str(folder), None)

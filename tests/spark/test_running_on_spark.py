@@ -18,7 +18,6 @@ import pytest
 
 from abs_services.processes import ProcessId
 from abs_services.reaper import REAPER
-from tests import daily
 from tests.packaging.venvs import LIBRARIES, RUNTIME, connect, python_with, wheel, with_wheel
 from tests.spark.cluster import Cluster
 from tests.spark.jobs.connect_epochs import WORKER
@@ -130,7 +129,7 @@ SUBMIT = {"SPARK_HOME": str(HOME), "PATH": f"{HOME / 'bin'}:{os.environ['PATH']}
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@daily.takes_minutes("a virtual environment that is not activated")
+@pytest.mark.campaign
 def test_a_virtual_environment_that_is_not_activated(place: Place, route: str) -> None:
     place.use(Path(sys.executable))
     place.run(VENV, route=route)
@@ -138,14 +137,14 @@ def test_a_virtual_environment_that_is_not_activated(place: Place, route: str) -
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@daily.takes_minutes("a packed environment")
+@pytest.mark.campaign
 def test_a_packed_environment(place: Place, cluster: Cluster, built: Path, route: str) -> None:
     place.use(with_wheel(python_with(*RUNTIME, *LIBRARIES, of="packed"), built))
     place.run(ARCHIVES, route=route, MASTER=cluster.url, **SUBMIT)
     place.holds()
 
 
-@daily.takes_minutes("the wheel by --py-files")
+@pytest.mark.campaign
 def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> None:
     python = str(python_with(*RUNTIME, *LIBRARIES))
     given = {"MASTER": cluster.url, "WHEEL": str(built), "PYSPARK_PYTHON": python}
@@ -154,7 +153,7 @@ def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> N
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@daily.takes_minutes("a Connect server")
+@pytest.mark.campaign
 def test_a_connect_server(place: Place, built: Path, route: str) -> None:
     python = with_wheel(python_with(*connect(), of="wheel"), built)
     on_a_connect_server(place, python, CONNECT_SERVER, route)

@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from abs_core.model import job_key
-from tests import daily
+from tests import sample
 from tests.spark.world import WAYS, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(2)]
 
 NewWorld = Callable[[str], World]
 
@@ -29,7 +29,7 @@ def save(
     writer.options(**{"url": world.url, **more}).save()
 
 
-@pytest.mark.parametrize("way", daily.members(WAYS, 2, "batches that come again"))
+@pytest.mark.parametrize("way", sample.members(WAYS, 2, "batches that come again"))
 def test_the_same_batch_again_changes_nothing_in_any_order_and_partitioning(
     way: str, new_world: NewWorld, spark: SparkSession
 ) -> None:

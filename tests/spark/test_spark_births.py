@@ -13,12 +13,12 @@ from psycopg import sql
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from abs_core.births.certificate import Certificate, from_text
-from tests import daily
+from abs_core.certificate import Certificate, from_text
+from tests import sample
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(3)]
 
 NewWorld = Callable[[str], World]
 
@@ -56,7 +56,7 @@ def consent_in(text: str) -> str:
     return text.split("adopt=")[1].split(".")[0]
 
 
-@pytest.mark.parametrize("way", daily.members(["2pc", "wal"], 1, "dropped registers of tables"))
+@pytest.mark.parametrize("way", sample.members(["2pc", "wal"], 1, "dropped registers of tables"))
 def test_a_dropped_register_is_not_taken_for_a_new_one(
     way: str, new_world: NewWorld, spark: SparkSession
 ) -> None:
@@ -190,7 +190,7 @@ def test_two_queries_without_names_write_into_one_table(
     world.holds(expected + expected)
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("way", ["2pc", "wal"])
 def test_a_job_of_a_release_without_certificates_goes_on(
     way: str, new_world: NewWorld, spark: SparkSession

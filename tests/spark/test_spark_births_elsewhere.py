@@ -1,7 +1,6 @@
 """Lost registers, renamed jobs, deleted checkpoints, on S3 and Kafka: nothing is written twice.
 
-``test_spark_births`` has the same on PostgreSQL. One of the systems has its turn (``daily.MINUTES``);
-the campaign runs all.
+For the campaign; ``make test`` has the same on PostgreSQL, in ``test_spark_births``.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Conflict, Inventory
 from abs_core.errors import RegisterLostError
 from abs_core.model import JobState
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.register import S3Register
 from abs_spark.kafka import KafkaDataSource
 from abs_spark.s3 import S3DataSource
-from tests import daily
+from tests import sample
 from tests.kit.kafka import delete_topics
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.bucket import Bucket
@@ -155,12 +154,12 @@ class OnKafka:
         self.world.forget_commits(newest)
 
 
-TODAY = daily.cut(("s3-2pc", "kafka-2pc"), 1, of="dropped registers")
+TODAY = sample.cut(("s3-2pc", "kafka-2pc"), 1, of="dropped registers")
 ALL = tuple(f"{system}-{way}" for system in ("s3", "kafka") for way in ("2pc", "wal", "idempotent"))
 
 
 def places(*every_day: str) -> pytest.MarkDecorator:
-    """Every system with every protocol: of them these each day, the others in the campaign."""
+    """Every system with every protocol: these in the sample, the others in the campaign."""
     params = [
         pytest.param(one, marks=() if one in every_day else pytest.mark.campaign) for one in ALL
     ]
@@ -222,7 +221,7 @@ def put_back(place: Place, change: Callable[[JobState], JobState]) -> None:
     assert not isinstance(changed, Conflict)
 
 
-@daily.takes_minutes("a dropped register elsewhere")
+@pytest.mark.campaign
 @places(*TODAY)
 def test_a_dropped_register_is_not_taken_for_a_new_one(place: Place, spark: SparkSession) -> None:
     run(spark, place.job)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.births.certificate import UNREADABLE, Certificate, Origin
+from abs_core.certificate import UNREADABLE, Certificate, Origin
 from abs_core.errors import CorruptionError, RefusedError
 from abs_services import S3Service
 from abs_services.buckets import s3_client

@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from abs_core.births.certificate import UNREADABLE, Origin
+from abs_core.certificate import UNREADABLE, Origin
 from abs_core.errors import UnavailableError
 from abs_core.model import Drained
 from abs_core.patience import Patience
 from abs_sinks.s3 import S3Options
+from abs_sinks.s3.door import FORMAT
 from abs_spark.certificates import CheckpointCertificates
 from abs_spark.checkpoint import fingerprint, is_readable, locate, query_id
-from abs_spark.formats.s3 import FORMAT
 from abs_spark.names import Announced, RunName
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target

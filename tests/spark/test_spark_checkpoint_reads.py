@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyarrow import fs
 
-from abs_core.births.certificate import Certificate
 from abs_core.births.rules import Failed
+from abs_core.certificate import Certificate
 from abs_core.patience import Patience
 from abs_spark import checkpoint, ownfile
 from abs_spark.certificates import CheckpointCertificates, certificates_of

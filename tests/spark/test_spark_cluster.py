@@ -10,7 +10,6 @@ import psutil
 import pytest
 
 from abs_services import S3Service
-from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import Driver
@@ -74,7 +73,7 @@ def world_job(world: EpochWorld, conf: dict[str, str], *, continuous: bool = Tru
     return world.job(tasks=4, scramble=True, continuous=continuous, conf=conf)
 
 
-@daily.takes_minutes("an executor and the driver of a cluster")
+@pytest.mark.campaign
 def test_an_executor_and_the_driver_are_killed(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -86,14 +85,14 @@ def test_an_executor_and_the_driver_are_killed(
     run_through(world, cluster.conf(), tmp_path, kill)
 
 
-@daily.takes_minutes("a worker of a cluster")
+@pytest.mark.campaign
 def test_all_processes_of_one_worker_are_killed(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
     run_through(world, cluster.conf(), tmp_path, lambda driver: cluster.kill_worker())
 
 
-@daily.takes_minutes("a worker with dynamic allocation")
+@pytest.mark.campaign
 def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -114,7 +113,6 @@ def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     run_through(world, cluster.conf(**more), tmp_path, lose)
 
 
-@daily.takes_minutes("a speculative copy")
 def test_a_task_that_stands_still_is_overtaken_by_its_speculative_copy(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:

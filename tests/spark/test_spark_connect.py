@@ -10,18 +10,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests import daily
 from tests.packaging.venvs import connect, python_with
 from tests.spark import jvm
 from tests.spark.jobs import connect_epochs
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
-ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
+ROOTS = ("", "clients", "sinks", "sources", "integration")
 TABLES = ("untold", "counts", "running", "single", "all", "small", "refused", "beside")
 
 
-@daily.takes_minutes("what Connect does not tell")
+@pytest.mark.campaign
 def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     tmp_path: Path, database: str
 ) -> None:

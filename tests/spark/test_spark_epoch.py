@@ -19,10 +19,10 @@ from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
-from tests import daily
+from tests import sample
 from tests.spark.epoch_world import EpochWorld, once
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(8)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(8)]
 
 
 def ids(numbers: range, rows: int = 40) -> list[int]:

@@ -19,11 +19,11 @@ from abs_core.errors import AbsError
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.process import Known, runs
 from abs_spark.foreach.spec import EpochSink
-from tests import daily
+from tests import sample
 from tests.spark.epoch_world import SCHEMA
 from tests.spark.world import JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(6)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(6)]
 
 Batch = Callable[[DataFrame, int], None]
 
@@ -95,7 +95,7 @@ def halves(first: Callable[[], Batch], second: Callable[[], Batch]) -> Batch:
 
 @pytest.mark.parametrize(
     "way",
-    daily.members(product([False, True], [JOB, None]), 1, "two functions of one job"),
+    sample.members(product([False, True], [JOB, None]), 1, "two functions of one job"),
     ids=str,
 )
 def test_two_functions_of_one_job_in_one_batch_are_an_error_at_each_start(
@@ -142,7 +142,7 @@ def in_the_driver(df: DataFrame) -> DataFrame:
     return df.withColumnRenamed("word", "wurd")
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("broken", [in_a_task, in_the_driver])
 def test_a_batch_whose_error_is_kept_from_spark_is_refused_to_be_passed_over(
     table: Table, broken: Callable[[DataFrame], DataFrame]

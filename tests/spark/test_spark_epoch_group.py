@@ -19,14 +19,14 @@ from abs_core.crash import CrashPoint
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.target import group_of
-from tests import daily
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.spark.drivers import KILLED, killed_at
+from tests.spark.drivers import killed_at
 from tests.spark.epoch_world import JOB, SCHEMA
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(2)]
 
 FILES = 3
 ROWS = 40
@@ -98,7 +98,7 @@ def check(world: World, files: int) -> None:
     assert world.left_behind() == []
 
 
-@daily.cases(1)
+@sample.cases(1)
 @PROTOCOLS
 def test_rows_and_those_that_refer_to_them_are_written_once_over_a_replay(
     spark: SparkSession, world: World, protocol: str
@@ -136,7 +136,7 @@ def test_explain_shows_a_groups_handle_under_each_of_its_sinks(
         group.committer(co_commit=False).abort([made.handle])
 
 
-@daily.cases(1)
+@sample.cases(1)
 @PROTOCOLS
 def test_a_row_that_one_table_refuses_keeps_the_epoch_from_the_other(
     spark: SparkSession, world: World, protocol: str
@@ -153,13 +153,13 @@ def test_a_row_that_one_table_refuses_keeps_the_epoch_from_the_other(
     check(world, 1)
 
 
-@daily.turn("an epoch of two tables at random", KILLED, of="drivers that are killed")
-@pytest.mark.parametrize("protocol", daily.cut(sorted(TOGETHER), 1, of="a killed group"))
+@pytest.mark.campaign
+@pytest.mark.parametrize("protocol", sample.cut(sorted(TOGETHER), 1, of="a killed group"))
 def test_a_driver_killed_at_random_leaves_both_tables_with_the_same_epochs(
     spark: SparkSession, world: World, protocol: str
 ) -> None:
-    point = random.Random(daily.seed()).choice(POINTS[protocol])
-    print(f"killed at {point}, seed {daily.seed()}")
+    point = random.Random(sample.seed()).choice(POINTS[protocol])
+    print(f"killed at {point}, seed {sample.seed()}")
     kill_and_go_on(spark, world, protocol, point)
 
 

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from tests import daily
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.spark.drivers import KILLED, OVERTAKEN, Driver, killed_at, until
+from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 
@@ -23,8 +23,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("
 
 FILES = 4
 ROWS = 40
-KILLS = "drivers that are killed"
-OF = "drivers that are overtaken"
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 # A process passes each of them more than once, but a run starts once.
 PASSAGES = [(point, nth) for point in POINTS for nth in (1, 2, 3)]
@@ -48,7 +46,6 @@ def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
     killed_at(point, nth, job, world.files.folder / "killed", world.files.url)
 
 
-@daily.turn("an epoch between two commits", KILLED, of=KILLS)
 def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     spark: SparkSession, world: EpochWorld
 ) -> None:
@@ -61,8 +58,8 @@ def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
 @pytest.mark.parametrize(
     "nth",
     [
-        pytest.param(1, marks=daily.marks("an epoch after its first pre-commit", KILLED, of=KILLS)),
-        pytest.param(2, marks=daily.marks("an epoch after its second", KILLED, of=KILLS)),
+        pytest.param(1, marks=pytest.mark.campaign),
+        pytest.param(2, marks=pytest.mark.campaign),
     ],
 )
 def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
@@ -77,8 +74,8 @@ def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
 @pytest.mark.parametrize(
     "protocol",
     [
-        pytest.param("2pc", marks=daily.marks("an epoch stood still, 2pc", OVERTAKEN, of=OF)),
-        pytest.param("wal", marks=daily.marks("an epoch stood still, wal", OVERTAKEN, of=OF)),
+        "2pc",
+        pytest.param("wal", marks=pytest.mark.campaign),
     ],
 )
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
@@ -113,18 +110,18 @@ def test_killed_anywhere_an_epoch_is_in_all_targets_once(
     go_on(spark, world, job)
 
 
-@daily.turn("an epoch at random", KILLED, of=KILLS)
+@pytest.mark.campaign
 def test_killed_at_random_the_query_goes_on_where_it_was(
     spark: SparkSession, world: EpochWorld
 ) -> None:
     job = world.job(scramble=True)
-    point = random.Random(daily.seed()).choice(POINTS)
-    print(f"killed at {point}, seed {daily.seed()}")
+    point = random.Random(sample.seed()).choice(POINTS)
+    print(f"killed at {point}, seed {sample.seed()}")
     killed(world, job, point, 1)
     go_on(spark, world, job)
 
 
-@daily.turn("an epoch on copies", OVERTAKEN, of=OF)
+@pytest.mark.campaign
 def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes(
     spark: SparkSession, world: EpochWorld
 ) -> None:

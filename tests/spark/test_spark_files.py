@@ -16,9 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from abs_services import S3Service
-from tests import daily
 from tests.sources.files.fill import Bucket, packed
-from tests.spark.drivers import KILLED, Driver
+from tests.spark.drivers import Driver
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import ARROW, World
 
@@ -43,7 +42,7 @@ def run(spark: SparkSession, world: World) -> None:
     run_to_end(spark, job_of(world), world.url)
 
 
-@daily.turn("from files", KILLED, of="drivers that are killed")
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.services
 def test_a_job_from_files_to_postgres_is_exact_over_a_kill_and_replays(

@@ -1,8 +1,7 @@
 """A query from Kafka to Kafka while the brokers are started anew, one after the other.
 
-One mode in its turn (``daily.MINUTES``), all in the campaign. Each day
-``tests/sinks/kafka/test_kafka_cluster.py`` has it of the sink alone, and
-``tests/sources/kafka/test_kafka_source_cluster.py`` of the source alone.
+For the campaign; in ``make test`` ``tests/sinks/kafka/test_kafka_cluster.py`` has it of the sink alone,
+and ``tests/sources/kafka/test_kafka_source_cluster.py`` of the source alone.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from kafka.errors import KafkaTimeoutError
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import UnavailableError
-from tests import daily
+from tests import sample
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver
@@ -34,8 +33,8 @@ EVERY = [
 ]
 
 
-@daily.takes_minutes("each broker in turn")
-@pytest.mark.parametrize("way", daily.members(EVERY, 1, of="ways of brokers"), ids="-".join)
+@pytest.mark.campaign
+@pytest.mark.parametrize("way", sample.members(EVERY, 1, of="ways of brokers"), ids="-".join)
 def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
     brokers: NativeKafkaCluster, tmp_path: Path, way: tuple[str, str]
 ) -> None:

@@ -7,9 +7,7 @@ from pyspark.sql import SparkSession
 
 from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
-from tests import daily
 from tests.kit.kafka import Variant, open_topic
-from tests.spark.kafka_world import TURN_OF, TURNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -18,7 +16,6 @@ ROWS = (
 )
 
 
-@daily.turn("nulls", TURNS, of=TURN_OF)
 def test_a_dataframes_nulls_are_tombstones_and_no_keys_and_come_back_as_nulls(
     kafka: KafkaService, spark: SparkSession
 ) -> None:

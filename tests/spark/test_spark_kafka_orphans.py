@@ -1,7 +1,7 @@
 """A task dies and is tried again: what the first attempt left open holds no reader up for long.
 
-One mode in its turn (``daily.MINUTES``), both in the campaign. Each day
-``tests/sinks/kafka/test_kafka_orphans.py`` has it of a killed worker without Spark.
+For the campaign; ``make test`` has it of a killed worker without Spark, in
+``tests/sinks/kafka/test_kafka_orphans.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from tests import daily
+from tests import sample
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
@@ -25,8 +25,8 @@ pytestmark = [
 ]
 
 
-@daily.takes_minutes("a task that died and readers")
-@pytest.mark.parametrize("mode", daily.members(["2pc", "2pc-librdkafka"], 1, of="orphans"))
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", sample.members(["2pc", "2pc-librdkafka"], 1, of="orphans"))
 def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task_has_died(
     kafka: KafkaService, tmp_path: Path, mode: str
 ) -> None:

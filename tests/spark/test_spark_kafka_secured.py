@@ -17,13 +17,11 @@ from pyspark.sql import SparkSession
 from abs_clients.kafka.cluster import close_clusters
 from abs_sinks.kafka import KafkaOptions
 from abs_spark.kafka import KafkaDataSource
-from tests import daily
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
 from tests.spark.jobs.stream_files import Job, run_to_end
-from tests.spark.kafka_world import TURN_OF, TURNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -38,7 +36,7 @@ CELLS = allow("TOPIC", REGISTER, "CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIB
 """What the pages on Kafka in ``docs/reference`` list for protocol 2pc, and nothing more."""
 
 
-@daily.turn("credentials", TURNS, of=TURN_OF)
+@pytest.mark.campaign
 def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
     spark: SparkSession, spark_log: Path, tmp_path: Path
 ) -> None:
@@ -48,7 +46,7 @@ def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
         assert client["sasl.password"] not in spark_log.read_text()
 
 
-@pytest.mark.campaign  # without Spark each day: tests/sinks/kafka/test_kafka_certificates.py
+@pytest.mark.campaign  # without Spark in `make test`: tests/sinks/kafka/test_kafka_certificates.py
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="it makes the certificates")
 def test_a_job_through_spark_is_let_in_by_its_certificate(
     spark: SparkSession, spark_log: Path, tmp_path: Path

@@ -14,10 +14,10 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
-from tests import daily
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.kit.kafka_source import KafkaSourceHarness
-from tests.spark.drivers import KILLED, Driver, killed_at, until
+from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.kafka_world import KafkaWorld, opened
 
@@ -63,8 +63,8 @@ FULL = [
 ]
 
 
-@daily.turn("into kafka", KILLED, of="drivers that are killed")
-@pytest.mark.parametrize(("protocol", "point"), daily.cut(SMALL, 1, of="crashes into Kafka"))
+@pytest.mark.campaign
+@pytest.mark.parametrize(("protocol", "point"), sample.cut(SMALL, 1, of="crashes into Kafka"))
 def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession
 ) -> None:

@@ -20,12 +20,12 @@ from pyspark.sql.types import StructType
 
 from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
-from tests import daily
+from tests import sample
 from tests.kit.kafka_source import KafkaSourceHarness
-from tests.spark.drivers import KILLED, Driver
+from tests.spark.drivers import Driver
 from tests.spark.jobs.stream_files import Job, run_to_end
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(2)]
 
 SPARKS_OWN = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -156,7 +156,7 @@ def test_available_now_reads_in_epochs_and_goes_on_with_new_partitions(
     assert offsets["2"] == 15
 
 
-@daily.turn("from kafka", KILLED, of="drivers that are killed")
+@pytest.mark.always
 def test_a_driver_that_is_killed_goes_on_at_the_exact_offsets(
     spark: SparkSession, topic_of: KafkaSourceHarness, reading: Any
 ) -> None:

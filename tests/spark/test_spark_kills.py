@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from tests import daily
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
-from tests.spark.drivers import KILLED, OVERTAKEN, Driver, killed_at, until
+from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import WAYS, World
 
@@ -32,7 +32,7 @@ def run(spark: SparkSession, world: World, job: Job) -> None:
     run_to_end(spark, job, world.url)
 
 
-@daily.turn("from Spark's files", KILLED, of="drivers that are killed")
+@pytest.mark.campaign
 def test_a_job_killed_with_all_its_processes_goes_on_where_it_was(
     new_world: NewWorld, spark: SparkSession
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_job_killed_with_all_its_processes_goes_on_where_it_was(
     assert world.left_behind() == []
 
 
-@daily.turn("one sink on copies", OVERTAKEN, of="drivers that are overtaken")
+@pytest.mark.campaign
 def test_of_two_drivers_on_copies_of_one_checkpoint_the_newer_wins_and_the_older_stops(
     new_world: NewWorld, spark: SparkSession
 ) -> None:
@@ -71,7 +71,6 @@ def test_of_two_drivers_on_copies_of_one_checkpoint_the_newer_wins_and_the_older
     assert world.left_behind() == []
 
 
-@daily.turn("one sink stood still", OVERTAKEN, of="drivers that are overtaken")
 def test_a_driver_that_stood_still_while_it_was_overtaken_changes_nothing(
     new_world: NewWorld, spark: SparkSession
 ) -> None:
@@ -113,8 +112,7 @@ FULL = [
 ]
 
 
-@daily.turn("into postgres", KILLED, of="drivers that are killed")
-@pytest.mark.parametrize(("way", "point"), daily.cut(SMALL, 1, of="crashes into PostgreSQL"))
+@pytest.mark.parametrize(("way", "point"), sample.cut(SMALL, 1, of="crashes into PostgreSQL"))
 def test_a_crash_between_two_effects_is_healed(
     way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path
 ) -> None:

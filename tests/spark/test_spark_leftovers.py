@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from abs_core.contracts import Task
-from abs_core.several.sinkmap import STRIDE
+from abs_core.sinkmap import STRIDE
 from abs_spark.foreach.driven import driven
 from abs_spark.foreach.function import Epoch
 from abs_spark.names import RunName
-from tests import daily
+from tests import sample
 from tests.spark.drivers import until
 from tests.spark.epoch_world import JOB, EpochWorld, once
 
@@ -30,7 +30,7 @@ ENDS: dict[str, Callable[[], object]] = {
 }
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("end", ENDS)
 def test_a_loser_in_the_last_epoch_of_a_query_is_ended(
     world: EpochWorld, spark: SparkSession, end: str

@@ -1,7 +1,7 @@
 """Each server is away for minutes under a running query, which waits, says so, and goes on.
 
-By ``abs_spark.epoch`` with three targets, and by each format with one. In its turn (``daily.MINUTES``)
-one of the formats for some seconds; without Spark each day, see ``tests/sinks/test_short_outage.py``.
+By ``abs_spark.epoch`` with three targets, and by each format with one. For the
+campaign; without Spark and for seconds, ``make test`` has it: see ``tests/sinks/test_short_outage.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 
 from abs_services import KafkaService, PostgresService
 from abs_services.contracts import S3Service, Service
-from tests import daily
+from tests import sample
 from tests.outage import Away, Way, standing_still, stopped
 from tests.spark.drivers import Driver, until
 from tests.spark.epoch_world import JOB, EpochWorld, once
@@ -37,7 +37,7 @@ SINKS = {"postgres": "payments", "kafka": "alerts", "s3": "items"}
 """The name of each target's sink in the world's epoch."""
 
 BY_FORMAT = list(product(TARGETS, (stopped, standing_still)))
-TODAY = daily.cut(BY_FORMAT, 1, "servers away under a format")
+TODAY = sample.cut(BY_FORMAT, 1, "servers away under a format")
 PROTOCOLS = ("2pc", "wal", "idempotent")
 
 
@@ -92,7 +92,7 @@ def test_a_query_by_a_format_waits_for_its_server_that_is_away_for_two_minutes(
     ],
     indirect=["away"],
 )
-@daily.takes_minutes("a server that is away under a format")
+@pytest.mark.campaign
 def test_a_query_by_a_format_goes_on_after_its_server_was_away_for_seconds(
     world: EpochWorld, away: Service, target: str, way: Way
 ) -> None:
@@ -101,7 +101,7 @@ def test_a_query_by_a_format_goes_on_after_its_server_was_away_for_seconds(
 
 def by_format(world: EpochWorld, target: str) -> Query:
     """The query of one sink of the world's, by its format; its protocol goes by the date."""
-    [protocol] = daily.cut(PROTOCOLS, 1, f"protocol of a format whose {target} is away")
+    [protocol] = sample.cut(PROTOCOLS, 1, f"protocol of a format whose {target} is away")
     job = world.job(protocol, continuous=True)
     [sink] = [each for each in job.sinks if each["name"] == SINKS[target]]
     options = {**sink["options"], "job": JOB}

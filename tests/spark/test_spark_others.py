@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sqlite3
@@ -18,7 +19,6 @@ from pyspark.sql import SparkSession
 import abs_spark
 from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError
-from tests import daily
 from tests.docs.test_write_a_sink import PACKAGE, install
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import run_to_end
@@ -50,7 +50,6 @@ def sold(shop: Path) -> list[Any]:
         return db.execute("SELECT id, word FROM sales ORDER BY id").fetchall()
 
 
-@daily.takes_minutes("a sink of others")
 def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
     installed: Path,
     shop: Path,
@@ -118,14 +117,24 @@ def look(world: World, shop: Path, *command: str, fails: int = 0) -> str:
     return done.stdout
 
 
-def test_its_options_are_checked_before_a_query_starts_and_are_not_shown(
-    installed: Path, shop: Path
+def test_spark_writes_to_its_format_as_to_ours(
+    installed: Path, shop: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(spark.sparkContext.environment, "PYTHONPATH", str(installed))
+    source = importlib.import_module("pyspark_abs_sqlite").DefaultSource
+    spark.dataSource.register(source)
+    given = {"path": str(shop), "dbtable": "sales", "job": "daily", "epoch": "1"}
+    frame = spark.range(5).selectExpr("id", "'w' as word")
+    for _ in range(2):
+        frame.write.format("abs-sqlite").mode("append").options(**given).save()
+    assert sold(shop) == [(number, "w") for number in range(5)], "written once under one token"
+
+
+def test_its_options_are_checked_before_a_query_starts(installed: Path, shop: Path) -> None:
     given = {"path": str(shop), "dbtable": "sales"}
     told = repr(abs_spark.sink("abs-sqlite", given, name="lite"))
-    assert "a target of abs-sqlite: every row exactly once (protocol 2pc, write append)" in told
-    assert str(shop) not in told
-    assert "unknown or missing: dbtable" in repr(abs_spark.sink("abs-sqlite", {"path": "x"}))
+    assert f"table sales of {shop}: every row exactly once (protocol 2pc, write append)" in told
+    assert "The option dbtable is missing" in repr(abs_spark.sink("abs-sqlite", {"path": "x"}))
     wrong = repr(abs_spark.sink("abs-sqlite", {**given, "patience": "soon"}))
     assert "The option patience must be a time" in wrong
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,26 @@ from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.s3.client import close_idle
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.errors import RefusedError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_services import PostgresService
 from abs_services.contracts import S3Service
+from abs_sinks.door import SinkFormat
+from abs_sinks.kafka.door import FORMAT as KAFKA
+from abs_sinks.postgres.door import FORMAT as POSTGRES
+from abs_sinks.s3.door import FORMAT as S3
 from abs_spark import task as by_format
 from abs_spark.foreach import tasks as by_epoch
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
-from abs_spark.formats import kafka, postgres, s3
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
-from abs_spark.target import Format, Target
-from tests import daily
+from abs_spark.target import Target
+from tests import sample
+from tests.kit.formats import Making
 from tests.spark.epoch_world import EpochWorld
-from tests.spark.test_spark_task import FAKE, ROWS, SCHEMA, Options, Sink, begun
+from tests.spark.test_spark_task import ROWS, SCHEMA, Options, Sink, begun
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 KINDS = ("postgres", "kafka", "s3")
@@ -52,13 +55,13 @@ def target(kind: str, protocol: str, at: str, folder: Path, **more: str) -> Targ
     if kind == "postgres":
         upserts = {"write": "upsert", "key": "id"} if protocol == "idempotent" else {}
         given |= {"url": f"postgresql://u:p@{at}/d", "dbtable": "t", **upserts}
-        return Target(postgres.FORMAT, postgres.FORMAT.parse(given), SCHEMA)
+        return Target(POSTGRES, POSTGRES.parse(given), SCHEMA)
     if kind == "kafka":
         log = {"wal": folder.as_uri()} if protocol == "wal" else {}
         given |= {"kafka.bootstrap.servers": at, "topic": "t", **log}
-        return Target(kafka.FORMAT, kafka.FORMAT.parse(given), SCHEMA)
+        return Target(KAFKA, KAFKA.parse(given), SCHEMA)
     given |= {"path": "s3://bucket/data", "region": "us-east-1", "endpoint": f"http://{at}", **more}
-    return Target(s3.FORMAT, s3.FORMAT.parse(given), SCHEMA)
+    return Target(S3, S3.parse(given), SCHEMA)
 
 
 class Rows(Iterator[pa.RecordBatch]):
@@ -92,10 +95,10 @@ both = pytest.mark.parametrize("take", list(TAKES.values()), ids=list(TAKES))
 CELLS = list(product(TAKES, KINDS, PROTOCOLS))
 SLOW = [cell for cell in CELLS if cell[1] == "kafka"]
 """A request to a broker that is not there takes 15 s."""
-LATER = [cell for cell in SLOW if cell not in daily.cut(SLOW, 1, "executors without a broker")]
+LATER = [cell for cell in SLOW if cell not in sample.cut(SLOW, 1, "executors without a broker")]
 
 
-@daily.cases(4)
+@sample.cases(4)
 @pytest.mark.parametrize(
     ("way", "kind", "protocol"),
     [pytest.param(*c, marks=[pytest.mark.campaign] if c in LATER else []) for c in CELLS],
@@ -175,14 +178,14 @@ def test_an_epoch_whose_executors_have_other_credentials_than_its_driver_names_t
     assert not world.bucket.uploads()
 
 
-def counting(asked: list[int]) -> Format:
+def counting(asked: list[int]) -> SinkFormat:
     """A format whose sinks note that they were asked."""
 
     class Asked(Sink):
         def reach(self) -> None:
             asked.append(1)
 
-    return replace(FAKE, sink=Asked)
+    return Making(Asked)
 
 
 def test_a_process_asks_its_target_once(tmp_path: Path) -> None:

@@ -19,15 +19,16 @@ import abs_spark
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import job_key
 from abs_services import KafkaService
+from abs_sinks.postgres.door import FORMAT
 from abs_spark.kafka import KafkaDataSource
-from abs_spark.postgres import PostgresDataSource
-from tests import daily
+from abs_spark.source import AbsDataSource
+from tests import sample
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import ARROW, JOB, World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(4)]
 
 NewWorld = Callable[[str], World]
 
@@ -218,6 +219,6 @@ def test_a_stream_with_a_readable_checkpoint_makes_no_digest(
 def test_a_stream_has_no_token_to_trust(new_world: NewWorld, spark: SparkSession) -> None:
     world = new_world("2pc")
     options = {**world.job.options, "url": world.url, "replay": "token"}
-    source = PostgresDataSource(options)
+    source = AbsDataSource(options, FORMAT)
     with pytest.raises(Exception, match="a stream has none"):
         source.streamWriter(spark.range(1).schema, overwrite=False)

@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from abs_core.contracts import Task
 from abs_core.model import JobState
 from abs_sinks.s3 import S3Options, S3Sink
-from tests import daily
+from tests import sample
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import Job, run_to_end
 
-pytestmark = [pytest.mark.services, pytest.mark.spark, daily.tests(2)]
+pytestmark = [pytest.mark.services, pytest.mark.spark, sample.tests(2)]
 
 ROWS = 40
 
@@ -82,7 +82,7 @@ def test_a_batch_that_is_written_again_changes_nothing(bucket: Bucket, spark: Sp
     assert bucket.uploads() == []
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
 def test_what_was_committed_is_read_back_and_nothing_else(
     bucket: Bucket, spark: SparkSession, tmp_path: Path, protocol: str

@@ -13,13 +13,13 @@ import pytest
 from abs_clients.s3.objects import Objects
 from abs_core.errors import AbsError, CorruptionError, OptionError, RegisterLostError
 from abs_core.source import Limit
-from abs_core.testing import SCHEMA, Row
-from abs_core.testing.case import Case, rows
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink, committed_files
 from abs_sinks.s3.sink import looking_after_any
 from abs_sinks.s3.testing import FolderHarness, open_folder
 from abs_spark.s3 import S3DataSource
+from abs_testing import SCHEMA, Row
+from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 

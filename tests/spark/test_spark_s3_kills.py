@@ -1,6 +1,6 @@
 """Drivers that write to a bucket and are killed at crash points: every row is there exactly once.
 
-One point in its turn, all in the campaign. Each day ``test_spark_epoch_kills`` kills a driver that
+For the campaign; in ``make test`` ``test_spark_epoch_kills`` kills a driver that
 writes to a bucket and two more targets, and ``tests/sinks/s3/test_s3_contract.py`` tries the crash
 points on the sink alone.
 """
@@ -16,10 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from tests import daily
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
-from tests.spark.drivers import KILLED, killed_at
+from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import Row, World
 
@@ -39,8 +39,8 @@ FULL = [
 ]
 
 
-@daily.turn("into s3", KILLED, of="drivers that are killed")
-@pytest.mark.parametrize(("protocol", "point"), daily.cut(FULL, 1, of="crashes into S3"))
+@pytest.mark.campaign
+@pytest.mark.parametrize(("protocol", "point"), sample.cut(FULL, 1, of="crashes into S3"))
 def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path
 ) -> None:

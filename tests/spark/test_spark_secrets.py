@@ -13,7 +13,6 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests import daily
 from tests.spark import jvm
 from tests.spark.epoch_world import EpochWorld
 from tests.spark.jobs import shown
@@ -31,7 +30,6 @@ def forms(secret: str) -> set[bytes]:
     return {form.encode() for form in parts | whole}
 
 
-@daily.takes_minutes("secrets in what Spark keeps")
 def test_no_secret_is_in_what_spark_keeps_or_shows_of_a_query(
     world: EpochWorld, tmp_path: Path
 ) -> None:

@@ -62,7 +62,7 @@ ELSEWHERE = {
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
-    ("abs.md", "Sinks({"): "tests/core/runtime/test_sinks_of_one_stream.py",
+    ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
 }
 
 

@@ -16,7 +16,7 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.patience import DEFAULT_PATIENCE
 from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
-from tests import daily
+from tests import sample
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Session, interpreter, until
 from tests.spark.jobs import stopped
@@ -35,7 +35,7 @@ CASES = [
     *product(["postgres"], ROUTES, [TERMINATED, OTHER_THREAD], ["later"]),
     ("postgres", "format", NOT_IMPORTED, "later"),
 ]
-TODAY = daily.cut(CASES, 1, "queries that end in a batch")
+TODAY = sample.cut(CASES, 1, "queries that end in a batch")
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from abs_spark.lastline import sentence_of
-from tests import daily
+from tests import sample
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import JOB, WAYS, World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(5)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(5)]
 
 NewWorld = Callable[[str], World]
 
@@ -30,7 +30,7 @@ def run(spark: SparkSession, world: World, job: Job | None = None) -> None:
     run_to_end(spark, job or world.job, world.url)
 
 
-@pytest.mark.parametrize("way", daily.members(WAYS, 2, "lost commit files"))
+@pytest.mark.parametrize("way", sample.members(WAYS, 2, "lost commit files"))
 def test_a_lost_commit_file_changes_nothing(
     way: str, new_world: NewWorld, spark: SparkSession
 ) -> None:

@@ -15,10 +15,10 @@ from pyspark.sql import functions as f
 
 import abs_spark
 from abs_spark.foreach.function import Epoch
-from tests import daily
+from tests import sample
 from tests.spark.world import World, rows_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(3)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(3)]
 
 SCHEMA = "id bigint, word string, at timestamp"
 

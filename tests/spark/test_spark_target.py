@@ -5,15 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from abs_spark.postgres import PostgresDataSource
+from abs_sinks.postgres.door import FORMAT
 from abs_spark.target import Target
 
 
 def test_a_target_that_is_unpickled_again_is_the_same_one() -> None:
     """Otherwise each epoch builds its run, and its connections, anew."""
     given = {"url": "postgresql://app:secret@db.example/shop", "dbtable": "payments"}
-    form = PostgresDataSource.format
-    target = Target(form, form.parse(given), pa.schema([("id", pa.int64())]))
+    target = Target(FORMAT, FORMAT.parse(given), pa.schema([("id", pa.int64())]))
     pickled = cloudpickle.dumps(target)  # type: ignore[no-untyped-call]
     first, second = cloudpickle.loads(pickled), cloudpickle.loads(pickled)
     assert first == second == target

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import UnavailableError
+from abs_sinks.door import format_named
 from abs_spark.foreach.targets import Targets
-from abs_spark.formats import sink_format
 from abs_spark.target import Target
 
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
@@ -24,7 +24,7 @@ OPTIONS = {
 
 def test_who_waits_for_one_of_several_systems_is_told_all_of_their_names() -> None:
     made = [
-        Target(f := sink_format(name), f.parse(given), SCHEMA) for name, given in OPTIONS.items()
+        Target(f := format_named(name), f.parse(given), SCHEMA) for name, given in OPTIONS.items()
     ]
     targets = Targets(list(OPTIONS), made, "abs-postgres")
     patience = targets.patience

@@ -5,18 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.coordinator import Coordinator
 from abs_core.errors import AbsError, FencedError, NotPreparedError, UnavailableError
-from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
@@ -27,7 +25,9 @@ from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
-from abs_spark.target import Format, Target
+from abs_spark.target import Target
+from abs_testing.fakes import FakeSink, FakeTarget
+from tests.kit.formats import Making
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
 ROWS = pa.RecordBatch.from_pylist([{"id": n, "value": "x"} for n in range(3)], SCHEMA)
@@ -69,11 +69,7 @@ class Sink(FakeSink):
         return super().writer(task)
 
 
-def guarantee(options: Options) -> Any:
-    return Sink(options, SCHEMA).guarantee()
-
-
-FAKE = Format("fake", partial(Options), Sink, guarantee, lambda options: str(options.place))
+FAKE = Making(Sink)
 
 
 def begun(options: Options, run: str) -> JobState:

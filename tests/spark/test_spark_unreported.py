@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.model import Wrote
+from abs_sinks.postgres.door import FORMAT
 from abs_spark import run as runs
 from abs_spark.driver import driver_id
-from abs_spark.formats.postgres import FORMAT
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Target
 from abs_spark.task import EpochMessage
-from tests import daily
+from tests import sample
 from tests.spark.world import ARROW, JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, daily.tests(4)]
+pytestmark = [pytest.mark.spark, pytest.mark.services, sample.tests(4)]
 
 QUERY, DRIVER = "the-query", "this-driver"
 
@@ -60,7 +60,7 @@ def test_its_run_is_told_by_the_register(world: World, target: Target) -> None:
     assert world.generation() == 2
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize(
     ("lineage", "driver", "asks"),
     [

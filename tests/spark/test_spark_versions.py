@@ -19,7 +19,7 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_services import S3Service
-from tests import daily
+from tests import sample
 from tests.packaging.venvs import ROOT
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
@@ -54,7 +54,7 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("version", [OLDEST], ids=str, indirect=True)
-@pytest.mark.parametrize("kill", daily.cut(KILLS[1:], 1, of="kills on the oldest Spark"))
+@pytest.mark.parametrize("kill", sample.cut(KILLS[1:], 1, of="kills on the oldest Spark"))
 def test_a_job_on_the_oldest_release_that_is_killed_and_replayed_is_exact_in_all_targets(
     tmp_path: Path, world: EpochWorld, version: str, kill: tuple[CrashPoint, int]
 ) -> None:
@@ -114,7 +114,7 @@ def kill_and_replay(
     assert world.register().frontier == FILES - 1
 
 
-@pytest.mark.campaign  # by three sinks it runs each day
+@pytest.mark.campaign  # by three sinks it is in `make test`
 def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: str) -> None:
     sinks = [{"format": "abs-postgres", "options": {"dbtable": "t"}}]
     job = world.files.epoch_job(sinks)

@@ -13,14 +13,14 @@ from abs_core.errors import OptionError, RefusedError
 from abs_core.model import HandleName
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.door import FORMAT
 from abs_sinks.wal import segment_store
-from abs_spark.formats.kafka import parse_options
+from abs_spark.target import parse
 from abs_spark.wal_default import default_wal, with_wal
-from tests import daily
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import open_log
 from tests.kit.kafka_source import KafkaSourceHarness
-from tests.spark.kafka_world import TURN_OF, TURNS, KafkaWorld
+from tests.spark.kafka_world import KafkaWorld
 from tests.spark.test_spark_kafka_sink import run
 
 GIVEN = {"kafka.bootstrap.servers": "a:1", "topic": "t", "Protocol": "wal"}
@@ -36,7 +36,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return made
 
 
-@daily.turn("no folder for the log", TURNS, of=TURN_OF)
+@pytest.mark.campaign
 @pytest.mark.spark
 @pytest.mark.services
 def test_a_stream_needs_no_option_wal(
@@ -81,8 +81,8 @@ def test_who_does_not_see_the_driver_s_folder_is_refused(checkpoint: Path) -> No
 
 def test_every_process_of_the_driver_takes_the_same_log(checkpoint: Path) -> None:
     given = {**GIVEN, "checkpointLocation": str(checkpoint)}
-    first = parse_options(given)
-    assert first == parse_options(given)
+    first = parse(FORMAT, given)
+    assert first == parse(FORMAT, given)
     assert first.common.wal is not None
     assert first.common.wal.startswith((checkpoint / "abs" / "wal").as_uri())
 
@@ -101,16 +101,16 @@ def test_a_bucket_is_reached_by_all(checkpoint: str, url: str) -> None:
 @pytest.mark.parametrize("where", ["hdfs://name:8020/c", "gs://bucket/c", "/no/such/checkpoint"])
 def test_a_checkpoint_elsewhere_needs_the_option(where: str) -> None:
     with pytest.raises(OptionError, match="needs the option wal") as refused:
-        parse_options({**GIVEN, "checkpointLocation": where})
+        parse(FORMAT, {**GIVEN, "checkpointLocation": where})
     assert "set wal to a URL" in refused.value.remedy
 
 
 def test_what_is_given_counts(checkpoint: Path) -> None:
     given = {**GIVEN, "checkpointLocation": str(checkpoint), "WAL": "file:///elsewhere"}
-    assert parse_options(given).common.wal == "file:///elsewhere"
+    assert parse(FORMAT, given).common.wal == "file:///elsewhere"
     assert not (checkpoint / "abs").exists()
     with pytest.raises(OptionError, match="checkpointLocation"):
-        parse_options(GIVEN)
+        parse(FORMAT, GIVEN)
     with_2pc = {**GIVEN, "Protocol": "2pc", "checkpointLocation": str(checkpoint)}
-    assert parse_options(with_2pc) == KafkaOptions.parse(with_2pc)
+    assert parse(FORMAT, with_2pc) == KafkaOptions.parse(with_2pc)
     assert not (checkpoint / "abs").exists()

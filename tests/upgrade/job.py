@@ -1,6 +1,6 @@
 """A job's process, by the code that is first on the path: that of a release, or today's.
 
-    PYTHONPATH=315a560.zip:315a560.zip/sinks:... python job.py
+    PYTHONPATH=0.1.0.zip:0.1.0.zip/sinks:... python job.py
 
 It reads one life a line as JSON, forks a process that lives it, and answers with how that ended: 0, an
 exit code, or minus a signal. So Python and the sinks are imported once. It uses only what every release
@@ -16,7 +16,6 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,42 +31,50 @@ PER_CHECKPOINT = 200
 """Rows that a split of it gives for each checkpoint."""
 
 
+def _moved(new: str, old: str) -> Any:
+    """A module that 0.1.0 has under another name."""
+    # The old name first: this checkout is on the path of an older release's process, too, behind it.
+    try:
+        return import_module(old)
+    except ModuleNotFoundError:
+        return import_module(new)
+
+
+def _harness() -> Any:
+    return _moved("abs_testing.harness", "abs_testing.harness")
+
+
 def new_sink(life: Mapping[str, Any]) -> Any:
     """The sink that a life names."""
-    from abs_core.testing.harness import SCHEMA
-
+    schema = _harness().SCHEMA
     kind, given, co_commit = life["sink"], life["given"], life["own_register"]
     if kind == "postgres":
         from abs_sinks.postgres.options import PostgresOptions
         from abs_sinks.postgres.sink import PostgresSink
 
-        return PostgresSink(PostgresOptions.parse(given), SCHEMA, co_commit=co_commit)
+        return PostgresSink(PostgresOptions.parse(given), schema, co_commit=co_commit)
     if kind == "kafka":
         from abs_sinks.kafka.options import KafkaOptions
+        from tests.kit import kafka as kit
 
-        # 315a560 has it among its sinks.
-        old = "abs_sinks.kafka.testing"
-        kit = import_module(old if find_spec(old) else "tests.kit.kafka")
         return kit.KeyedSink(KafkaOptions.parse(given), kit.KEYED, co_commit=co_commit)
     from abs_sinks.s3.options import S3Options
     from abs_sinks.s3.sink import S3Sink
 
-    return S3Sink(S3Options.parse(given), SCHEMA)
+    return S3Sink(S3Options.parse(given), schema)
 
 
 def live(life: Mapping[str, Any]) -> None:
     """Start, and work through the epochs that the engine does not hold for done."""
     from abs_core import crash
+    from abs_core.patience import Patience
     from abs_core.registers.file import FileRegister
-    from abs_core.testing.engine import Run
 
+    engine = _moved("abs_testing.engine", "abs_testing.engine")
     folder = Path(life["folder"])
     sink = new_sink(life)
     store = None if life["own_register"] else FileRegister(folder / "register")
-    # 315a560 has it in another module.
-    module = "abs_core.patience" if find_spec("abs_core.patience") else "abs_core.cell"
-    patience = import_module(module).Patience(seconds=60.0)
-    run = Run(sink, JOB, store=store, patience=patience)
+    run = engine.Run(sink, JOB, store=store, patience=Patience(seconds=60.0))
     for epoch, parts in enumerate(EPOCHS):
         if (folder / f"{epoch}.done").exists():
             continue
@@ -80,18 +87,14 @@ def live(life: Mapping[str, Any]) -> None:
 
 def backend_of(name: str, options: Any, folder: Path) -> Any:
     """What makes the keyed state's backends."""
-    from abs_core.state.heap import HeapBackend
-    from abs_core.state.rocks import RocksBackends
-
-    if name in ("heap", "rocksdb"):
-        return HeapBackend if name == "heap" else RocksBackends(folder / "rocks")
+    if name == "heap":
+        return _moved("abs_embedded.state.heap", "abs_core.state.heap").HeapBackend
+    if name == "rocksdb":
+        rocks = _moved("abs_embedded.state.rocks", "abs_core.state.rocks")
+        return rocks.RocksBackends(folder / "rocks")
     word = {"2pc": "two_phase"}.get(name, name)
-    # 315a560 has it in the sink, and takes the sink's options.
-    old = f"abs_sinks.postgres.state_{name}"
-    if find_spec(old):
-        return getattr(import_module(old), f"{word}_backends")(options)
-    new = import_module(f"abs_stores.postgres.{word}")
-    return getattr(new, f"{word}_backends")(options.server, options.stateschema)
+    store = _moved(f"abs_embedded.stores.postgres.{word}", f"abs_stores.postgres.{word}")
+    return getattr(store, f"{word}_backends")(options.server, options.stateschema)
 
 
 class Paced:
@@ -102,9 +105,8 @@ class Paced:
     """
 
     def __init__(self, tables: Sequence[Any], committed: list[int]) -> None:
-        from abs_core.runtime.tables import TableSource
-
-        self._inner = TableSource(tables, 10)
+        source = _moved("abs_embedded.tables", "abs_core.runtime.tables")
+        self._inner = source.TableSource(tables, 10)
         self._committed = committed
 
     def __getattr__(self, name: str) -> Any:
@@ -144,17 +146,17 @@ def live_embedded(life: Mapping[str, Any]) -> None:
     import pyarrow as pa
 
     from abs_core import crash
-    from abs_core.runtime import Graph, Job, Settings
-    from abs_core.state.codecs import INT64
-    from abs_core.state.local_store import LocalSnapshotStore
-    from abs_core.testing.harness import SCHEMA
     from abs_sinks.postgres.options import PostgresOptions
     from abs_sinks.postgres.sink import PostgresSink
 
+    runtime = _moved("abs_embedded", "abs_core.runtime")
+    int64 = _moved("abs_embedded.state.codecs", "abs_core.state.codecs").INT64
+    stores = _moved("abs_embedded.state.local_store", "abs_core.state.local_store")
+    schema = _harness().SCHEMA
     folder = Path(life["folder"])
     options = PostgresOptions.parse(life["given"])
-    sink = PostgresSink(options, SCHEMA)
-    built = Graph(JOB, parallelism=2)
+    sink = PostgresSink(options, schema)
+    built = runtime.Graph(JOB, parallelism=2)
     rows = [range(split, ROWS, 2) for split in range(2)]
     tables = [pa.table({"id": list(part), "key": [n % KEYS for n in part]}) for part in rows]
     committed: list[int] = []
@@ -166,17 +168,17 @@ def live_embedded(life: Mapping[str, Any]) -> None:
     (
         built.source("rows", Paced(tables, committed))
         .key_by("key")
-        .process("count", count, SCHEMA, lambda c: {"count": c.value("count", INT64)})
+        .process("count", count, schema, lambda c: {"count": c.value("count", int64)})
         .sink("out", sink)
     )
     crash.arm(life["crash"])
-    Job(
+    runtime.Job(
         built,
-        LocalSnapshotStore(folder / "snapshots"),
+        stores.LocalSnapshotStore(folder / "snapshots"),
         sink.register(),
         backend_of(life["backend"], options, folder),
-        life["strategy"],  # by position: 315a560 calls it ``way``
-        settings=Settings(interval=0.05),
+        life["strategy"],
+        settings=runtime.Settings(interval=0.05),
         observe=observe,
     ).run()
 
@@ -200,9 +202,10 @@ def _fork(life: Mapping[str, Any]) -> int:
 def main() -> None:
     """Tell whose code this is, then live."""
     import abs_core
-    from abs_core.testing.harness import batch_of
 
-    batch_of([(1, "a")]).to_pylist()  # what pyarrow loads lazily, too: once, not in each life
+    _harness().batch_of(
+        [(1, "a")]
+    ).to_pylist()  # what pyarrow loads lazily, too: once, not in each life
     print(abs_core.__file__, flush=True)
     for line in sys.stdin:
         print(_fork(json.loads(line)), flush=True)

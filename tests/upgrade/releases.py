@@ -12,7 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RELEASES = sorted(HERE.glob("*.zip"))
-_ROOTS = ("", "sinks", "sources", "integration")
+_ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
 
 
 def environment(release: Path) -> dict[str, str]:

@@ -20,12 +20,12 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.registers.file import FileRegister
-from abs_core.testing.case import within
-from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
-from tests import daily
+from abs_testing.case import within
+from abs_testing.harness import Harness
+from tests import sample
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka import open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
@@ -65,7 +65,8 @@ class Cell:
 def _cells() -> Iterator[Cell]:
     for name, variant in VARIANTS.items():
         own = variant.own_register
-        points = TWO_STEP if variant.protocol == "2pc" or not own else ONE_STEP
+        elsewhere = TWO_STEP if variant.protocol == "2pc" else COMPOSED
+        points = elsewhere if variant.protocol == "2pc" or not own else ONE_STEP
         yield Cell("postgres", name, points, own)
     for protocol, own in (("2pc", True), ("2pc", False), ("wal", True), ("wal", False)):
         points = ONE_STEP if protocol == "wal" and own else TWO_STEP
@@ -78,7 +79,7 @@ def _cells() -> Iterator[Cell]:
 
 CELLS = [pytest.param(cell, id=f"{cell.sink}-{cell.name}") for cell in _cells()]
 OTHERS = [(cell, point) for cell in _cells() for point in cell.points[:-1]]
-DAILY = 4
+SAMPLED = 4
 
 
 @pytest.fixture(scope="module", params=RELEASES, ids=lambda path: path.stem)
@@ -158,7 +159,7 @@ def _open_kafka(bootstrap: str, cell: Cell) -> AbstractContextManager[Any]:
     return (open_log if protocol == "wal" else open_topic)(bootstrap, variant)
 
 
-@daily.cases(5)
+@sample.cases(5)
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_job_of_an_older_release_is_taken_over_and_finished(
     request: pytest.FixtureRequest, old: OldJob, cell: Cell, tmp_path: Path
@@ -169,7 +170,7 @@ def test_a_job_of_an_older_release_is_taken_over_and_finished(
 def test_it_is_taken_over_wherever_the_older_release_died(
     request: pytest.FixtureRequest, old: OldJob, tmp_path: Path
 ) -> None:
-    for cell, point in daily.cut(OTHERS, DAILY, "upgrade"):
+    for cell, point in sample.cut(OTHERS, SAMPLED, "upgrade"):
         taken_over(request, old, cell, point, tmp_path / f"{cell.sink}-{cell.name}-{point}")
 
 
@@ -186,7 +187,7 @@ def taken_over(
 ) -> None:
     """Let the older release die at this point, today's code finish the job, and look at the target."""
     folder.mkdir(exist_ok=True)
-    what = f"{cell.sink} {cell.name}, {point} (ABS_TEST_SEED={daily.seed()})"
+    what = f"{cell.sink} {cell.name}, {point} (ABS_TEST_SEED={sample.seed()})"
     with target(request, cell, folder) as (harness, told):
         ended = old.live({**told, "crash": str(point)})
         assert ended == -SIGKILL, f"{what}: it ended with {ended} instead of its death"

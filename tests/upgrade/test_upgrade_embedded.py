@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from abs_core.crash import CrashPoint
-from tests import daily
+from tests import sample
 from tests.upgrade.job import KEYS, ROWS, live_embedded
 from tests.upgrade.releases import RELEASES, OldJob
 
@@ -37,20 +37,20 @@ def old(request: pytest.FixtureRequest) -> Iterator[OldJob]:
         yield job
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_job_of_an_older_release_is_taken_over_with_its_state(
     old: OldJob, backend: str, database: str, tmp_path: Path
 ) -> None:
     # Part of the checkpoint is visible, part is not: a decision that is dropped doubles that part.
-    ((strategy, passage),) = daily.cut(product(STRATEGIES, PASSAGES), 1, backend)
+    ((strategy, passage),) = sample.cut(product(STRATEGIES, PASSAGES), 1, backend)
     taken_over(old, (backend, strategy, CrashPoint.BETWEEN_COMMITS, passage), database, tmp_path)
 
 
 def test_it_is_taken_over_wherever_the_older_release_died(
     old: OldJob, database: str, tmp_path: Path
 ) -> None:
-    (case,) = daily.cut(product(BACKENDS, STRATEGIES, OTHERS, PASSAGES), 1, "embedded upgrade")
+    (case,) = sample.cut(product(BACKENDS, STRATEGIES, OTHERS, PASSAGES), 1, "embedded upgrade")
     taken_over(old, case, database, tmp_path)
 
 
@@ -73,7 +73,7 @@ def taken_over(old: OldJob, case: Case, database: str, folder: Path) -> None:
         "given": {"url": database, "dbtable": "counted"},
         "environment": {},
     }
-    what = f"{backend}, {strategy}, {point}#{passage} (ABS_TEST_SEED={daily.seed()})"
+    what = f"{backend}, {strategy}, {point}#{passage} (ABS_TEST_SEED={sample.seed()})"
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE counted (id bigint, value text)")
         ended = old.live({**life, "crash": f"{point}#{passage}"})

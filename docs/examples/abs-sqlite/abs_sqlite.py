@@ -8,16 +8,17 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from abs_clients.options import Option, text
 from abs_core.aborting import abort_each
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Committer, Conflict, Inventory, Stored, Task, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import ConfigError, OptionError, RefusedError, SchemaError, UnavailableError
-from abs_core.formats import SinkFormat
+from abs_core.errors import ConfigError, RefusedError, SchemaError, UnavailableError
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import (
     Committable,
@@ -29,7 +30,10 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
+from abs_core.patience import Patience
 from abs_core.protocol import sweepable
+from abs_sinks.door import SinkFormat
+from abs_sinks.options import CommonOptions, parse_options
 
 _OURS = """
 CREATE TABLE IF NOT EXISTS abs_register (job TEXT PRIMARY KEY, number INTEGER, state TEXT);
@@ -62,25 +66,21 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def _file(given: str) -> Path:
+    return Path(given).absolute()
+
+
 @dataclass(frozen=True, slots=True)
 class SqliteOptions:
-    """The database's file, and the table to write to."""
+    """The database's file, the table to write to, and the options of every sink."""
 
-    path: Path
-    table: str
+    path: Annotated[Path, _file]
+    table: Annotated[str, Option("dbtable", text)]
+    common: CommonOptions
 
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> SqliteOptions:
-        """Names are matched without regard to case: Spark lower-cases them on the way."""
-        known = {name.lower(): text for name, text in given.items()}
-        wrong = [name for name in known if name not in ("path", "dbtable", "job", "epoch")]
-        wrong += [name for name in ("path", "dbtable") if name not in known]
-        if wrong:
-            raise OptionError(
-                f"abs-sqlite: options that are unknown or missing: {', '.join(wrong)}.",
-                remedy="give path and dbtable; job and epoch where you like.",
-            )
-        return cls(Path(known["path"]).absolute(), known["dbtable"])
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.common.patience, system=f"SQLite in {self.path}")
 
 
 class SqliteWriter:
@@ -324,38 +324,50 @@ def _is_storable(type_: pa.DataType) -> bool:
     return whole or text or pa.types.is_floating(type_) or pa.types.is_boolean(type_)
 
 
-def _path_in(url: str) -> Path:
-    path = Path(unquote(urlsplit(url).path))
-    if not path.is_file():
-        raise ConfigError(f"There is no database {path}.", remedy="write sqlite:///folder/file.db.")
-    return path
-
-
-def sink(given: Mapping[str, str], schema: pa.Schema) -> SqliteSink:
-    return SqliteSink(SqliteOptions.parse(given), schema)
-
-
-def look_after(url: str) -> tuple[Inventory, Committer]:
-    path = _path_in(url)
-    return SqliteRegister(path), SqliteCommitter(path)
-
-
 _TYPES = {"INTEGER": pa.int64(), "REAL": pa.float64(), "BLOB": pa.binary()}
 
 
-def read(url: str, table: str | None) -> pa.RecordBatchReader:
-    if table is None:
-        raise OptionError("No table is named.", remedy="name it: --table.")
-    with transaction(_path_in(url)) as db:
-        columns = db.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
-        if not columns:
-            raise ConfigError(f"There is no table {table} at {url}.", remedy="correct the name.")
-        found = db.execute(f"SELECT * FROM {quoted(table)}").fetchall()
-    schema = pa.schema(
-        [(name, _TYPES.get(kind.upper(), pa.string())) for _, name, kind, *_ in columns]
-    )
-    rows = [dict(zip(schema.names, row, strict=True)) for row in found]
-    return pa.Table.from_pylist(rows, schema).to_reader()
+class SqliteFormat(SinkFormat):
+    """Tables of SQLite. A URL is ``sqlite:///folder/file.db``."""
+
+    name = "abs-sqlite"
+    schemes = ("sqlite",)
+
+    def parse(self, given: Mapping[str, str]) -> SqliteOptions:
+        return parse_options(SqliteOptions, self.name, given)
+
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> SqliteOptions:
+        path = Path(unquote(urlsplit(url).path))
+        if not path.is_file():
+            raise ConfigError(
+                f"There is no database {path}.", remedy="write sqlite:///folder/file.db."
+            )
+        return self.parse({"path": str(path), "dbtable": table or "?"})
+
+    def sink(self, options: SqliteOptions, schema: pa.Schema, *, alone: bool = True) -> SqliteSink:
+        return SqliteSink(options, schema)
+
+    def administer(self, options: SqliteOptions) -> tuple[Inventory, Committer]:
+        return SqliteRegister(options.path), SqliteCommitter(options.path)
+
+    def where(self, options: SqliteOptions) -> str:
+        return f"table {options.table} of {options.path}"
+
+    def read(self, options: SqliteOptions) -> pa.RecordBatchReader:
+        with transaction(options.path) as db:
+            columns = db.execute(f"PRAGMA table_info({quoted(options.table)})").fetchall()
+            if not columns:
+                raise ConfigError(f"There is no {self.where(options)}.", remedy="name it: --table.")
+            found = db.execute(f"SELECT * FROM {quoted(options.table)}").fetchall()
+        schema = pa.schema(
+            [(name, _TYPES.get(kind.upper(), pa.string())) for _, name, kind, *_ in columns]
+        )
+        rows = [dict(zip(schema.names, row, strict=True)) for row in found]
+        return pa.Table.from_pylist(rows, schema).to_reader()
 
 
-FORMAT = SinkFormat(("sqlite",), sink, look_after, read)
+FORMAT = SqliteFormat()
+
+
+def sink(given: Mapping[str, str], schema: pa.Schema) -> SqliteSink:
+    return FORMAT.sink(FORMAT.parse(given), schema)

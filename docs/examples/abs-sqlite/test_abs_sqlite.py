@@ -10,7 +10,7 @@ from pathlib import Path
 
 from abs_sqlite import SqliteRegister, sink, transaction
 
-from abs_core.testing import (
+from abs_testing import (
     SCHEMA,
     ForkServer,
     Row,

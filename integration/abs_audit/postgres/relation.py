@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from psycopg import Connection, sql
 
 from abs_audit.carry import quoted
+from abs_audit.contracts import Side
 from abs_audit.families import Type
 from abs_audit.postgres.catalog import Carriage, Table, find_table
 from abs_audit.postgres.doubts import look
@@ -22,7 +23,8 @@ from abs_audit.streams import streamed
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.name import TableName
-from abs_core.errors import CorruptionError, SchemaError
+from abs_core.errors import CorruptionError, OptionError, SchemaError
+from abs_sinks.postgres.options import PostgresOptions
 
 BLOCK_BYTES = 4 << 20
 """How much of COPY's output is parsed at once."""
@@ -37,6 +39,22 @@ _SESSION = {
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
 }
+
+
+class PostgresSide(Side):
+    """See ``Side``."""
+
+    def at(self, url: str, table: str | None, null: str | None, stateschema: str) -> PostgresTable:
+        if table is None:
+            raise OptionError(
+                "A database is named, and no table.",
+                remedy="name it: --table for the target, --expected-table for what is expected; in "
+                "Python, table=...",
+            )
+        return PostgresTable(Address.parse(url), TableName.parse(table), stateschema)
+
+    def of(self, options: PostgresOptions) -> PostgresTable:
+        return PostgresTable(options.address, options.dbtable, options.stateschema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from abs_core.births.certificate import place_of
+from abs_core.certificate import place_of
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import NO_EPOCH, JobState
 from abs_core.protocol import fate
-from abs_core.several.sinkmap import number_of
+from abs_core.sinkmap import number_of
 from abs_spark.foreach.driven import driven
 from abs_spark.foreach.function import Epoch
-from abs_spark.formats import promised
+from abs_spark.target import promised
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

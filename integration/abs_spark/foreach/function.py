@@ -13,7 +13,8 @@ from abs_core.errors import ConfigError, OptionError, SchemaError
 from abs_core.model import Drained, JobState, Recent, Share, job_key
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
-from abs_core.several.sinkmap import check_names
+from abs_core.sinkmap import check_names
+from abs_sinks.door import format_named
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
@@ -26,11 +27,10 @@ from abs_spark.foreach.spec import EpochSink
 from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
 from abs_spark.foreach.tasks import REPORT_TYPE, Part, Told, Work, shares_of, writing
 from abs_spark.foreach.views import Pass, Passes
-from abs_spark.formats import sink_format
 from abs_spark.logs import show_logs
 from abs_spark.names import RunName
 from abs_spark.share import task_of
-from abs_spark.target import Target
+from abs_spark.target import Target, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -221,9 +221,9 @@ class Epoch:
         known = self._known.get(place)
         if known is None:
             sink = self.sinks[place]
-            kind = sink_format(sink.format)
+            kind = format_named(sink.format)
             given = {**sink.options, "checkpointLocation": self.checkpoint}
-            options = kind.parse(given)
+            options = parse(kind, given)
             if whole:
                 options = replacing(kind, options, sink.name)
             known = self._known[place] = Target(kind, options, schema)

@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from abs_core import protocol
+from abs_core import protocol, sinkmap
 from abs_core.births import rules as births
-from abs_core.births.certificate import Certificate, Origin
 from abs_core.births.rules import Failed
+from abs_core.certificate import Certificate, Origin
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import IdentityError
 from abs_core.model import JobState, Share
 from abs_core.patience import Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity, Skip, Write
-from abs_core.several import sinkmap
 from abs_spark.certificates import certificates_of
 from abs_spark.checkpoint import fingerprint, with_checkpoint
 from abs_spark.failures import FailedBatch

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import OptionError
-from abs_spark.formats import described, sink_format
+from abs_sinks.door import format_named
+from abs_spark.target import described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +61,7 @@ def sink(
     Raises:
         OptionError: the format is unknown, or an option belongs to the epoch.
     """
-    sink_format(format)
+    format_named(format)
     given = {str(key): str(value) for key, value in options.items()}
     for key, value in given.items():
         if key.lower() == "replay" and value.strip().lower() == "token":

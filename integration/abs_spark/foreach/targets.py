@@ -11,12 +11,13 @@ from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer, RegisterStore, Sink, is_known_empty
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
+from abs_core.parallel import side_by_side
 from abs_core.patience import Patience, several
 from abs_core.several.composite import CompositeCommitter
 from abs_core.several.grouping import SinkGroup
-from abs_core.several.sinkmap import number_of
-from abs_core.several.together import side_by_side
-from abs_spark.target import Format, Target, commit_at_once, group_of, groups
+from abs_core.sinkmap import number_of
+from abs_sinks.door import SinkFormat
+from abs_spark.target import Target, commit_at_once, group_of, groups
 
 
 class Targets:
@@ -157,7 +158,7 @@ class Targets:
 
 
 def together(
-    sinks: Sequence[tuple[str, Format, object]],
+    sinks: Sequence[tuple[str, SinkFormat, object]],
     tasks: int | None = None,
     *,
     apart: Sequence[str] = (),
@@ -173,10 +174,10 @@ def together(
     if at_once:
         return []
     findings: list[Finding] = []
-    for look in dict.fromkeys(kind.together for _, kind, _ in sinks):
-        found = [(name, options) for name, kind, options in sinks if kind.together is look]
-        if look is not None and len(found) > 1:
-            findings += look(found, tasks, apart=apart)
+    for each in dict.fromkeys(kind for _, kind, _ in sinks):
+        found = [(name, options) for name, kind, options in sinks if kind == each]
+        if len(found) > 1:
+            findings += each.together(found, tasks, apart=apart)
     return findings
 
 
@@ -195,13 +196,13 @@ def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
             )
 
 
-def replacing(format_: Format, options: Any, name: str) -> Any:
+def replacing(format_: SinkFormat, options: Any, name: str) -> Any:
     """The options of a sink whose content each epoch replaces, for ``outputMode("complete")``.
 
     Raises:
         OptionError: the sink cannot.
     """
-    found = None if format_.replacing is None else format_.replacing(options)
+    found = format_.replacing(options)
     if found is None:
         raise _no_replacement(
             f"The sink {name or format_.name} cannot replace its content in one decision"

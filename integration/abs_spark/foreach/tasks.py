@@ -16,7 +16,7 @@ from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
-from abs_core.several.sinkmap import STRIDE
+from abs_core.sinkmap import STRIDE
 from abs_spark.context import partition
 from abs_spark.executor import check_reached, on_executor
 from abs_spark.foreach.sealed import Sealed

@@ -30,8 +30,8 @@ from abs_core.errors import ConfigError, ProtocolError, RefusedError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Identity, Verdict, start
 from abs_sinks.kafka.options import KafkaOptions, identity
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.register.session import Rows
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.side_topic import (
     data_topic,

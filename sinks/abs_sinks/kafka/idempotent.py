@@ -20,8 +20,8 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 from abs_core.routing import none_to_commit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.register.session import Rows
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.side_topic import send_winners, winners_topic
 from abs_sinks.kafka.writer import RecordWriter

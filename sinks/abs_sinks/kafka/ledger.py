@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from abs_clients.kafka.cluster import cluster
@@ -18,7 +18,7 @@ from abs_core.contracts import Task
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.model import Committable, HandleName
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_topic import fields_of, make_topic, reading
+from abs_sinks.kafka.register.topic import fields_of, make_topic, reading
 
 LEDGER_FORMAT = 1
 """A ledger without a number (315a560 and before) has this format."""
@@ -51,7 +51,7 @@ class LedgerPlace:
         told = {_TOPIC: self.topic, _ID: self.id, _LOG: self.log}
         more = {name: text for name, text in told.items() if text is not None}
         extra = tuple(sorted({**dict(committable.extra), **more}.items()))
-        return Committable(committable.handle, committable.rows, committable.digest, extra)
+        return replace(committable, extra=extra)
 
 
 def place_for(options: KafkaOptions, task: Task) -> LedgerPlace:

@@ -16,9 +16,9 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.configs import producer_settings
 from abs_clients.kafka.errors import translate_errors
 from abs_clients.kafka.failures import Failures
-from abs_clients.kafka.format.headers import Header
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
+from abs_sinks.kafka.columnar.headers import Header
 from abs_sinks.kafka.records import Records, header_lists, slices
 
 CHUNK = 16_384

@@ -12,7 +12,7 @@ from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.kafka.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
+from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import COMMON, CommonOptions
 
 NAME = "abs-kafka"
@@ -52,6 +52,9 @@ _ELSEWHERE = {
 """Options of Spark's Kafka source and of other connectors."""
 
 
+REGISTERTOPIC = "abs-register"
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaOptions:
     """Where and how to write. Its ``repr`` shows no secret (I9).
@@ -67,7 +70,7 @@ class KafkaOptions:
     kafka: Settings
     topic: Annotated[str | None, topic_name] = None
     common: CommonOptions = field(default_factory=CommonOptions)
-    registertopic: Annotated[str, topic_name] = "abs-register"
+    registertopic: Annotated[str, topic_name] = REGISTERTOPIC
     producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
 
     @property

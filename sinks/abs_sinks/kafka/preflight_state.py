@@ -23,9 +23,9 @@ from abs_core.errors import AbsError, ConfigError, CorruptionError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.options import KafkaOptions, identity, is_topic_name
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import register_id
-from abs_sinks.kafka.register_topic import PARTITIONS, find_topic
+from abs_sinks.kafka.register.session import register_id
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import PARTITIONS, find_topic
 from abs_sinks.kafka.side_topic import data_topic, side_loss
 from abs_sinks.kafka.side_topic import findings as side_findings
 from abs_sinks.kafka.wal import ledger_key, store_of

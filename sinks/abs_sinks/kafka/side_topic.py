@@ -37,8 +37,8 @@ from abs_core.errors import (
 from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_topic import fields_of, made, reading
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import fields_of, made, reading
 from abs_sinks.kafka.sending import RecordSender, TransactionalProducer
 
 TRIES = 5

@@ -11,7 +11,6 @@ from functools import partial
 import pyarrow as pa
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.format.recordbatch import SEQUENCES
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.transactions import (
     OPEN,
@@ -32,6 +31,7 @@ from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
+from abs_sinks.kafka.columnar.recordbatch import SEQUENCES
 from abs_sinks.kafka.open_transaction import (
     OpenTransaction,
     is_ending,

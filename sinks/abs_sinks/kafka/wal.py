@@ -38,8 +38,8 @@ from abs_sinks.kafka.ledger import (
 )
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.register.session import Rows
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.sending import TransactionalProducer
 from abs_sinks.kafka.writer import RecordWriter
 from abs_sinks.wal import segment_store
@@ -241,7 +241,7 @@ def sending(
         for committable in committables:
             before = sender.rows
             for batch in read_segment(store, committable):
-                sender.send(records_of(batch, plan_columns(batch.schema, options.topic), before))
+                sender.send(records_of(batch, plan_columns(batch.schema, options.topic)))
                 if time.monotonic() > deadline:
                     raise _too_long(committable, timeout)
             if sender.rows - before != committable.rows:

@@ -1,9 +1,14 @@
 """The PostgreSQL sink: from Arrow batches to rows that appear exactly once."""
 
-from abs_sinks.postgres.group import PostgresGroup, transactions_of
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.register import PostgresRegister
-from abs_sinks.postgres.sink import PostgresSink
+from typing import TYPE_CHECKING
+
+from abs_sinks import face
+
+if TYPE_CHECKING:
+    from abs_sinks.postgres.group import PostgresGroup, transactions_of
+    from abs_sinks.postgres.options import PostgresOptions
+    from abs_sinks.postgres.register import PostgresRegister
+    from abs_sinks.postgres.sink import PostgresSink
 
 __all__ = [
     "PostgresGroup",
@@ -12,3 +17,12 @@ __all__ = [
     "PostgresSink",
     "transactions_of",
 ]
+
+__getattr__ = face(
+    __name__,
+    PostgresGroup="group",
+    PostgresOptions="options",
+    PostgresRegister="register",
+    PostgresSink="sink",
+    transactions_of="group",
+)

@@ -15,10 +15,13 @@ from abs_sinks.postgres.table import Table
 
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:
-    """Column definitions of a staging table: names and types, without constraints."""
+    """Column definitions of a staging table: names, types and collations, without constraints."""
+    # The collation decides which keys are equal, and which orderby is the greatest.
     return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(
-            sql.Identifier(planned.column.name), sql.SQL(planned.column.type.label)
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(planned.column.name),
+            sql.SQL(planned.column.type.label),
+            sql.SQL(f" collate {found}" if (found := planned.column.collation) else ""),
         )
         for planned in plan.columns
     )
@@ -122,15 +125,20 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
 
 def duplicate_key(
     connection: Connection[Any], plan: CopyPlan, key: Sequence[str], source: sql.Composable
-) -> DataError | None:
-    """The error for a key that occurs twice in ``source``, if any."""
+) -> DataError:
+    """The error for rows of one key, which the server found in ``source``."""
     query = sql.SQL(
         "select concat_ws(', ', {keys}), count(*) from ({source}) s group by {keys}"
         " having count(*) > 1 limit 1"
     ).format(keys=columns_of(key), source=source)
     row = connection.execute(query).fetchone()
     if row is None:
-        return None
+        return DataError(
+            f"Rows of one epoch have different keys ({columns_of(key).as_string()}), but table "
+            f"{plan.table.label} takes them for the same row.",
+            remedy="a trigger that changes the key is the likely cause: change it in Spark in the same "
+            "way, so that orderby can choose among its rows.",
+        )
     return DataError(
         f"Several rows of one epoch have the same key ({columns_of(key).as_string()}): "
         f"({str(row[0])[:200]}) appears {row[1]} times. It is unknown which of the rows is the "

@@ -133,10 +133,7 @@ class IdempotentWriter(CopyWriter):
             cursor = self._execute(connection, statements, plan)
         except psycopg.errors.CardinalityViolation as error:
             connection.execute("rollback to savepoint staged")
-            duplicate = duplicate_key(connection, plan, target.key, staged)
-            if duplicate is not None:
-                raise duplicate from error
-            raise
+            raise duplicate_key(connection, plan, target.key, staged) from error
         cursor.nextset()
         return cursor.rowcount
 

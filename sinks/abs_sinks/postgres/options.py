@@ -188,7 +188,7 @@ class PostgresOptions:
     @property
     def server(self) -> Server:
         """The server's address and timeouts."""
-        return Server(self.address, self.locktimeout, self.connecttimeout)
+        return Server(self.address, self.locktimeout, self.connecttimeout, self.common.patience)
 
     @property
     def state(self) -> MetadataSchema:

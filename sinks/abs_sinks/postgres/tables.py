@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable
-from abs_core.several.sinkmap import number_of
+from abs_core.sinkmap import number_of
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.target import Target, resolve
 

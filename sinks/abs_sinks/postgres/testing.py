@@ -1,4 +1,4 @@
-"""A table on a real server, for ``abs_core.testing.check_sink``: proves the sink where it will run.
+"""A table on a real server, for ``abs_testing.check_sink``: proves the sink where it will run.
 
     check_sink(partial(open_table, "postgresql://...", Variant("wal", "upsert")))
 
@@ -24,10 +24,10 @@ from abs_clients.postgres.metadata import exists
 from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
-from abs_core.testing import SCHEMA, Row
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sinks.postgres.staging import Staging
+from abs_testing import SCHEMA, Row
 
 _numbers = count()
 
@@ -82,7 +82,7 @@ class TableHarness:
         self.options = PostgresOptions.parse(given)
         if superuser is not None:
             self.held = partial(_held, self.options, url, superuser)
-            """See ``abs_core.testing.Holding``."""
+            """See ``abs_testing.Holding``."""
         self.new_sink: Callable[[], Sink] = partial(
             PostgresSink, self.options, SCHEMA, co_commit=variant.own_register
         )
@@ -149,7 +149,7 @@ class TableHarness:
         ]
 
     def saved(self, job: str) -> Callable[[], None]:
-        """See ``abs_core.testing.Restoring``."""
+        """See ``abs_testing.Restoring``."""
         register = sql.Identifier(self.schema, "register")
         rows: list[Any] = []
         if exists(self.db, f"{self.schema}.register"):

@@ -18,9 +18,9 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from abs_clients.arrow import cast_plain, plain_type
-from abs_core.errors import RowError, SchemaError
+from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text, require_json
-from abs_sinks.refusals import MisfitError
+from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason
 from abs_sinks.s3.options import S3Options
 
 
@@ -187,14 +187,21 @@ def check_schema(schema: pa.Schema, options: S3Options) -> None:
 
 @contextmanager
 def encoding(options: S3Options) -> Iterator[None]:
-    """Raise ``RowError`` for a value that the format's library refuses."""
+    """Raise ``BadValuesError`` for a value that the format's library refuses."""
     try:
         yield
-    except pa.ArrowException as error:
-        raise RowError(
-            f"A value cannot be written as {options.fileformat}: {error}.",
-            remedy="correct the input, or take another fileformat.",
-        ) from error
+    except pa.ArrowException:
+        why, remedy = f"cannot be written as {options.fileformat}", "take another fileformat"
+        # Arrow's text shows the value.
+        raise BadValuesError(Reason(Code.NOT_CONVERTIBLE, "", why, remedy), None) from None
+
+
+def try_encoding(table: pa.Table, options: S3Options) -> None:
+    """Encode the rows, and drop the file; ``BadValuesError`` if the format cannot hold one."""
+    with encoding(options):
+        made = encoder(pa.MockOutputStream(), table.schema, options)
+        made.write(table)
+        made.close()
 
 
 def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:

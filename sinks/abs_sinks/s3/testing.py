@@ -1,4 +1,4 @@
-"""A folder on a real server, for ``abs_core.testing.check_sink``: proves the sink where it will run.
+"""A folder on a real server, for ``abs_testing.check_sink``: proves the sink where it will run.
 
     check_sink(partial(open_folder, "s3://bucket/somewhere", {"endpoint": ...}))
 
@@ -19,7 +19,6 @@ from abs_clients.s3.client import warm_up
 from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
-from abs_core.testing import SCHEMA, Row
 from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.layout import handle_of, job_text
 from abs_sinks.s3.manifests import FOLDER as MANIFESTS
@@ -27,6 +26,7 @@ from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.sink import S3Sink
 from abs_sinks.s3.uploads import Uploads
+from abs_testing import SCHEMA, Row
 
 warm_up()  # once, here: the lives of ``check_crashes`` are forked from a process that has it
 
@@ -99,7 +99,7 @@ class FolderHarness:
                 yield self.options.state.key(MANIFESTS, f"job={job_text(job)}", name)
 
     def saved(self, job: str) -> Callable[[], None]:
-        """See ``abs_core.testing.Restoring``."""
+        """See ``abs_testing.Restoring``."""
         key = S3Register(self.options).key(job)
         body = self._objects.get(key)
         if body is None:

@@ -15,6 +15,7 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 from abs_core.routing import none_to_commit
 from abs_core.stepwise import StepwiseWriter
 from abs_core.wal import SegmentWriter, read_segment
+from abs_sinks.refusals import BadRows
 from abs_sinks.s3.ahead import Batches, reading_ahead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
@@ -27,7 +28,12 @@ class WalWriter(StepwiseWriter):
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
         super().__init__()
+        self._options, self._schema, self._handle = options, schema, task.handle
         self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="zstd")
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the files of a later compose could not hold; nothing is written."""
+        return TaskFiles(self._options, self._schema, self._handle).bad_rows(batch)
 
     def abort(self) -> None:
         self._segment.abort()

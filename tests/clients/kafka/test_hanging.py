@@ -12,9 +12,9 @@ from abs_clients.kafka.cluster_facts import ClusterFacts
 from abs_clients.kafka.hanging import PartitionTransaction, find_hanging, open_in, unknown
 from abs_clients.kafka.topics import TopicFacts
 from abs_clients.kafka.transactions import Description, State
-from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.preflight import judge_hanging
+from abs_testing.case import Case, rows
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 
 ONE = PartitionTransaction("t", 0, 7, 100, 5)

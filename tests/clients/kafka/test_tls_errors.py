@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.errors import is_auth_failure
 from abs_core.errors import RefusedError
-from abs_core.testing.case import within
 from abs_sinks.kafka.options import KafkaOptions
+from abs_testing.case import within
 
 NO_TLS = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 NO_CIPHER = bytes.fromhex("15030300020228")

@@ -23,9 +23,9 @@ from abs_clients.kafka.transactions import (
     listed,
 )
 from abs_core.patience import Patience
-from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
+from abs_testing.case import within
 from tests.kit.kafka import make_topic
 
 pytestmark = pytest.mark.services

@@ -21,9 +21,9 @@ from abs_clients.kafka.private import loop_of, manager_of
 from abs_clients.kafka.routing import brokers_of
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
-from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
+from abs_testing.case import within
 from tests.kit.threads import living
 
 pytestmark = pytest.mark.services

@@ -12,9 +12,9 @@ import pytest
 from abs_clients.postgres.connection import IDLE_IN_TRANSACTION_SECONDS, Tag, connect
 from abs_clients.postgres.pool import close_idle, leased, pool
 from abs_core.errors import RefusedError, UnavailableError
-from abs_core.testing.harness import SCHEMA
 from abs_services import PostgresService
 from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_testing.harness import SCHEMA
 
 pytestmark = pytest.mark.services
 TAG = Tag("0123456789abcdef", 7)

@@ -13,12 +13,12 @@ from abs_clients.postgres.address import Address
 from abs_clients.postgres.connection import SILENCE_MS, connect
 from abs_clients.postgres.server import Server
 from abs_core.errors import UnavailableError
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows
-from abs_core.testing.engine import Attempt
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
-from tests import daily
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows
+from abs_testing.engine import Attempt
+from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
@@ -69,7 +69,7 @@ def _noticed_after(database: str, silence_ms: int | None, moment: str, *, new_on
         return time.monotonic() - began
 
 
-@daily.cases(1, of="moment")
+@sample.cases(1, of="moment")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("new_ones", [True, False], ids=["server gone", "connection gone"])
 def test_a_server_that_vanishes_inside_copy_is_noticed(

@@ -21,10 +21,10 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_core.testing.harness import SCHEMA
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Sink
 from abs_sources.files.options import FileOptions
+from abs_testing.harness import SCHEMA
 
 SERVER = Server("http://127.0.0.1:9", "us-east-1", pathstyle=True)
 BUCKET = Bucket(SERVER, "bucket")

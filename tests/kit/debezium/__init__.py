@@ -21,7 +21,7 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 
 from abs_core.errors import ConfigError
-from abs_core.testing.case import within
+from abs_testing.case import within
 
 HERE = Path(__file__).parent
 TABLE = """

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from abs_core.births import consent
+from abs_core import consent
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Identity, Refused, Skip, Verdict, ended

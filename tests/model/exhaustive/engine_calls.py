@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from abs_core import protocol
+from abs_core import protocol, sinkmap
 from abs_core.births.rules import Failed
 from abs_core.errors import AbsError, EpochGapError
 from abs_core.model import Committable, HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, Skip, Verdict
-from abs_core.several import sinkmap
 from abs_spark.foreach.process import Known
 from tests.model.exhaustive.book import Violated
 from tests.model.exhaustive.engine_world import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from abs_core.births import rules as births
-from abs_core.births.certificate import Certificate, Origin
+from abs_core.certificate import Certificate, Origin
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Identity, Refused, Verdict
 

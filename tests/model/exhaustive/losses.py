@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from abs_core import protocol
+from abs_core import protocol, sinkmap
 from abs_core.births import rules as births
-from abs_core.births.certificate import Origin
+from abs_core.certificate import Origin
 from abs_core.errors import (
     EpochGapError,
     FencedError,
@@ -34,7 +34,6 @@ from abs_core.errors import (
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Identity, Refused, Skip
-from abs_core.several import sinkmap
 from tests.model.exhaustive.book import Violated
 from tests.model.exhaustive.loss import (
     AFTERWARDS,

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from abs_core.barriers.elements import Batch
 from abs_core.contracts import Sink
-from abs_core.runtime.elements import Batch
-from abs_core.runtime.graph import EventTime, Graph, Stream
-from abs_core.runtime.operators import Emit, Operator
-from abs_core.state.contracts import Keys, Values
-from abs_core.state.timers import Timers
+from abs_embedded.graph import EventTime, Graph, Stream
+from abs_embedded.operators import Emit, Operator
+from abs_embedded.state.contracts import Keys, Values
+from abs_embedded.state.timers import Timers
 from tests.model.simulation.inputs import Endless, Journal, Lines, Pausing
 
 Record = tuple[int, int, int]

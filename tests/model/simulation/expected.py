@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from abs_core.runtime.partition import FORWARD
-from abs_core.runtime.plan import loops
-from abs_core.state.timers import Timers
+from abs_embedded.partition import FORWARD
+from abs_embedded.plan import loops
+from abs_embedded.state.timers import Timers
 from tests.model.simulation.dataflow import (
     COPIED_WINDOW,
     SMALLEST_COPY,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from abs_core.barriers.alignment import STRATEGIES, SnapshotStrategy
+from abs_core.barriers.checkpoint_rules import Settings
 from abs_core.errors import AbsError, HungError
-from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
-from abs_core.runtime.checkpoint_rules import Settings
-from abs_core.runtime.task import Task
+from abs_embedded.task import Task
 from tests.model.simulation.dataflow import BATCHES, MOST_BATCHES, Builder, Built
 from tests.model.simulation.expected import Expected, expected, in_order, sequence
 from tests.model.simulation.inputs import Phase

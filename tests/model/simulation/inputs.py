@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from abs_core.runtime.elements import Batch
+from abs_core.barriers.elements import Batch
 from abs_core.source import Limit, Split
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
+from abs_core.barriers.alignment import STRATEGIES
 from abs_core.errors import AbsError
-from abs_core.runtime.alignment import STRATEGIES
-from abs_core.runtime.lease import Lease
+from abs_embedded.lease import Lease
 from tests.model.simulation.expected import expected
 from tests.model.simulation.history import History, Outcome
 from tests.model.simulation.run import Bugs, Run

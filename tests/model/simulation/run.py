@@ -9,26 +9,26 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from abs_core.errors import FencedError, HungError
-from abs_core.model import HandleName
-from abs_core.runtime.alignment import SnapshotStrategy
-from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
-from abs_core.runtime.channel import CONTROL, UNBOUNDED
-from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
-from abs_core.runtime.checkpoint_rules import (
+from abs_core.barriers.alignment import SnapshotStrategy
+from abs_core.barriers.checkpoint_rules import (
     Acknowledged,
     CoordinatorState,
     Declined,
     Ended,
     Settings,
 )
-from abs_core.runtime.elements import Copy, TaskId
-from abs_core.runtime.graph import Graph, Node
-from abs_core.runtime.plan import regions
-from abs_core.runtime.sinks import SinkOperator, undecided
-from abs_core.runtime.sources import SourceOperator
-from abs_core.runtime.task import Task
-from abs_core.state.operator_state import Contents, OperatorState, redistribute
+from abs_core.barriers.elements import Copy, TaskId
+from abs_core.errors import FencedError, HungError
+from abs_core.model import HandleName
+from abs_embedded.assembly import Assembly, Crewing, Part, Parts, assemble
+from abs_embedded.channel import CONTROL, UNBOUNDED
+from abs_embedded.checkpoint_coordinator import CheckpointCoordinator
+from abs_embedded.graph import Graph, Node
+from abs_embedded.plan import regions
+from abs_embedded.sinks import SinkOperator, undecided
+from abs_embedded.sources import SourceOperator
+from abs_embedded.state.operator_state import Contents, OperatorState, redistribute
+from abs_embedded.task import Task
 from tests.model.simulation.dataflow import Windowing, owner
 from tests.model.simulation.inputs import PausingReader
 from tests.model.simulation.world import Keeper, World

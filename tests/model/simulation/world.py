@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from abs_core.barriers.checkpoint_rules import Pending
+from abs_core.barriers.elements import Batch
 from abs_core.contracts import Conflict, Stored, Task, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError
@@ -25,9 +27,7 @@ from abs_core.model import (
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
 from abs_core.registers.memory import MemoryRegister
-from abs_core.runtime.assembly import Part
-from abs_core.runtime.checkpoint_rules import Pending
-from abs_core.runtime.elements import Batch
+from abs_embedded.assembly import Part
 from tests.model.simulation.inputs import Journal
 
 T = TypeVar("T")

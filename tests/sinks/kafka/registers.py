@@ -11,8 +11,8 @@ from abs_core.errors import UnavailableError
 from abs_core.model import JobState
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.register.session import Rows
+from abs_sinks.kafka.register.store import KafkaRegister
 
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
 

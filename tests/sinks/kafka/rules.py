@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError
-from abs_core.testing import (
+from abs_testing import (
     ForkServer,
     Killed,
     Opener,
@@ -20,10 +20,10 @@ from abs_core.testing import (
     check_crashes,
     run_check,
 )
-from abs_core.testing.checks import CHECKS
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row
-from tests import daily
+from abs_testing.checks import CHECKS
+from abs_testing.engine import Run
+from abs_testing.harness import Row
+from tests import sample
 
 AT_ONCE = 6
 
@@ -60,8 +60,8 @@ def keeps_every_rule(opener: Opener) -> int:
     return len(checks)
 
 
-def keeps_todays_rules(opener: Opener, way: str) -> int:
-    """How many rules the sink was put to: of ``WAYS`` each rule is dealt to one, each day anew.
+def keeps_sampled_rules(opener: Opener, way: str) -> int:
+    """How many rules the sink was put to: of ``WAYS`` each rule is dealt to one.
 
     Where a rule does not apply it waits for another day.
 
@@ -69,7 +69,7 @@ def keeps_todays_rules(opener: Opener, way: str) -> int:
         AssertionError: as ``keeps_every_rule``.
     """
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        dealt = daily.hand(CHECKS, WAYS.index(way), len(WAYS), "kafka")
+        dealt = sample.hand(CHECKS, WAYS.index(way), len(WAYS), "kafka")
         together = [check for check in dealt if check.rule not in ALONE]
         under = list(pool.map(lambda check: run_check(opener, check), together))
     under += [run_check(opener, check) for check in dealt if check.rule in ALONE]

@@ -17,10 +17,10 @@ from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Severity
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
 from abs_sinks.kafka import KafkaOptions
-from tests import daily
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import Run
+from tests import sample
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority, Certified
@@ -70,7 +70,7 @@ def me(broker: SecuredKafka, authority: Authority) -> Certified:
     return made
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("protocol", ["2pc", "2pc-librdkafka", "wal", "idempotent"])
 def test_a_job_goes_through_with_its_certificate_and_what_is_documented(
     broker: SecuredKafka, me: Certified, protocol: str, tmp_path: Path

@@ -9,13 +9,13 @@ from itertools import permutations
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import ForkServer, check_changed_crashes
-from abs_core.testing.check_changes import Change, check_changes
 from abs_services import KafkaService
 from abs_sinks.kafka import sink, wal
-from tests import daily
-from tests.daily import cut
+from abs_testing import ForkServer, check_changed_crashes
+from abs_testing.check_changes import Change, check_changes
+from tests import sample
 from tests.kit.changing import changing_topic
+from tests.sample import cut
 
 pytestmark = [
     pytest.mark.services,
@@ -53,21 +53,21 @@ CASES = {
         False,
     ),
 }
-AT_ONCE, EACH_DAY = 3, 2
+AT_ONCE, SAMPLED = 3, 2
 
 
-@daily.cases(2)
-@pytest.mark.parametrize("name", daily.members(CASES, 3, "Kafka, changes"))
+@sample.cases(2)
+@pytest.mark.parametrize("name", sample.members(CASES, 3, "Kafka, changes"))
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     kafka: KafkaService, name: str
 ) -> None:
-    def today(found: Sequence[Change]) -> list[Change]:
-        return cut(found, EACH_DAY, f"Kafka {name}")
+    def sampled(found: Sequence[Change]) -> list[Change]:
+        return cut(found, SAMPLED, f"Kafka {name}")
 
     kafka.start()
     pairs, finds, own_register = CASES[name]
     opener = partial(changing_topic, kafka.bootstrap, own_register=own_register)
-    done = check_changes(opener, pairs, choose=today, finds=finds, at_once=AT_ONCE)
+    done = check_changes(opener, pairs, choose=sampled, finds=finds, at_once=AT_ONCE)
     print(name, done, sep=": ")
 
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from kafka.net.connection import KafkaConnection
 
-from abs_clients.kafka.producer.transport import lacking_to_produce
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.columnar.transport import lacking_to_produce
 from abs_sinks.kafka.sink import guarantee
 
 SCHEMA = pa.schema([("value", pa.string())])

@@ -19,18 +19,18 @@ from abs_core.contracts import Conflict, Stored
 from abs_core.errors import AbsError
 from abs_core.model import JobState, Severity
 from abs_core.patience import Patience
-from abs_core.testing import Opener
-from abs_core.testing.case import JOB, Case, rows, within
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import register_id
-from abs_sinks.kafka.register_topic import need_two, partition_of
+from abs_sinks.kafka.register.session import register_id
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import need_two, partition_of
 from abs_sinks.kafka.sink import KafkaSink
-from tests import daily
+from abs_testing import Opener
+from abs_testing.case import JOB, Case, rows, within
+from abs_testing.engine import Run
+from abs_testing.harness import Row
+from tests import sample
 from tests.kit.kafka import (
     KEYED,
     PARTITIONS,
@@ -39,7 +39,7 @@ from tests.kit.kafka import (
     make_topic,
     open_topic,
 )
-from tests.kit.kafka_cluster import NEW_LEADER, NativeKafkaCluster
+from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.outage import standing_still
 from tests.sinks.kafka.rules import through
@@ -99,7 +99,7 @@ def test_of_several_replicas_two_must_have_what_is_decided(
         assert within(120, is_sound)
 
 
-@pytest.mark.parametrize("mode", daily.members(MODES, 1, "a dead broker"))
+@pytest.mark.parametrize("mode", sample.members(MODES, 1, "a dead broker"))
 def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
     brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
 ) -> None:
@@ -124,8 +124,7 @@ def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
         case.close()
 
 
-@daily.turn("while a task writes", NEW_LEADER, of="new leaders")
-@pytest.mark.parametrize("way", daily.members(WAYS, 1, "a new leader"))
+@pytest.mark.parametrize("way", sample.members(WAYS, 1, "a new leader"))
 def test_a_task_goes_on_writing_to_the_new_leader(
     brokers: NativeKafkaCluster, openers: dict[str, Opener], way: str
 ) -> None:

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from abs_clients.kafka.format.recordbatch import Identity
-from abs_clients.kafka.producer.outbox import Batch
-from abs_clients.kafka.producer.transport import NO_ANSWER, Answer
 from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.topics import TopicFacts
 from abs_core.errors import RowError, SchemaError, UnavailableError
-from abs_sinks.kafka import KafkaOptions, encoder
-from abs_sinks.kafka import columnar as sending
-from abs_sinks.kafka.columnar import ColumnarSender
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.columnar import encoder
+from abs_sinks.kafka.columnar import sender as sending
+from abs_sinks.kafka.columnar.outbox import Batch
+from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.sender import ColumnarSender
+from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
 from abs_sinks.kafka.records import plan_columns, records_of
 
 OPTIONS = KafkaOptions.parse(

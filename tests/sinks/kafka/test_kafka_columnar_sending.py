@@ -19,23 +19,24 @@ from kafka.protocol.producer import ProduceRequest
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import Lane, close_clusters, cluster
-from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.private import manager_of
-from abs_clients.kafka.producer.outbox import FLYING
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, describe, end
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions, encoder
-from abs_sinks.kafka.columnar import ColumnarProducer
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.columnar import encoder
+from abs_sinks.kafka.columnar.murmur2 import partitions_of
+from abs_sinks.kafka.columnar.outbox import FLYING
+from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
-from tests import daily
+from abs_testing.calls import Loss
+from abs_testing.case import within
+from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import PARTITIONS, make_topic
 
@@ -146,7 +147,7 @@ def test_slices_and_all_kinds_of_text_arrive_as_they_are(line_of: LineOf) -> Non
     assert _sorted(line.commit()) == sorted(wanted, key=str)
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize("size", ["1000", "1000000"])
 def test_keys_decide_the_partition_as_in_java_and_order_in_it_is_kept(
     line_of: LineOf, monkeypatch: pytest.MonkeyPatch, size: str
@@ -225,7 +226,7 @@ def test_a_fenced_sender_sends_nothing_more(line_of: LineOf) -> None:
     assert _sorted(newer.commit()) == [(b"k", b"after")]
 
 
-@daily.cases(1, of="loss")
+@sample.cases(1, of="loss")
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
 @pytest.mark.parametrize("nth", [1, 2, FLYING, FLYING + 1])
 def test_a_request_that_is_lost_among_many_is_sent_again_once_and_in_order(

@@ -14,10 +14,10 @@ from abs_clients.kafka.routing import coordinators_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import describe
 from abs_core.model import Outcome, Share, Wrote
-from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register_session import register_id
+from abs_sinks.kafka.register.session import register_id
+from abs_testing.case import Case, rows
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(1200)]

@@ -13,8 +13,8 @@ from abs_cli.main import app
 from abs_clients.kafka.attempts import NO_DECISION, Decided, Winners, side_topic
 from abs_core.errors import ConfigError, FencedError
 from abs_core.model import HandleName, Wrote
-from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
+from abs_testing.case import Case, raises, rows
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from abs_core.model import HandleName
-from abs_core.testing import run_check
-from abs_core.testing.checks import CHECKS
 from abs_core.wal.contracts import name_of
 from abs_services import KafkaService
-from tests import daily
+from abs_testing import run_check
+from abs_testing.checks import CHECKS
+from tests import sample
 from tests.fault_proxy.kafka import LossyBroker
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_modes import LogHarness
@@ -42,7 +42,7 @@ class HeldTopic(TopicHarness):
 
     @contextmanager
     def held(self, handle: HandleName) -> Iterator[None]:
-        """See ``abs_core.testing.Holding``."""
+        """See ``abs_testing.Holding``."""
         before = self._relay.denials
         self._relay.denied = str(handle)
         try:
@@ -57,7 +57,7 @@ class HeldLog(LogHarness):
 
     @contextmanager
     def held(self, handle: HandleName) -> Iterator[None]:
-        """See ``abs_core.testing.Holding``."""
+        """See ``abs_testing.Holding``."""
         segment, aside = self.folder / name_of(handle), self.folder / "aside"
         segment.rename(aside)
         segment.mkdir()
@@ -88,7 +88,7 @@ def held_log(folder: Path, bootstrap: str, variant: Variant) -> Iterator[TopicHa
         harness.close()
 
 
-@daily.cases(1, of="own")
+@sample.cases(1, of="own")
 @pytest.mark.parametrize("own", [True, False], ids=["own-register", "foreign-register"])
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
 def test_a_handle_that_nobody_may_abort_does_not_stop_the_sweep_of_the_others(

@@ -18,14 +18,14 @@ from abs_core.codec import state_to_text
 from abs_core.errors import ContentionError, UnavailableError
 from abs_core.model import Finding, JobState, Severity
 from abs_core.patience import Patience
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.preflight_state import namesakes
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import register_id
+from abs_sinks.kafka.register.session import register_id
+from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.wal import ledger_key
-from tests import daily
+from abs_testing.engine import Run
+from tests import sample
 from tests.kit.kafka import TopicHarness, Variant, delete_topics, make_topic, open_topic
 
 SCHEMA = pa.schema([("value", pa.string())])
@@ -130,7 +130,7 @@ def test_a_topic_of_records_under_such_a_name_is_no_register(options: KafkaOptio
     assert not found(options, "b.c")
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.services
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])

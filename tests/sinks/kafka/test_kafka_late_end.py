@@ -16,11 +16,11 @@ from abs_clients.kafka.transactions import EndTxn, Reply, describe, end
 from abs_core.contracts import Conflict, Version
 from abs_core.model import JobState
 from abs_services import KafkaService
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import FencedProducer, Rows, register_id
-from abs_sinks.kafka.register_topic import Cells, Record
+from abs_sinks.kafka.register.session import FencedProducer, Rows, register_id
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import Cells, Record
 from abs_sinks.kafka.sending import TransactionalProducer
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_log

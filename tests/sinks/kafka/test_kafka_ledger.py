@@ -13,16 +13,16 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, CorruptionError, HandleLostError, UnavailableError
 from abs_core.model import Decision, HandleName, Outcome, Wrote
 from abs_core.patience import Patience
-from abs_core.testing.case import JOB, Case, raises, rows, within
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
 from abs_core.wal import FolderSegments
 from abs_services import KafkaService
 from abs_sinks.kafka.ledger import LedgerPlace
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import session_of
-from abs_sinks.kafka.register_topic import make_topic
+from abs_sinks.kafka.register.session import session_of
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import make_topic
 from abs_sinks.kafka.wal import WalCommitter
+from abs_testing.case import JOB, Case, raises, rows, within
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import Run
 from tests.kit.kafka import Variant, delete_topics
 from tests.kit.kafka_modes import LogHarness, open_log
 

@@ -9,11 +9,11 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import Drained, Outcome, Share, Wrote
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import Case, rows
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
-from tests import daily
+from abs_testing.calls import Loss
+from abs_testing.case import Case, rows
+from abs_testing.engine import Run
+from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
@@ -68,7 +68,7 @@ def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[
     end_kafka_clients()  # before the proxy goes: else they would look for it
 
 
-@daily.cases(4)
+@sample.cases(4)
 @pytest.mark.parametrize(("api", "nth", "loss"), CASES)
 def test_a_loss_at_any_request_loses_and_doubles_nothing(
     harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
@@ -76,7 +76,7 @@ def test_a_loss_at_any_request_loses_and_doubles_nothing(
     _loses_nothing(harness, proxy, api, nth, loss)
 
 
-@daily.cases(1, of="api")
+@sample.cases(1, of="api")
 @pytest.mark.parametrize("producer", PRODUCERS[1:])
 @pytest.mark.parametrize(("nth", "loss"), [(1, Loss.REQUEST), (1, Loss.REPLY), (2, Loss.REPLY)])
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID])
@@ -86,7 +86,7 @@ def test_a_loss_at_what_our_own_producer_asks_loses_and_doubles_nothing(
     _loses_nothing(harness, proxy, api, nth, loss)
 
 
-@daily.cases(1, of="mode")
+@sample.cases(1, of="mode")
 @pytest.mark.parametrize("mode", ["wal", "idempotent"])
 @pytest.mark.parametrize("nth", [1, 2, pytest.param(3, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])

@@ -15,17 +15,17 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from abs_clients.kafka import auth_check, timeouts
 from abs_clients.kafka.cluster import close_clusters
-from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka import side_topic as winners
-from abs_sinks.kafka.encoder import Encoder
+from abs_sinks.kafka.columnar.encoder import Encoder
+from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_tail import MissingError
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.tail import MissingError
 from abs_sinks.kafka.wal import WalWriter
 
 OPTIONS = KafkaOptions.parse(

@@ -12,15 +12,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_core.model import Wrote
 from abs_core.source import Limit
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.murmur2 import partitions_of
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from tests import daily
+from abs_testing.engine import Run
+from tests import sample
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import LogHarness, open_attempts
 
@@ -50,7 +50,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=daily.members(WAYS, 2, "nulls"))
+@pytest.fixture(params=sample.members(WAYS, 2, "nulls"))
 def harness(
     kafka: KafkaService, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[TopicHarness]:
@@ -73,7 +73,7 @@ def opened(bootstrap: str, variant: Variant, folder: Path) -> Iterator[TopicHarn
             yield topic
 
 
-@daily.cases(1, of="kind")
+@sample.cases(1, of="kind")
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()], ids=str)
 @pytest.mark.parametrize(
     "more", [{}, {"partition": ANY_PARTITION}], ids=["key and value", "any partition"]

@@ -20,13 +20,13 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.transactions import State
 from abs_core.contracts import Task
 from abs_core.model import HandleName
-from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.open_transaction import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import TIDIED, Claim, end_orphans
 from abs_sinks.kafka.producer_pool import ProducerPool
 from abs_sinks.kafka.twophase import TwoPhaseWriter
+from abs_testing.case import within
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 REGISTER = "0123456789abcdef"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from abs_clients.kafka.producer import outbox
-from abs_clients.kafka.producer.outbox import FLYING, Batch, Outbox, Verdict
+from abs_sinks.kafka.columnar import outbox
+from abs_sinks.kafka.columnar.outbox import FLYING, Batch, Outbox, Verdict
 
 PARTITIONS = 3
 LOST = 13

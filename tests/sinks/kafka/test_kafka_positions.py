@@ -10,7 +10,9 @@ import pytest
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import init_producer_id
-from abs_core.testing import (
+from abs_services import KafkaService
+from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
+from abs_testing import (
     Harness,
     Position,
     PositionOpener,
@@ -21,15 +23,13 @@ from abs_core.testing import (
     check_reads,
     check_repeats,
 )
-from abs_core.testing.check_reads import STARTS
-from abs_core.testing.engine import QUICK
-from abs_services import KafkaService
-from abs_sinks.kafka.choice import LIBRDKAFKA
-from tests import daily
-from tests.daily import cut
+from abs_testing.check_reads import STARTS
+from abs_testing.engine import QUICK
+from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
+from tests.sample import cut
 
 pytestmark = [
     pytest.mark.services,
@@ -90,7 +90,7 @@ DECIDES = {"requests": ("END_TXN",), "calls": ("compare_and_set", "commit", "co_
 """Names of the calls by which an epoch is decided and committed."""
 
 
-def today(cell: str, way: str, found: Sequence[Position]) -> list[Position]:
+def sampled(cell: str, way: str, found: Sequence[Position]) -> list[Position]:
     """One position of each call that decides or commits, and one of all others."""
     names = DECIDES[way]
     deciding = [each for each in found if each.call in names]
@@ -108,14 +108,14 @@ def today(cell: str, way: str, found: Sequence[Position]) -> list[Position]:
     return [*chosen, *cut(rest, 1, f"Kafka {cell} {way}")]
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize(
     ("cell", "way"), [(cell, *cut(WAYS, 1, f"Kafka {cell}, by position")) for cell in CELLS]
 )
 def test_a_call_that_is_lost_where_an_epoch_is_decided_or_anywhere_loses_and_doubles_nothing(
     openers: dict[str, Opener], cell: str, way: str
 ) -> None:
-    choose, opener = partial(today, cell, way), WAYS[way](openers[cell])
+    choose, opener = partial(sampled, cell, way), WAYS[way](openers[cell])
     done = check_positions(opener, choose=choose, varies=VARIES[way])
     print(cell, way, done, [str(each) for each in done.tried], sep=": ")
 
@@ -131,7 +131,7 @@ def test_a_call_that_is_lost_at_every_position_loses_and_doubles_nothing(
     print(cell, way, check_positions(opener, at_once=3, rehearsals=3, varies=varies), sep=": ")
 
 
-@pytest.mark.parametrize("cell", daily.members(CELLS, 1, "Kafka, reads"))
+@pytest.mark.parametrize("cell", sample.members(CELLS, 1, "Kafka, reads"))
 def test_no_read_that_fails_is_taken_for_absence(openers: dict[str, Opener], cell: str) -> None:
     for start in cut(STARTS, 1, f"Kafka {cell}, reads"):
         print(cell, start, check_reads(by_calls(openers[cell]), start), sep=": ")
@@ -157,15 +157,15 @@ REPEATS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
 """librdkafka repeats EndTxn by itself; of one that is sent once, a network may bring a copy."""
 
 
-@pytest.mark.parametrize("cell", daily.members(REPEATS, 1, "Kafka, repeats"))
+@pytest.mark.parametrize("cell", sample.members(REPEATS, 1, "Kafka, repeats"))
 def test_an_end_of_a_transaction_that_comes_again_late_cuts_nothing(
     kafka: KafkaService, cell: str
 ) -> None:
-    def today(found: Sequence[Repeat]) -> list[Repeat]:
+    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
         return cut(found, 3, f"Kafka {cell}, repeats")
 
     kafka.start()
-    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), choose=today)
+    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), choose=sampled)
     print(cell, *done, sep=": ")
 
 
@@ -207,18 +207,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "GIVE_UP_SECONDS", 0.0)
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("cell", LATE)
 def test_an_unanswered_init_that_comes_late_aborts_nothing_that_is_decided(
     kafka: KafkaService, cell: str
 ) -> None:
-    def today(found: Sequence[Repeat]) -> list[Repeat]:
+    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
         decided = [each for each in found if each.next == Api.END_TXN.name]
         return cut(decided, 4, f"Kafka {cell}, late inits")
 
     kafka.start()
-    inits_come_late(kafka.bootstrap, cell, today, at_once=4)
+    inits_come_late(kafka.bootstrap, cell, sampled, at_once=4)
 
 
 @pytest.mark.campaign

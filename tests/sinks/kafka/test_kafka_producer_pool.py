@@ -19,17 +19,17 @@ from abs_clients.kafka.transactions import Partition, TransactionView, describe_
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import Outcome
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import librdkafka, twophase
 from abs_sinks.kafka import producer_pool as pools
-from abs_sinks.kafka.columnar import ColumnarProducer
+from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producer_pool import ProducerPool, Use
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
+from abs_testing.calls import Loss
+from abs_testing.case import within
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 from tests.kit.threads import end_kafka_clients, living

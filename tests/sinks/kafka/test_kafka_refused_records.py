@@ -15,9 +15,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from abs_clients.kafka.cluster import cluster
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError
-from abs_core.testing.case import Case, rows, within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
+from abs_testing.case import Case, rows, within
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_modes import open_attempts, open_log
 

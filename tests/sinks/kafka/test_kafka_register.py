@@ -11,14 +11,14 @@ import pytest
 
 from abs_core.contracts import Conflict, Stored
 from abs_core.errors import UnavailableError
-from abs_core.testing.check_register import CHECKS
-from abs_core.testing.check_register import no_change_is_lost_among_many_writers as no_change_lost
-from abs_core.testing.check_register import of_many_creations_one_wins as one_creation_wins
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Session
-from abs_sinks.kafka.register_topic import partition_of
+from abs_sinks.kafka.register.session import Session
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import partition_of
+from abs_testing.check_register import CHECKS
+from abs_testing.check_register import no_change_is_lost_among_many_writers as no_change_lost
+from abs_testing.check_register import of_many_creations_one_wins as one_creation_wins
 from tests.kit.kafka import delete_topics
 from tests.sinks.kafka.registers import PatientRegister, change, create, options_of
 

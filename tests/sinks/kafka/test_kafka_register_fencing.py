@@ -15,13 +15,13 @@ from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
 from abs_core.errors import FencedError, UnavailableError
-from abs_core.testing.check_register import an_old_answer_lets_no_change_through
-from abs_sinks.kafka import register_tail
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import FencedProducer, Session
-from abs_sinks.kafka.register_tail import BlockedError
-from abs_sinks.kafka.register_topic import partition_of, records_of, version_after
+from abs_sinks.kafka.register import tail as register_tail
+from abs_sinks.kafka.register.session import FencedProducer, Session
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.tail import BlockedError
+from abs_sinks.kafka.register.topic import partition_of, records_of, version_after
+from abs_testing.check_register import an_old_answer_lets_no_change_through
 from tests.sinks.kafka.registers import create
 
 pytestmark = pytest.mark.services

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.log_offsets import Extent
-from abs_sinks.kafka import register_tail
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_tail import BlockedError, Tail
-from abs_sinks.kafka.register_topic import Cell, records_of, version_after
+from abs_sinks.kafka.register import tail as register_tail
+from abs_sinks.kafka.register.tail import BlockedError, Tail
+from abs_sinks.kafka.register.topic import Cell, records_of, version_after
 
 SETTINGS = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
 VERSION = version_after(None)

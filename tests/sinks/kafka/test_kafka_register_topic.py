@@ -19,18 +19,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
 from abs_core.errors import CorruptionError, PreflightError
-from abs_core.testing.check_register import a_state_comes_back_as_it_was
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import Session
-from abs_sinks.kafka.register_topic import (
+from abs_sinks.kafka.register.session import Session
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import (
     PARTITIONS,
     Cells,
     partition_of,
     records_of,
     version_after,
 )
+from abs_testing.check_register import a_state_comes_back_as_it_was
 from tests.sinks.kafka.registers import STATE, create, options_of
 
 pytestmark = pytest.mark.services

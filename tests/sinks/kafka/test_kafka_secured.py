@@ -19,10 +19,10 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
 from abs_core.source import Limit
-from abs_core.testing.engine import Run
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from tests import daily
+from abs_testing.engine import Run
+from tests import sample
 from tests.kit.kafka import KEYED, KeyedSink, make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Allowed, Principals, allow
@@ -94,7 +94,7 @@ def refused(call: Callable[[], object], client: Client, *named: str) -> RefusedE
     return caught.value
 
 
-@daily.cases(1)
+@sample.cases(1)
 @pytest.mark.parametrize(
     "protocol",
     ["2pc", "2pc-librdkafka", "wal", pytest.param("idempotent", marks=pytest.mark.campaign)],
@@ -111,7 +111,7 @@ def test_what_is_documented_is_all_that_a_job_needs(
     assert values(new, tmp_path).count(job) == 1
 
 
-@daily.cases(4)
+@sample.cases(4)
 @pytest.mark.parametrize(
     ("protocol", "lacking", "named"),
     [

@@ -13,12 +13,12 @@ import pytest
 from abs_core.errors import AbsError
 from abs_core.model import Share
 from abs_core.patience import Patience
-from abs_core.testing import Opener
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row
 from abs_services import KafkaService
+from abs_testing import Opener
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import Run
+from abs_testing.harness import Row
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.sinks.kafka.rules import through

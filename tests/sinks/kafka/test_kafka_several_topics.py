@@ -15,12 +15,12 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError
 from abs_core.model import Committable
-from abs_core.testing import Row
-from abs_core.testing.case import rows
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.register_session import FencedProducer
+from abs_sinks.kafka.register.session import FencedProducer
+from abs_testing import Row
+from abs_testing.case import rows
+from abs_testing.engine import Run
 from tests.kit.kafka import PARTITIONS, delete_topics, make_topic
 
 pytestmark = pytest.mark.services

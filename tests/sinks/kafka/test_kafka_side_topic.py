@@ -19,9 +19,9 @@ from abs_clients.kafka.topics import topic_facts
 from abs_core.errors import CorruptionError
 from abs_core.model import Severity
 from abs_core.source import Limit
-from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from abs_testing.case import Case, raises, rows
 from tests.kit.kafka import delete_topics, make_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 

@@ -12,10 +12,10 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import NotPreparedError, UnavailableError
 from abs_core.model import JobState
 from abs_core.patience import Patience
-from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_testing.case import Case, raises, rows
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.outage import Away, standing_still
 

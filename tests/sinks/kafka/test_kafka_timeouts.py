@@ -11,11 +11,11 @@ from abs_clients.kafka.transactions import State, describe
 from abs_core.errors import FencedError, HandleLostError, NotPreparedError
 from abs_core.model import Outcome, Wrote
 from abs_core.patience import Patience
-from abs_core.testing.case import Case, raises, rows, within
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
+from abs_testing.case import Case, raises, rows, within
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import Run
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]

@@ -11,14 +11,14 @@ from abs_clients.s3.client import close_idle
 from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError, OptionError
 from abs_core.model import HandleName
-from abs_core.testing.case import Case, raises, rows
-from abs_core.testing.check_segments import CHECKS, NewStore
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService, S3Service
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.segments import SEGMENTS, S3Segments
 from abs_sinks.s3.uploads import Uploads
 from abs_sinks.wal import segment_store
+from abs_testing.case import Case, raises, rows
+from abs_testing.check_segments import CHECKS, NewStore
+from abs_testing.cuts import Cut, Halted
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import RegisterHarness
 from tests.sinks.s3.proxy import running

@@ -18,9 +18,9 @@ from abs_core.contracts import RegisterStore, Sink, Task
 from abs_core.model import Drained, Share, Wrote
 from abs_core.protocol import Skip
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.cuts import Cut
-from abs_core.testing.engine import Run
 from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_testing.cuts import Cut
+from abs_testing.engine import Run
 
 _numbers = count()
 

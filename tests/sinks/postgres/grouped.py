@@ -14,13 +14,13 @@ from psycopg import sql
 from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.model import AND, Committable, Finding, Guarantee, JobState
-from abs_core.several.sinkmap import STRIDE
-from abs_core.testing import SCHEMA, Row
-from abs_core.testing.case import JOB, rows
-from abs_core.testing.harness import batch_of
+from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter
+from abs_testing import SCHEMA, Row
+from abs_testing.case import JOB, rows
+from abs_testing.harness import batch_of
 
 GROUPED = {
     name: VARIANTS[name]

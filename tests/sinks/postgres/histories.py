@@ -10,7 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from abs_core.testing.cuts import Cut, Halted
+from abs_testing.cuts import Cut, Halted
 from tests.sinks.postgres.changing import Change, Changing
 
 KEYS = 3

@@ -26,13 +26,13 @@ from abs_core.errors import (
 )
 from abs_core.model import JobState, Wrote
 from abs_core.protocol import Identity
-from abs_core.testing import SCHEMA, batch_of
-from abs_core.testing.case import Case, rows
 from abs_services import PostgresService
 from abs_services.native import NativePostgres
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA, batch_of
+from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 

@@ -13,10 +13,10 @@ from abs_core.errors import (
     RefusedError,
     RowError,
 )
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 
@@ -135,6 +135,28 @@ def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
             case.run().epoch(0, LEFT)
             case.finished(LEFT, when="after the input was corrected")
         case.close()
+
+
+@pytest.mark.parametrize("name", UPSERTS)
+def test_keys_that_a_trigger_makes_equal_are_an_error_that_says_so(
+    shared_database: str, name: str
+) -> None:
+    with open_table(shared_database, VARIANTS[name]) as harness:
+        harness.db.execute(
+            f"create function {harness.table}_even() returns trigger language plpgsql as"
+            " $$ begin new.id := new.id / 2 * 2; return new; end $$;"
+            f"create trigger even before insert on {harness.table}"
+            f" for each row execute function {harness.table}_even()"
+        )
+        try:
+            case = Case(harness)
+            with pytest.raises(DataError, match="takes them for the same row") as caught:
+                case.run().epoch(0, [(6, "a"), (7, "b")])
+            assert "trigger" in caught.value.remedy
+            case.hides_all("after keys that became equal")
+            case.close()
+        finally:
+            harness.db.execute(f"drop function {harness.table}_even cascade")
 
 
 def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_database: str) -> None:

@@ -8,10 +8,10 @@ from itertools import permutations
 
 import pytest
 
-from abs_core.testing.check_changes import Change, check_changes
-from tests import daily
-from tests.daily import cut
+from abs_testing.check_changes import Change, check_changes
+from tests import sample
 from tests.kit.changing import changing_table
+from tests.sample import cut
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
@@ -32,20 +32,20 @@ CASES = {
     "protocols, register elsewhere": (PROTOCOLS[:1] + PROTOCOLS[3:4], True, False),
     "options, register elsewhere": (OPTIONS[:6], False, False),
 }
-EACH_DAY = 3
+SAMPLED = 3
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     shared_database: str, name: str
 ) -> None:
-    def today(found: Sequence[Change]) -> list[Change]:
-        return cut(found, EACH_DAY, f"PostgreSQL {name}")
+    def sampled(found: Sequence[Change]) -> list[Change]:
+        return cut(found, SAMPLED, f"PostgreSQL {name}")
 
     pairs, finds, own_register = CASES[name]
     opener = partial(changing_table, shared_database, own_register=own_register)
-    print(name, check_changes(opener, pairs, choose=today, finds=finds), sep=": ")
+    print(name, check_changes(opener, pairs, choose=sampled, finds=finds), sep=": ")
 
 
 @pytest.mark.campaign

@@ -13,11 +13,11 @@ import pytest
 
 from abs_core.errors import DataError, NotPreparedError, TargetError
 from abs_core.registers.memory import MemoryRegister
-from abs_core.testing.case import JOB, Case, rows, within
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import Run
-from abs_core.testing.fault_injection import Wire
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing.case import JOB, Case, rows, within
+from abs_testing.cuts import Cut, Halted
+from abs_testing.engine import Run
+from abs_testing.fault_injection import Wire
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT = rows(0, 3), rows(10, 3)

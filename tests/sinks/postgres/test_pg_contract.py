@@ -8,16 +8,16 @@ from itertools import product
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import Opener, check_sink, run_check
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from abs_core.testing.checks import CHECKS
 from abs_sinks.postgres.testing import VARIANTS, Variant
-from tests import daily
+from abs_testing import Opener, check_sink, run_check
+from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_testing.checks import CHECKS
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 
 pytestmark = pytest.mark.services
-DAILY_PAIRS = 2
-"""Of each variant, other ones each day; the campaign tries every pair."""
+SAMPLED_PAIRS = 2
+"""Of each variant, in the sample; the campaign tries every pair."""
 
 
 BY_PROTOCOL_AND_WRITE = pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -
     """Each rule is dealt to a way with a register of the sink's own, and to one without."""
     ways = [each for each in VARIANTS.values() if each.own_register == variant.own_register]
     name = f"postgres {variant.own_register}"
-    dealt = daily.hand(CHECKS, ways.index(variant), len(ways), name)
+    dealt = sample.hand(CHECKS, ways.index(variant), len(ways), name)
     assert sum([run_check(opener, check) for check in dealt]) > 3
 
 
@@ -70,13 +70,13 @@ def test_a_crash_at_any_passage_loses_and_doubles_nothing(
     assert set(killed.points) == _points_of(variant)
 
 
-@daily.cases(2)
+@sample.cases(2)
 @BY_PROTOCOL_AND_WRITE
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer, variant: Variant
 ) -> None:
     points = sorted(WORST & _points_of(variant))
-    pairs = daily.cut(product(points, points), DAILY_PAIRS, variant.name)
+    pairs = sample.cut(product(points, points), SAMPLED_PAIRS, variant.name)
     _report(check_crash_pairs(opener, fork_server, pairs))
 
 
@@ -99,7 +99,7 @@ def _points_of_the_day(variant: Variant) -> set[CrashPoint]:
     ways = [each for each in VARIANTS.values() if each.own_register]
     able = {point: [each for each in ways if point in _points_of(each)] for point in CrashPoint}
     return {
-        point for point, ways in able.items() if variant in daily.cut(ways, 1, f"postgres {point}")
+        point for point, ways in able.items() if variant in sample.cut(ways, 1, f"postgres {point}")
     }
 
 

@@ -13,20 +13,20 @@ from abs_core.contracts import Task
 from abs_core.errors import DataError, ProtocolError, SchemaError, TargetError
 from abs_core.model import Committable
 from abs_core.registers.memory import MemoryRegister
-from abs_core.several.sinkmap import STRIDE
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.check_crashes import ForkServer, check_crashes
-from abs_core.testing.check_sink import run_check
-from abs_core.testing.checks import CHECKS
-from abs_core.testing.engine import Run
-from abs_core.testing.harness import SCHEMA, batch_of
-from abs_core.testing.rules import Check
+from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
 from abs_sinks.postgres import group as of_groups
 from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.testing import Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
-from tests import daily
+from abs_testing.case import JOB, Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.check_sink import run_check
+from abs_testing.checks import CHECKS
+from abs_testing.engine import Run
+from abs_testing.harness import SCHEMA, batch_of
+from abs_testing.rules import Check
+from tests import sample
 from tests.sinks.postgres.grouped import (
     GROUPED,
     GroupHarness,
@@ -35,7 +35,7 @@ from tests.sinks.postgres.grouped import (
 )
 
 pytestmark = pytest.mark.services
-DAILY = {n: v for n, v in GROUPED.items() if v.own_register or v.protocol == "wal"}
+SAMPLED = {n: v for n, v in GROUPED.items() if v.own_register or v.protocol == "wal"}
 """Under 2pc the handles are the same wherever the register is."""
 RENAMED = "a_committable_names_its_writer"
 FOREIGN_WAL = GROUPED["wal-append-foreign-register"]
@@ -60,11 +60,11 @@ def keeps(database: str, variant: Variant, checks: Sequence[Check]) -> int:
     return sum([run_check(partial(open_group, database, variant), check) for check in mine])
 
 
-@pytest.mark.parametrize("variant", DAILY.values(), ids=DAILY)
+@pytest.mark.parametrize("variant", SAMPLED.values(), ids=SAMPLED)
 def test_two_tables_keep_the_rules_of_the_day(shared_database: str, variant: Variant) -> None:
-    """Each rule is dealt to one of the ways, each day anew; where it does not apply it waits."""
-    ways = list(DAILY.values())
-    dealt = daily.hand(CHECKS, ways.index(variant), len(ways), "postgres groups")
+    """Each rule is dealt to one of the ways; where it does not apply it waits."""
+    ways = list(SAMPLED.values())
+    dealt = sample.hand(CHECKS, ways.index(variant), len(ways), "postgres groups")
     assert keeps(shared_database, variant, dealt) > 3
 
 

@@ -14,13 +14,13 @@ from abs_clients.postgres.address import Address
 from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
-from abs_core.testing import SCHEMA
-from abs_core.testing.calls import Loss
-from abs_core.testing.case import JOB, Case, rows, within
-from abs_core.testing.engine import Run
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
-from tests import daily
+from abs_testing import SCHEMA
+from abs_testing.calls import Loss
+from abs_testing.case import JOB, Case, rows, within
+from abs_testing.engine import Run
+from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
@@ -74,7 +74,7 @@ def proxy(shared_database: str) -> Iterator[LossyProxy]:
         yield proxy
 
 
-@daily.cases(20)
+@sample.cases(20)
 @pytest.mark.parametrize(("variant", "text", "nth", "loss"), CASES)
 def test_a_loss_at_any_statement_loses_and_doubles_nothing(
     shared_database: str, proxy: LossyProxy, variant: Variant, text: str, nth: int, loss: Loss

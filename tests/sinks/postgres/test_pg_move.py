@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from abs_core.errors import IdentityError
-from abs_core.testing.case import Case, consent_in, raises, rows
 from abs_services import PostgresService, Provider, fresh_database, services
 from abs_services.native.initdb import find_binaries
 from abs_services.native.postgres import NativePostgres
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+from abs_testing.case import Case, consent_in, raises, rows
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)

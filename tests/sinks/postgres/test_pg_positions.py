@@ -10,7 +10,9 @@ from functools import partial
 import pytest
 
 from abs_clients.postgres.address import Address
-from abs_core.testing import (
+from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+from abs_testing import (
     SCHEMA,
     Calls,
     Harness,
@@ -21,18 +23,16 @@ from abs_core.testing import (
     check_reads,
     check_repeats,
 )
-from abs_core.testing.calls import PositionOpener
-from abs_core.testing.check_reads import STARTS
-from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
-from tests import daily
-from tests.daily import cut, hand
+from abs_testing.calls import PositionOpener
+from abs_testing.check_reads import STARTS
+from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
+from tests.sample import cut, hand
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
-EACH_DAY = {"calls": 4, "messages": 2}
-"""Positions of a cell that the everyday test tries; one way a day for each cell."""
+SAMPLED = {"calls": 4, "messages": 2}
+"""Positions of a cell in the sample, one way for each cell."""
 
 CELLS = ["2pc-append", "wal-append", "wal-upsert", "idempotent-upsert"]
 HOLDS_A_LOCK = (
@@ -71,7 +71,7 @@ OPENERS: dict[str, Callable[[str, Variant], PositionOpener]] = {
 }
 
 
-# Two of the four each way each day.
+# Two of the four are in the sample, each way.
 @pytest.mark.parametrize(
     ("cell", "way"),
     [
@@ -83,14 +83,14 @@ OPENERS: dict[str, Callable[[str, Variant], PositionOpener]] = {
 def test_a_call_that_is_lost_at_any_position_loses_and_doubles_nothing(
     shared_database: str, cell: str, way: str
 ) -> None:
-    def today(found: Sequence[Position]) -> list[Position]:
-        return cut(found, EACH_DAY[way], f"PostgreSQL {cell} {way}, by position")
+    def sampled(found: Sequence[Position]) -> list[Position]:
+        return cut(found, SAMPLED[way], f"PostgreSQL {cell} {way}, by position")
 
     opener = OPENERS[way](shared_database, VARIANTS[cell])
-    print(cell, way, check_positions(opener, choose=today, may_wait=may_wait), sep=": ")
+    print(cell, way, check_positions(opener, choose=sampled, may_wait=may_wait), sep=": ")
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("cell", CELLS)
 def test_no_read_that_fails_is_taken_for_absence(shared_database: str, cell: str) -> None:
     for start in cut(STARTS, 1, f"PostgreSQL {cell}, reads"):
@@ -107,14 +107,14 @@ def test_no_read_of_any_start_is_taken_for_absence(
     check_reads(by_calls(partial(open_table, shared_database, VARIANTS[cell])), start)
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_call_that_comes_again_late_cuts_nothing(shared_database: str, cell: str) -> None:
-    def today(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, EACH_DAY["calls"], f"PostgreSQL {cell}, repeats")
+    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, SAMPLED["calls"], f"PostgreSQL {cell}, repeats")
 
     opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
-    print(cell, *check_repeats(opener, choose=today), sep=": ")
+    print(cell, *check_repeats(opener, choose=sampled), sep=": ")
 
 
 @pytest.mark.campaign

@@ -19,8 +19,6 @@ import pytest
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.pool import close_idle
 from abs_core.model import Finding, Severity
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows, within
 from abs_services import PostgresService
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
@@ -28,6 +26,8 @@ from abs_sinks.postgres.facts import Pooling, ServerFacts, TableFacts
 from abs_sinks.postgres.preflight import judge_others, judge_pooling, judge_server, judge_table
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows, within
 
 GOOD_SERVER = ServerFacts(
     version=180000,
@@ -129,7 +129,8 @@ def test_without_prepared_transactions_both_remedies_are_named() -> None:
         (REPLACING, TABLE, {"may_delete": False}, Severity.ERROR, "GRANT DELETE ON"),
         (IDEMPOTENT, TABLE, {"insert_triggers": ("a",)}, Severity.WARNING, "fire again"),
         (WAL, TABLE, {"insert_triggers": ("a",)}, Severity.NOTE, "(a)"),
-        (TWO_PC, TABLE, {"has_rules": True}, Severity.NOTE, "Rules"),
+        (WAL, TABLE, {"has_rules": True}, Severity.WARNING, "DO INSTEAD can divert rows"),
+        (IDEMPOTENT, TABLE, {"has_rules": True}, Severity.WARNING, "DO INSTEAD can divert rows"),
         (TWO_PC, replace(TABLE, logged=False), {}, Severity.WARNING, "UNLOGGED"),
         (TWO_PC, replace(TABLE, row_security=True), {}, Severity.ERROR, "Row-level"),
     ],
@@ -142,8 +143,10 @@ def test_what_is_wrong_with_a_table_is_found(
     assert told in f"{finding.what} {finding.remedy}"
 
 
-def test_appending_needs_insert_only() -> None:
-    facts = replace(GOOD_TABLE, may_update=False, may_select=False, may_delete=False)
+def test_appending_by_copy_needs_insert_only_and_follows_no_rules() -> None:
+    facts = replace(
+        GOOD_TABLE, may_update=False, may_select=False, may_delete=False, has_rules=True
+    )
     assert list(judge_table(TABLE, facts, GOOD_SERVER, TWO_PC)) == []
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from abs_clients.postgres.pool import close_idle
-from abs_core.testing.check_register import CHECKS, NewStore
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_testing.check_register import CHECKS, NewStore
 
 pytestmark = pytest.mark.services
 

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from abs_core.errors import OptionError, SchemaError
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.harness import SCHEMA
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing.case import JOB, Case, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.harness import SCHEMA
 from tests.sinks.postgres.grouped import GROUPED, GroupHarness, TwoTables, open_group
 
 pytestmark = pytest.mark.services

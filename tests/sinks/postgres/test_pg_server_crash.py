@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from abs_core.errors import NotPreparedError, UnavailableError
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import PostgresService
 from abs_sinks.postgres.testing import TableHarness, Variant
-from tests import daily
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
+from tests import sample
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
@@ -22,7 +22,7 @@ def server(postgres: PostgresService) -> PostgresService:
     return postgres
 
 
-@daily.cases(2)
+@sample.cases(2)
 def test_between_pre_commit_and_commit(
     server: PostgresService, harness: TableHarness, variant: Variant
 ) -> None:
@@ -43,7 +43,7 @@ def test_between_pre_commit_and_commit(
     case.close()
 
 
-@daily.cases(2)
+@sample.cases(2)
 def test_between_decision_and_commit(server: PostgresService, harness: TableHarness) -> None:
     case = Case(harness)
     if case.co_commits:
@@ -56,7 +56,7 @@ def test_between_decision_and_commit(server: PostgresService, harness: TableHarn
     case.close()
 
 
-@daily.cases(2)
+@sample.cases(2)
 def test_after_the_commit(server: PostgresService, harness: TableHarness) -> None:
     case = Case(harness)
     case.run().epoch(0, LEFT, RIGHT)
@@ -66,7 +66,7 @@ def test_after_the_commit(server: PostgresService, harness: TableHarness) -> Non
     case.close()
 
 
-@daily.cases(2)
+@sample.cases(2)
 def test_in_the_middle_of_copy(server: PostgresService, harness: TableHarness) -> None:
     case = Case(harness)
     run = case.run()

@@ -9,11 +9,11 @@ import pytest
 
 from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import close_idle
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows
 from abs_services import PostgresService, fresh_database
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 

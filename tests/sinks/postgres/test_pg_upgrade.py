@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.testing.case import Case
 from abs_services.native.initdb import find_binaries, initialise
 from abs_services.native.lifecycle import read_private, write_private
 from abs_services.native.postgres import NativePostgres
@@ -16,6 +15,7 @@ from abs_services.native.server import as_account
 from abs_services.paths import Account
 from abs_services.processes import free_port
 from abs_sinks.postgres.testing import VARIANTS, TableHarness
+from abs_testing.case import Case
 from tests.sinks.postgres.test_pg_move import LEFT, NEXT, RIGHT, goes_on_by_consent
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(600)]

@@ -15,8 +15,8 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from abs_core.testing.calls import Again, Loss
 from abs_sinks.s3.options import S3Options
+from abs_testing.calls import Again, Loss
 
 ACCESS_DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 

@@ -9,12 +9,12 @@ from itertools import permutations
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import ForkServer, check_changed_crashes
-from abs_core.testing.check_changes import Change, check_changes
 from abs_services import S3Service
-from tests import daily
-from tests.daily import cut
+from abs_testing import ForkServer, check_changed_crashes
+from abs_testing.check_changes import Change, check_changes
+from tests import sample
 from tests.kit.changing import changing_folder
+from tests.sample import cut
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
@@ -30,20 +30,20 @@ CASES = {
         False,
     ),
 }
-AT_ONCE, EACH_DAY = 4, 3
+AT_ONCE, SAMPLED = 4, 3
 
 
-@daily.cases(2)
+@sample.cases(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     store: S3Service, given: Mapping[str, str], prefix: str, name: str
 ) -> None:
-    def today(found: Sequence[Change]) -> list[Change]:
-        return cut(found, EACH_DAY, f"S3 {name}")
+    def sampled(found: Sequence[Change]) -> list[Change]:
+        return cut(found, SAMPLED, f"S3 {name}")
 
     pairs, finds = CASES[name]
     opener = partial(changing_folder, f"s3://{store.bucket}/{prefix}", given)
-    done = check_changes(opener, pairs, choose=today, finds=finds, at_once=AT_ONCE)
+    done = check_changes(opener, pairs, choose=sampled, finds=finds, at_once=AT_ONCE)
     print(name, done, sep=": ")
 
 

@@ -10,11 +10,11 @@ from itertools import product
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import check_sink, run_check
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from abs_core.testing.checks import CHECKS
 from abs_sinks.s3.testing import FolderHarness
-from tests import daily
+from abs_testing import check_sink, run_check
+from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_testing.checks import CHECKS
+from tests import sample
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 
 pytestmark = pytest.mark.services
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.services
 AT_ONCE = 6
 """Rules wait for the server most of the time; each has a folder, with a register, of its own."""
 
-DAILY_POINTS = 2
-"""Of each protocol, other ones each day; the campaign tries every point."""
+SAMPLED_POINTS = 2
+"""Of each protocol, in the sample; the campaign tries every point."""
 
 Opener = Callable[[], AbstractContextManager[FolderHarness]]
 
@@ -43,9 +43,9 @@ def fork_server(store: object) -> Iterator[ForkServer]:
 
 
 def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, protocol: str) -> None:
-    """Each rule is dealt to one of the protocols, each day anew; where it does not apply it waits."""
+    """Each rule is dealt to one of the protocols; where it does not apply it waits."""
     protocols = list(POINTS)
-    dealt = daily.hand(CHECKS, protocols.index(protocol), len(protocols), "s3")
+    dealt = sample.hand(CHECKS, protocols.index(protocol), len(protocols), "s3")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert sum(pool.map(lambda check: run_check(opener, check), dealt)) > 5
 
@@ -55,12 +55,12 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     assert len(check_sink(opener, at_once=AT_ONCE)) > 30
 
 
-@daily.cases(2)
+@sample.cases(2)
 def test_a_crash_at_the_points_of_the_day_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer, protocol: str
 ) -> None:
-    """Of every point tests/sinks/postgres/test_pg_contract.py tries one way each day."""
-    points = set(daily.cut(sorted(POINTS[protocol]), DAILY_POINTS, f"s3 {protocol}"))
+    """Of every point tests/sinks/postgres/test_pg_contract.py tries one way in the sample."""
+    points = set(sample.cut(sorted(POINTS[protocol]), SAMPLED_POINTS, f"s3 {protocol}"))
     killed = check_crashes(opener, fork_server, 1, points)
     _report(killed)
     assert set(killed.points) == points

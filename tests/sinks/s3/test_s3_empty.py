@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from abs_clients.s3.objects import Objects
-from abs_core.testing.harness import SCHEMA
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink
+from abs_testing.harness import SCHEMA
 
 pytestmark = pytest.mark.services
 

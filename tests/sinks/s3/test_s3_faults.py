@@ -13,15 +13,15 @@ from awscrt.checksums import crc64nvme
 from abs_clients.s3.objects import Objects
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Outcome
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink, twophase
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads, uploads_of
-from tests import daily
+from abs_testing import SCHEMA
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
+from tests import sample
 from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
 
 pytestmark = pytest.mark.services
@@ -96,7 +96,7 @@ def live(case: Case, lives: int = 4) -> None:
             return
 
 
-@daily.cases(2, of="fault")
+@sample.cases(2, of="fault")
 @pytest.mark.parametrize("times", [ONCE, pytest.param(ALWAYS, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("fault", LOST, ids=lambda fault: fault.name)
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from functools import partial
 import pytest
 
 from abs_core.model import HandleName
-from abs_core.testing import SCHEMA
-from abs_core.testing.case import Case
-from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.testing import FolderHarness
-from tests import daily
+from abs_testing import SCHEMA
+from abs_testing.case import Case
+from abs_testing.checks import CHECKS
+from tests import sample
 from tests.sinks.s3.proxy import Proxy, Request, by_proxy, running
 
 pytestmark = pytest.mark.services
@@ -40,7 +40,7 @@ class HeldFolder(FolderHarness):
 
     @contextmanager
     def held(self, handle: HandleName) -> Iterator[None]:
-        """See ``abs_core.testing.Holding``."""
+        """See ``abs_testing.Holding``."""
 
         def denied(request: Request) -> bool:
             named = request.path.encode() + request.body
@@ -55,7 +55,7 @@ class HeldFolder(FolderHarness):
             self._proxy.denied = lambda request: False
 
 
-@daily.cases(1)
+@sample.cases(1)
 def test_a_handle_that_nobody_may_abort_does_not_stop_the_sweep_of_the_others(
     store: S3Service, given: Mapping[str, str], prefix: str, protocol: str
 ) -> None:

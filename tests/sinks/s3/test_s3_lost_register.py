@@ -8,10 +8,10 @@ import pytest
 
 from abs_clients.s3.objects import Objects
 from abs_core.errors import RegisterLostError
-from abs_core.testing.case import JOB, Case, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_sinks.s3 import S3Register
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing.case import JOB, Case, rows
+from abs_testing.cuts import Cut, Halted
 
 pytestmark = pytest.mark.services
 

@@ -10,12 +10,12 @@ import pytest
 from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError
 from abs_core.model import JobState
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_sinks.s3 import S3Register, committed_files
 from abs_sinks.s3 import manifests as manifests_module
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
 
 pytestmark = pytest.mark.services
 

@@ -14,12 +14,12 @@ from abs_clients.s3.direct import Call
 from abs_clients.s3.server import Server
 from abs_core.contracts import Task
 from abs_core.model import Committable, Outcome
-from abs_core.testing import SCHEMA
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_sinks.s3.uploads import Uploads, uploads_of
+from abs_testing import SCHEMA
 from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
 
 pytestmark = pytest.mark.services

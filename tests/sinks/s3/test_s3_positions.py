@@ -11,7 +11,11 @@ import pytest
 
 from abs_core.contracts import Conflict, Version
 from abs_core.model import Committable, JobState
-from abs_core.testing import (
+from abs_services import S3Service
+from abs_sinks.s3 import S3Sink
+from abs_sinks.s3.idempotent import IdempotentCommitter
+from abs_sinks.s3.manifests import Manifests
+from abs_testing import (
     SCHEMA,
     Harness,
     Position,
@@ -23,14 +27,10 @@ from abs_core.testing import (
     check_reads,
     check_repeats,
 )
-from abs_core.testing.calls import Loss
-from abs_core.testing.check_reads import STARTS
-from abs_services import S3Service
-from abs_sinks.s3 import S3Sink
-from abs_sinks.s3.idempotent import IdempotentCommitter
-from abs_sinks.s3.manifests import Manifests
-from tests import daily
-from tests.daily import cut
+from abs_testing.calls import Loss
+from abs_testing.check_reads import STARTS
+from tests import sample
+from tests.sample import cut
 from tests.sinks.s3.conftest import FolderOpener
 from tests.sinks.s3.proxy import Proxy, ProxyCalls, by_proxy, running
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.services
 AT_ONCE = 4
 """Jobs at the same time; each has a proxy for itself."""
 
-EACH_DAY = 4
+SAMPLED = 4
 """Positions of a protocol that the everyday tests try."""
 
 
@@ -72,14 +72,14 @@ def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> RepeatOpener:
     return opened
 
 
-@daily.cases(1)
+@sample.cases(1)
 def test_a_request_that_is_lost_at_any_position_loses_and_doubles_nothing(
     through: PositionOpener, protocol: str
 ) -> None:
-    def today(found: Sequence[Position]) -> list[Position]:
-        return cut(found, EACH_DAY, f"S3 {protocol}, by position")
+    def sampled(found: Sequence[Position]) -> list[Position]:
+        return cut(found, SAMPLED, f"S3 {protocol}, by position")
 
-    print(protocol, check_positions(through, choose=today, at_once=AT_ONCE), sep=": ")
+    print(protocol, check_positions(through, choose=sampled, at_once=AT_ONCE), sep=": ")
 
 
 @pytest.mark.campaign
@@ -96,15 +96,15 @@ def test_no_request_at_any_position_can_be_lost(
     assert not tried.waited
 
 
-@daily.cases(1)
+@sample.cases(1)
 def test_a_request_that_comes_again_late_cuts_nothing(through: RepeatOpener, protocol: str) -> None:
-    def today(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, EACH_DAY, f"S3 {protocol}, repeats")
+    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, SAMPLED, f"S3 {protocol}, repeats")
 
-    print(protocol, *check_repeats(through, choose=today, at_once=AT_ONCE), sep=": ")
+    print(protocol, *check_repeats(through, choose=sampled, at_once=AT_ONCE), sep=": ")
 
 
-@daily.cases(1)
+@sample.cases(1)
 def test_no_read_that_fails_is_taken_for_absence(opener: FolderOpener, protocol: str) -> None:
     for start in cut(STARTS, 1, f"S3 {protocol}, reads"):
         print(protocol, start, check_reads(by_calls(opener), start), sep=": ")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from abs_core.testing.check_register import CHECKS, NewStore
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register
+from abs_testing.check_register import CHECKS, NewStore
 
 pytestmark = pytest.mark.services
 

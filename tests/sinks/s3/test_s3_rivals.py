@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from abs_core.errors import FencedError
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
 from abs_sinks.s3.sink import looking_after_any
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
 from tests.sinks.s3.clock import SetClock
 
 pytestmark = pytest.mark.services

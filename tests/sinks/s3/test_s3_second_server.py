@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
-from abs_core.testing import check_sink
-from abs_core.testing.case import Case, rows
-from abs_core.testing.check_crashes import ForkServer, check_crashes
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing import check_sink
+from abs_testing.case import Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
 from tests.kit.versity import NativeVersity, build_versitygw, find_versitygw
 from tests.sinks.s3.clock import SetClock
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pytest
 
 from abs_core.errors import AbsError
-from abs_core.testing.case import Case, rows
-from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.harness import Row
 from abs_services import S3Service
 from abs_sinks.s3.testing import FolderHarness
+from abs_testing.case import Case, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.harness import Row
 
 pytestmark = pytest.mark.services
 

@@ -20,12 +20,12 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import CorruptionError, NotPreparedError
 from abs_core.events import Event, Swept
 from abs_core.model import Wrote
-from abs_core.testing.case import Case, rows
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import SEGMENTS, S3Segments
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
+from abs_testing.case import Case, rows
 
 pytestmark = pytest.mark.services
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.testing.check_source import SOURCE_CHECKS, SourceCheck, run_source_check
-from abs_core.testing.checks.sources import (
+from abs_services import S3Service
+from abs_testing.check_source import SOURCE_CHECKS, SourceCheck, run_source_check
+from abs_testing.checks.sources import (
     a_changed_past_is_an_error,
     a_position_reopened_yields_exactly_the_rest,
     a_range_holds_every_row_once,
     batches_have_the_schema,
     the_same_range_reads_the_same,
 )
-from abs_services import S3Service
-from tests import daily
+from tests import sample
 from tests.sources.files.fill import Bucket, FilesHarness, Folder, FoldersHarness, credentials
 
 OF_READING = (
@@ -35,7 +35,7 @@ CASES = [
 """Every rule for one format of each kind; for the others those that depend on the format."""
 
 
-@daily.cases(1, of="form")
+@sample.cases(1, of="form")
 @pytest.mark.parametrize(("check", "form"), CASES, ids=lambda case: getattr(case, "__name__", case))
 def test_local_files(check: SourceCheck, form: str, tmp_path: Path) -> None:
     count = itertools.count()
@@ -47,7 +47,7 @@ def test_local_files(check: SourceCheck, form: str, tmp_path: Path) -> None:
     run_source_check(opener, check)
 
 
-@daily.cases(1, of="form")
+@sample.cases(1, of="form")
 @pytest.mark.parametrize("form", ["parquet", "arrow", "json"])
 @pytest.mark.parametrize(
     "check",
@@ -66,7 +66,7 @@ def test_files_whose_columns_are_all_in_their_folders(
     run_source_check(opener, check)
 
 
-@daily.cases(10)
+@sample.cases(10)
 @pytest.mark.services
 @pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
 def test_files_on_s3(

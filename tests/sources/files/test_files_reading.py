@@ -27,7 +27,7 @@ from abs_core.errors import (
 from abs_core.source import Limit
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
-from tests import daily
+from tests import sample
 from tests.sinks.s3.proxy import Fault, Plan, running
 from tests.sources.files.fill import (
     TEXT,
@@ -91,7 +91,7 @@ def test_lines_are_the_same_however_a_file_is_cut(
     assert found == expected
 
 
-@daily.cases(2, of="piece")
+@sample.cases(2, of="piece")
 @pytest.mark.parametrize("form", ["parquet", "arrow", "json", "csv"])
 @pytest.mark.parametrize("piece", [1, 97, 1000, 1 << 20])
 def test_a_big_file_in_many_splits_has_each_row_once(form: str, piece: int, tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def streamed(content: bytes, codec: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "schema", "given", "error", "text"),
     [
-        (b"1\n300\n", ID, {"fileformat": "csv"}, RowError, "conversion error to int8"),
+        (b"1\n300\n", ID, {"fileformat": "csv"}, RowError, "column id .* cannot be read as int8"),
         (b"1,2\n", ID, {"fileformat": "csv"}, RowError, "Expected 1 columns"),
         (b"ID2\n1\n", ID, {"fileformat": "csv", "header": "true"}, SchemaError, "no column id"),
         (b"id,ID\n1,2\n", pa.schema([("iD", pa.int8())]), {"fileformat": "csv", "header": "true"},
@@ -308,19 +308,19 @@ def streamed(content: bytes, codec: str) -> bytes:
         (b'{"id": 1\n', ID, {"fileformat": "json"}, RowError, "is not of its stated format"),
         (b'{"id": "?"}\n', pa.schema([("id", pa.binary())]), {"fileformat": "json"}, RowError,
          "is not Base64"),
-        (b"{}\n", pa.schema([("id", pa.map_(pa.string(), pa.int8()))]), {"fileformat": "json"},
-         SchemaError, "cannot be read from JSON"),
+        (b"{}\n", pa.schema([("id", pa.list_(pa.duration("us")))]), {"fileformat": "json"},
+         SchemaError, "no text of id.* is read as duration"),
         (b"\xff\n", TEXT, {"fileformat": "text"}, RowError, "UTF8"),
         (b"\xff\n", TEXT, {"fileformat": "csv"}, RowError, "UTF8"),
-        (b'{"value": "\xff"}\n', TEXT, {"fileformat": "json"}, RowError, "UTF8"),
+        (b'{"value": "\xff"}\n', TEXT, {"fileformat": "json"}, RowError, "utf-8"),
         (b"PAR1no", ID, {}, RowError, "is not of its stated format"),
         (packed([1, 300], "parquet"), ID, {}, RowError, "column id .* cannot be read as int8"),
         (packed([1], "arrow"), pa.schema([("word", pa.list_(pa.int8()))]), {"fileformat": "arrow"},
          SchemaError, "word of the file .* is string"),
         (b"", None, {"fileformat": "json"}, SchemaError, "do not hold one"),
-        (b'null\n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "a line that is null"),
+        (b'null\n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "is null instead of"),
         (b'{"id": 1}\n  null \n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "is null"),
-        (b'{"id": 1}\nnull', ID, {"fileformat": "json"}, RowError, "a line that is null"),
+        (b'{"id": 1}\nnull', ID, {"fileformat": "json"}, RowError, "is null instead of"),
         (damaged_parquet(), None, {}, RowError, "The file .*/a is damaged, is not of"),
     ],
 )  # fmt: skip

@@ -18,13 +18,13 @@ from abs_clients.kafka.settings import Settings
 from abs_core.errors import CorruptionError, OptionError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Limit, Offsets
-from abs_core.testing.ranges import SourceCase
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import reader as readers
 from abs_sources.kafka.attempt_filter import attempt_filter
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.undecided import undecided
+from abs_testing.ranges import SourceCase
 from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = pytest.mark.services

@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from abs_core.source import Limit, Reader
-from abs_core.testing.source_harness import Record
 from abs_services.native.kafka import NativeKafka
-from tests import daily
-from tests.kit.kafka_cluster import NEW_LEADER, NativeKafkaCluster
+from abs_testing.source_harness import Record
+from tests import sample
+from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
@@ -22,8 +22,8 @@ EVERYTHING = Limit()
 SECONDS = 60.0
 
 
-@daily.turn("while a split is read", NEW_LEADER, of="new leaders")
-@pytest.mark.parametrize("end", daily.members(["kill", "stop"], 1, "a new leader of a split"))
+@pytest.mark.campaign
+@pytest.mark.parametrize("end", sample.members(["kill", "stop"], 1, "a new leader of a split"))
 def test_a_split_is_read_on_from_the_new_leader_and_read_again_the_same(
     brokers: NativeKafkaCluster, end: str
 ) -> None:

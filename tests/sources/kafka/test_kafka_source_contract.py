@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from abs_core.testing import SOURCE_CHECKS, run_source_check
-from abs_core.testing.checks.sources import SourceCheck
 from abs_services import KafkaService
+from abs_testing import SOURCE_CHECKS, run_source_check
+from abs_testing.checks.sources import SourceCheck
 from tests.kit.kafka_source import open_kafka_source
 
 pytestmark = pytest.mark.services

@@ -18,11 +18,11 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.admin import Admin, Partition
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader
-from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import lookup as lookups
 from abs_sources.kafka import reader as readers
+from abs_testing.case import within
 from tests.kit.kafka_source import KafkaSourceHarness
 
 pytestmark = pytest.mark.services

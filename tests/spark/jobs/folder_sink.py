@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from abs_clients.options import Option, Problems, read_options, text
-from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_core.contracts import Committer, Inventory, RegisterStore, Task, Writer
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import (
     Committable,
@@ -29,9 +29,9 @@ from abs_core.model import (
 )
 from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
+from abs_sinks.door import SinkFormat
 from abs_sinks.options import COMMON, CommonOptions
 from abs_spark.source import AbsDataSource
-from abs_spark.target import Format
 
 
 @dataclass(frozen=True)
@@ -121,14 +121,6 @@ class FolderCommitter:
         pass
 
 
-def _guarantee(options: FolderOptions) -> Guarantee:
-    return Guarantee("2pc", "append", "per task.", "read data/ only.")
-
-
-def _where(options: FolderOptions) -> str:
-    return options.path
-
-
 class FolderSink:
     def __init__(self, options: FolderOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -156,7 +148,7 @@ class FolderSink:
         return []
 
     def guarantee(self) -> Guarantee:
-        return _guarantee(self._options)
+        return Guarantee("2pc", "append", "per task.", "read data/ only.")
 
     def fence(self, state: JobState) -> None:
         pass
@@ -165,8 +157,28 @@ class FolderSink:
         pass
 
 
+class FolderFormat(SinkFormat):
+    name = "abs-folder"
+    schemes = ("folder",)
+
+    def parse(self, given: Mapping[str, str]) -> FolderOptions:
+        return FolderOptions.parse(given)
+
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> FolderOptions:
+        return self.parse({"path": url.removeprefix("folder:")})
+
+    def sink(self, options: FolderOptions, schema: pa.Schema, *, alone: bool = True) -> FolderSink:
+        return FolderSink(options, schema)
+
+    def administer(self, options: FolderOptions) -> tuple[Inventory, Committer]:
+        raise NotImplementedError
+
+    def where(self, options: FolderOptions) -> str:
+        return options.path
+
+
 class FolderDataSource(AbsDataSource):
-    format = Format("abs-folder", FolderOptions.parse, FolderSink, _guarantee, _where)
+    format = FolderFormat()
 
 
 __all__ = ["FolderDataSource"]

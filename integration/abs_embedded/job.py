@@ -1,0 +1,198 @@
+"""Runs a graph: the one call that users make."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from threading import Event
+from typing import TYPE_CHECKING
+
+from abs_core.barriers.checkpoint_rules import Settings
+from abs_core.barriers.elements import Observe, unobserved
+from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
+from abs_core.coordinator import Coordinator
+from abs_core.errors import ConfigError
+from abs_core.events import Observer, ignore
+from abs_core.model import AND, JobState, job_key
+from abs_core.patience import DEFAULT_PATIENCE, Patience
+from abs_core.preflight import check, describe
+from abs_core.protocol import Identity
+from abs_core.several.composite import CompositeCommitter
+from abs_embedded.checkpoint_coordinator import Companion
+from abs_embedded.graph import Graph
+from abs_embedded.graph import check as check_graph
+from abs_embedded.plan import check_schemas
+from abs_embedded.recovery import Restore, StoreKeeper, sinks_before
+from abs_embedded.sinks import check_decided, sink_of, taken_out
+from abs_embedded.state.contracts import NewBackend, SnapshotStore
+from abs_embedded.state.heap import HeapBackend
+from abs_embedded.threads import Execution
+
+if TYPE_CHECKING:
+    # Loaded by jobs that use them: queries bring Arrow Flight.
+    from abs_embedded.savepoints import Savepoints
+    from abs_embedded.state.query import QueryServer
+
+LINEAGE = "embedded"
+
+_log = logging.getLogger("abs_embedded")
+
+HANG_SECONDS = 600.0
+"""How long one step of a task may take by default; a sink's default patience is a third of it."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A graph with all that it needs to run.
+
+    Args:
+        store: for snapshots.
+        register: of the job's register; None: the one sink's own, required for a sink that commits
+            rows and register at once (``wal``, ``idempotent``).
+        backend: for keyed state.
+        strategy: the snapshot strategy, by its name in ``alignment.STRATEGIES``.
+        savepoints: the store of savepoints.
+        retain: checkpoints to keep; always one more than may be in flight.
+        restarts: restores of regions without a decided checkpoint in between, before an error ends
+            the job.
+        capacity: elements in a channel.
+        rows: in a channel; a barrier waits for them, so a slow row-by-row job may want fewer. A source
+            emits half of it at once: a job on Arrow batches gets slower with fewer.
+        hang_after: seconds after which a task in one step is given up, so that it does not stop
+            checkpoints, restores and the job's end. Must exceed the patience of each sink, which
+            waits within a step. None: never.
+        trust_pickles: allow states that are kept as pickles (``PICKLE``) although others may be
+            able to write to the snapshot store and so run code in this job.
+        queries: serves the keyed state of the running job, read-only.
+    """
+
+    graph: Graph
+    store: SnapshotStore
+    register: RegisterStore | None = None
+    backend: NewBackend = HeapBackend
+    strategy: str = "aligned"
+    settings: Settings = field(default_factory=Settings)
+    savepoints: SnapshotStore | None = None
+    retain: int = 3
+    restarts: int = 3
+    capacity: int = 16
+    rows: int = 65_536
+    hang_after: float | None = HANG_SECONDS
+    patience: Patience = DEFAULT_PATIENCE
+    observe: Observe = unobserved
+    events: Observer = ignore
+    trust_pickles: bool = False
+    queries: QueryServer | None = None
+    _asked: Savepoints | None = None
+
+    def run(self, restore: Restore | None = None, stop: Event | None = None) -> None:
+        """Recover, and run until the data ends or ``stop`` is set.
+
+        At the end of the data, everything is committed on return.
+
+        Raises:
+            ConfigError, SchemaError: the graph cannot run, or the register does not match the
+            sinks.
+            PreflightError: a sink cannot keep its guarantee.
+            AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
+        """
+        restore = restore or Restore()
+        keeper, companion = self._keeper(restore), Companion()
+        with ExitStack() as running:
+            if self.savepoints is not None:
+                from abs_embedded.savepoints import Savepoints
+
+                savepoints = Savepoints(job_key(self.graph.name), self.savepoints, keeper)
+                self._asked = companion = running.enter_context(savepoints)
+            recovered = keeper.recover(restore)
+            Execution(self, keeper, recovered, restore, companion).run(stop or Event())
+
+    def ask_savepoint(self) -> Future[int]:
+        """Make the next checkpoint a savepoint, too: complete, and never deleted by retention.
+
+        Thread-safe. The result is the checkpoint's number once it is decided, or
+        ``UnavailableError`` if it fails, or the job ends before. The job continues after a failed
+        savepoint, and takes no other unless requested again. Raises ConfigError if the job does not
+        run, or has no store for savepoints.
+        """
+        if self._asked is None:
+            raise ConfigError(
+                "A savepoint needs a running job with a `savepoints` store.",
+                remedy="give the job one, and ask while it runs.",
+            )
+        return self._asked.ask()
+
+    def _keeper(self, restore: Restore) -> StoreKeeper:
+        check_graph(self.graph)
+        check_schemas(self.graph)
+        sinks = {node.id: node.sink for node in self.graph.nodes.values() if node.sink is not None}
+        own = self.register is None
+        if own and len(sinks) > 1:
+            raise ConfigError(
+                f"The graph {self.graph.name} has {len(sinks)} sinks; a job without a `register` "
+                "of its own has one.",
+                remedy="give the job a register, for instance one of the sinks' own.",
+            )
+        for id_, sink in sinks.items():
+            self._announce(id_, sink)
+        register = self.register or next(iter(sinks.values())).register()
+        key = job_key(self.graph.name)
+        stored = self.patience.retry(lambda: register.load(key))
+        every = targets = {id_: sinks[id_].target for id_ in sorted(sinks)}
+        if stored is not None:
+            had = sinks_before(self.store, stored.state, restore)
+            check_decided(stored.state, had, targets)
+            # Sinks keep their partitions for the life of the job; new ones come last.
+            every = {**had, **targets}
+
+        def fence(state: JobState) -> None:
+            for sink in sinks.values():
+                sink.fence(state)
+
+        target = AND.join(sorted(set(targets.values())))
+        identity = Identity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
+        coordinator = Coordinator(
+            identity,
+            register,
+            self._committer(sinks, list(every)),
+            co_commit=own,
+            patience=self.patience,
+            observe=self.events,
+            fence=fence,
+        )
+        keep = max(self.retain, self.settings.in_flight + 1)
+        return StoreKeeper(self.graph, self.store, coordinator, keep, every)
+
+    def _committer(self, sinks: Mapping[str, Sink], order: Sequence[str]) -> Committer:
+        committers = {id_: sink.committer() for id_, sink in sinks.items()}
+        joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
+        if not joint:
+            numbered = [([n], committers[id_]) for n, id_ in enumerate(order) if id_ in committers]
+            return CompositeCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))
+        if self.register is not None:
+            raise ConfigError(
+                f"The sink {joint[0]} commits rows and register in one transaction, but the job's "
+                "register is another one.",
+                remedy="leave out `register`, so that the job has the sink's own; or build the sink "
+                "with co_commit=False, where it has that.",
+            )
+        if order != joint:
+            raise ConfigError(
+                f"The sink {joint[0]} commits rows and register in one transaction, and cannot "
+                f"replace the sink {order[0]}, which the job had before.",
+                job=job_key(self.graph.name),
+                remedy=f"give it the id {order[0]}; or give the graph a new name.",
+            )
+        return committers[joint[0]]
+
+    def _announce(self, id_: str, sink: Sink) -> None:
+        """Check the sink's preflight, and log its guarantee."""
+        key, tasks = job_key(self.graph.name), self.graph.nodes[id_].parallelism
+        findings = self.patience.retry(lambda: sink.preflight(key, tasks))
+        for warning in check(findings, key, _log):
+            _log.warning(warning)
+        _log.info(describe(f"sink {id_}", sink.guarantee(), key))

@@ -1,0 +1,358 @@
+"""The door to the sinks: one description per system, and how the installed ones are found.
+
+The sinks of this package are found by their folder: ``abs_sinks.<system>.door`` has ``FORMAT``, whose
+name is ``abs-<system>``. So they are also found where the package's metadata is missing, as in a zip of
+``--py-files``. Sinks of other packages are found by their entry points:
+
+    [project.entry-points.abs_sinks]
+    abs-sqlite = "abs_sqlite:FORMAT"
+
+Engines, the command ``abs`` and the audit know systems by this module only.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pkgutil import iter_modules
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+import abs_sinks
+from abs_clients.extras import missing
+from abs_core.contracts import Committer, Inventory, Sink
+from abs_core.errors import ConfigError, OptionError
+from abs_core.model import Finding, Guarantee, JobState, job_key
+from abs_core.patience import Patience
+from abs_core.several.grouping import SinkGroup
+from abs_core.wal import SegmentStore
+from abs_sinks.options import CommonOptions
+from abs_sinks.urls import scheme_of
+
+GROUP = "abs_sinks"
+
+
+class Options(Protocol):
+    """A sink's options: hashable and picklable. Their ``repr`` shows no secret (I9)."""
+
+    @property
+    def common(self) -> CommonOptions: ...
+
+    @property
+    def patience(self) -> Patience:
+        """The patience with the target's system, including the system's name."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is known of a job besides the options of one sink, before it is started.
+
+    Args:
+        schema: of the input.
+        tasks: how many tasks write an epoch.
+        composes: the sink is one of several that do not commit at once.
+        own_register: the register is in the sink's own system.
+    """
+
+    schema: pa.Schema | None = None
+    tasks: int | None = None
+    composes: bool = False
+    own_register: bool = True
+
+
+class SinkFormat(ABC):
+    """A kind of sink: everything that engines and commands know of its system.
+
+    It has no state of its own: two objects of a class are equal, also when one is unpickled. Its module
+    imports no library of its system, which may not be installed.
+
+    Attributes:
+        name: as in ``writeStream.format(name)``.
+        schemes: URL schemes of its system, without ``://``. Each target identity (``Sink.target``)
+            begins with one of them and a colon.
+        marks: names of options that no other sink has, by which ``abs doctor`` recognises it; one that
+            ends with a dot is a prefix.
+        library: a module whose import fails if the system's libraries are not installed.
+        segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
+        audit: ``module:class``, an ``abs_audit.contracts.Side``. It is a text because the audit stands
+            above the sinks and has libraries of its own. Default: the rows are those of ``read``.
+    """
+
+    name: ClassVar[str]
+    schemes: ClassVar[tuple[str, ...]]
+    marks: ClassVar[tuple[str, ...]] = ()
+    library: ClassVar[str | None] = None
+    segments_beside: ClassVar[bool] = False
+    audit: ClassVar[str] = "abs_audit.others:OtherSide"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    @abstractmethod
+    def parse(self, given: Mapping[str, str]) -> Any:
+        """The options (``Options``) of a job; raises ``OptionError`` with everything that is wrong."""
+
+    @abstractmethod
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> Any:
+        """The options of any sink at a URL, as far as commands need them; does not connect.
+
+        Args:
+            table: the table, topic or the like; None: the system is meant, to look after its jobs.
+            stateschema: where registers are, in systems that have schemas.
+
+        Raises:
+            OptionError: the URL cannot be read; the message does not show it (I9).
+        """
+
+    @abstractmethod
+    def sink(self, options: Any, schema: pa.Schema, *, alone: bool = True) -> Sink:
+        """A sink for these options and this input; does not connect.
+
+        Args:
+            schema: empty where the input is not known, for guarantee and target.
+            alone: the job's register is the sink's own, and may change in the rows' transaction.
+        """
+
+    @abstractmethod
+    def administer(self, options: Any) -> tuple[Inventory, Committer]:
+        """The registers of these options, and a committer for the handles of all jobs there."""
+
+    def read(self, options: Any) -> pa.RecordBatchReader:
+        """The rows that a reader sees now, for the audit."""
+        raise ConfigError(f"The rows of {self.name} cannot be read here.", remedy="audit a copy.")
+
+    def guarantee(self, options: Any) -> Guarantee:
+        """What the options promise, without a connection."""
+        sink = self.sink(options, pa.schema([]))
+        try:
+            return sink.guarantee()
+        finally:
+            sink.close()
+
+    def where(self, options: Any) -> str:
+        """What the options write to, for people; no secret (I9)."""
+        return f"a target of {self.name}"
+
+    def identity(self, options: Any) -> str | None:
+        """The target's identity, as ``Sink.target``; it may connect."""
+        sink = self.sink(options, pa.schema([]))
+        try:
+            return sink.target
+        finally:
+            sink.close()
+
+    def preflight(self, options: Any, around: Around) -> Sequence[Finding]:
+        """Check whether a job with these options would run; changes nothing."""
+        schema = pa.schema([]) if around.schema is None else around.schema
+        sink = self.sink(options, schema, alone=around.own_register and not around.composes)
+        try:
+            return sink.preflight(job_of(options) or "doctor", around.tasks)
+        finally:
+            sink.close()
+
+    def together(
+        self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str] = ()
+    ) -> Sequence[Finding]:
+        """Check several such sinks of one job together.
+
+        Args:
+            sinks: name and options of each; at least two.
+            tasks: per epoch; None: unknown.
+            apart: names of sinks with tasks of their own.
+        """
+        return ()
+
+    def transactions(self, options: Any) -> Hashable | None:
+        """Sinks for which it is equal, and not None, can share transactions."""
+        return None
+
+    def group(self, sinks: Mapping[int, tuple[Any, pa.Schema]]) -> SinkGroup:
+        """The group of sinks that share transactions: options and schemas by number."""
+        raise NotImplementedError(f"{self.name} shares no transactions")
+
+    def replacing(self, options: Any) -> Any | None:
+        """The options for epochs that each hold the whole result; None if the sink cannot."""
+        return None
+
+    def segments(self, url: str) -> SegmentStore | None:
+        """The segments of a write-ahead log at a URL of this system; None if it keeps none."""
+        return None
+
+    def claims(self, url: str) -> bool:
+        """Whether a URL is of this system."""
+        return scheme_of(url) in self.schemes
+
+    def shown(self, url: str) -> str:
+        """A URL of this system for people, without user, password and query (I9)."""
+        if "@" in url:
+            return f"{scheme_of(url)}://(not shown: there is an @ in it)"
+        return re.split(r"[?#]", url.strip(), maxsplit=1)[0]
+
+    def container(self, target: str) -> str:
+        """The part of a target's identity that says which registers see its handles."""
+        return target
+
+    def check_there(self, options: Any) -> None:  # noqa: B027 - most systems have one place
+        """Raise ConfigError if the place that the options name for registers does not exist."""
+
+    def attempted(self, options: Any) -> Sequence[str]:
+        """Tables, topics or the like that may hold rows of undecided attempts, which readers skip."""
+        return ()
+
+    def give_up(self, options: Any, state: JobState) -> None:  # noqa: B027 - most have none
+        """Give up the undecided attempts of a stopped job, before its register goes."""
+
+
+def job_of(options: Options) -> str | None:
+    """The register key that the options name."""
+    common = options.common
+    return None if common.job is None else job_key(common.job, common.epoch)
+
+
+def format_names() -> list[str]:
+    """The names of the installed formats."""
+    return sorted(_installed())
+
+
+def format_named(name: str) -> SinkFormat:
+    """The format of that name, ready to be used.
+
+    Raises:
+        OptionError: there is none.
+        ConfigError: a library that it needs is not installed, or its package cannot be loaded.
+    """
+    entry = _installed().get(name)
+    if entry is None:
+        raise OptionError(
+            f"There is no sink {name!r}.",
+            remedy=f"use one of {', '.join(format_names())}; a sink of another package is found by its "
+            f"entry point of the group {GROUP}, which is installed for the driver and every executor.",
+        )
+    return _ready(_loaded(entry))
+
+
+def format_of(scheme: str) -> SinkFormat | None:
+    """The format with this URL scheme, which may lack its libraries; None if none is installed.
+
+    Raises:
+        ConfigError: an installed format cannot be loaded.
+    """
+    return next((found for found in _each() if scheme in found.schemes), None)
+
+
+def find_format(url: str) -> SinkFormat | None:
+    """The format of a URL, ready to be used; None if no installed one claims it.
+
+    Raises:
+        ConfigError: an installed format cannot be loaded, or a library of this one is not installed.
+    """
+    found = _claimant(url)
+    return None if found is None else _ready(found)
+
+
+def format_at(url: str) -> SinkFormat:
+    """As ``find_format``; raises OptionError if there is none."""
+    found = find_format(url)
+    if found is None:
+        schemes = ", ".join(f"{each.schemes[0]}:" for each in map(_loaded, _own().values()))
+        begins = f"begins with {scheme_of(url)}:, which" if scheme_of(url) else "has no scheme that"
+        raise OptionError(
+            f"The URL {begins} is not a known system with registers.",
+            remedy=f"begin it with one of {schemes}; a sink of another package is found by its entry "
+            f"point of the group {GROUP}.",
+        )
+    return found
+
+
+def recognised(names: Sequence[str]) -> str | None:
+    """The name of the first format that has an option among these as a mark; None if none has."""
+    known = [name.lower() for name in names]
+    for found in _each():
+        prefixes = tuple(mark for mark in found.marks if mark.endswith("."))
+        if any(name in found.marks or name.startswith(prefixes) for name in known):
+            return found.name
+    return None
+
+
+def shown(url: str) -> str:
+    """A URL for people: without user, password and query (I9); the scheme alone if none claims it."""
+    try:
+        found = _claimant(url)
+    except ConfigError:
+        found = None  # another package is broken: who opens the URL is told so
+    scheme = scheme_of(url)
+    hidden = f"{scheme}://(not shown)" if scheme else "a target without a scheme"
+    return hidden if found is None else found.shown(url)
+
+
+def _claimant(url: str) -> SinkFormat | None:
+    # Without a scheme it is of this package, or a path: no other package needs to be imported.
+    entries = (_installed() if scheme_of(url) else _own()).values()
+    return next((found for found in map(_loaded, entries) if found.claims(url)), None)
+
+
+def _each() -> Iterator[SinkFormat]:
+    """All formats, those of this package first: another package can take none of their URLs."""
+    return map(_loaded, _installed().values())
+
+
+def _installed() -> dict[str, EntryPoint]:
+    others = {entry.name: entry for entry in entry_points(group=GROUP)}
+    return {**_own(), **{name: entry for name, entry in others.items() if name not in _own()}}
+
+
+@cache
+def _own() -> dict[str, EntryPoint]:
+    """The sinks of this package, by the folders in it."""
+    doors = {
+        module.name: f"{abs_sinks.__name__}.{module.name}.door"
+        for module in iter_modules(abs_sinks.__path__)
+        if module.ispkg
+    }
+    return {
+        f"abs-{system}": EntryPoint(f"abs-{system}", f"{door}:FORMAT", GROUP)
+        for system, door in doors.items()
+        if find_spec(door) is not None
+    }
+
+
+def _loaded(entry: EntryPoint) -> SinkFormat:
+    whose = f"The entry point {entry.name} = {entry.value} of the group {GROUP}"
+    try:
+        found = entry.load()
+    except Exception as error:
+        # A third-party module may raise anything when it is imported.
+        raise ConfigError(
+            f"{whose} cannot be loaded: {type(error).__name__}: {error}.",
+            remedy="repair or uninstall the package that provides it.",
+        ) from error
+    if not isinstance(found, SinkFormat) or found.name != entry.name:
+        raise ConfigError(
+            f"{whose} is a {type(found).__name__}, not a SinkFormat of that name.",
+            remedy=f"make it name an object of {SinkFormat.__module__}.SinkFormat.",
+        )
+    return found
+
+
+def _ready(found: SinkFormat) -> SinkFormat:
+    """The format, once its libraries are imported."""
+    if found.library is not None:
+        try:
+            import_module(found.library)
+        except ImportError as error:
+            lacking = missing(error, f"The sink {found.name}")
+            if lacking is None:
+                raise
+            raise lacking from error
+    return found

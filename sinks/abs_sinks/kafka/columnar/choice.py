@@ -1,0 +1,145 @@
+"""Chooses the producer, columnar or librdkafka, from the options alone; nothing is connected.
+
+The columnar producer (``columnar``) costs a third of the CPU time, and writes to one topic only.
+librdkafka sends each record on its own, to any topic; a setting that only librdkafka has selects it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from abs_clients.kafka.settings import PREFIX, Settings
+from abs_core.errors import OptionError
+from abs_sinks.kafka.columnar.compression import Compression
+from abs_sinks.kafka.columnar.transport import lacking_to_produce
+
+AUTO, COLUMNAR, LIBRDKAFKA = PRODUCERS = ("auto", "columnar", "librdkafka")
+"""Values of the option ``producer``."""
+
+_PARTITIONERS = ("murmur2_random", "random")
+
+_HEEDED = (
+    "bootstrap.servers client.id security.protocol sasl.mechanism sasl.mechanisms sasl.username "
+    "sasl.password sasl.kerberos.service.name ssl.ca.location ssl.ca.pem ssl.certificate.location "
+    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password "
+    "ssl.endpoint.identification.algorithm enable.ssl.certificate.verification compression.type "
+    "compression.codec compression.level batch.size message.max.bytes partitioner "
+    "transaction.timeout.ms acks request.required.acks enable.idempotence"
+)
+"""Settings of librdkafka that the columnar producer follows."""
+
+_SECURITY = ("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")
+"""Prefixes of settings that must not be ignored silently."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A reason against the columnar producer, and its remedy.
+
+    Args:
+        warns: whether ``producer=auto`` warns of it.
+    """
+
+    what: str
+    remedy: str
+    warns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The chosen producer.
+
+    Args:
+        text: choice and reason, printed with the guarantee.
+        warning: the fault without which the columnar producer would have been chosen.
+    """
+
+    columnar: bool
+    text: str
+    warning: str = ""
+
+
+def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
+    """Choose the producer.
+
+    Args:
+        producer: one of ``PRODUCERS``.
+        topic: of all records; None: the column ``topic`` names it.
+
+    Raises:
+        OptionError: ``columnar`` is given and not possible.
+    """
+    if producer == LIBRDKAFKA:
+        return _by_librdkafka("producer=librdkafka")
+    refusals = list(refusals_of(topic, settings))
+    if producer == COLUMNAR:
+        if refusals:
+            raise OptionError(
+                " ".join(f"producer=columnar {each.what}." for each in refusals),
+                remedy=" ".join(each.remedy for each in refusals),
+            )
+        return Choice(True, "Records are sent column by column: producer=columnar.")
+    if refusals:
+        first = refusals[0]
+        return _by_librdkafka(f"producer=columnar {first.what}", first.what if first.warns else "")
+    if given := sorted(_only_librdkafkas(settings)):
+        return _by_librdkafka(f"only librdkafka has {PREFIX}{given[0]}")
+    return Choice(True, f"Records are sent column by column: all of them go to topic {topic}.")
+
+
+def refusals_of(topic: str | None, settings: Settings) -> Iterator[Refusal]:
+    """The reasons against the columnar producer."""
+    instead = f"or set producer={LIBRDKAFKA}."
+    if topic is None:
+        yield Refusal("writes to one topic", f"set the option topic, {instead}")
+    partitioner = settings.get("partitioner")
+    if partitioner is not None and partitioner not in _PARTITIONERS:
+        yield Refusal(
+            f"does not know kafka.partitioner={partitioner}",
+            f"take one of {', '.join(_PARTITIONERS)}, {instead}",
+        )
+    try:
+        compression_of(settings)
+    except ValueError as error:
+        yield Refusal(
+            f"cannot compress by kafka.compression.type={_codec(settings)}: {error}",
+            f"correct kafka.compression.*, {instead}",
+        )
+    heeded = _HEEDED.split()
+    for name, _ in settings.pairs:
+        if name.startswith(_SECURITY) and name not in heeded:
+            yield Refusal(f"does not heed kafka.{name}", f"leave that out, {instead}")
+    if (lacking := lacking_to_produce()) is not None:
+        yield Refusal(
+            f"cannot send with the kafka-python that is installed: {lacking}",
+            f"install a version that the package asks for, {instead}",
+            warns=True,
+        )
+
+
+def compression_of(settings: Settings) -> Compression:
+    """The compression of librdkafka's settings.
+
+    Raises:
+        ValueError: unknown codec or level.
+    """
+    return Compression.parse(_codec(settings), settings.get("compression.level"))
+
+
+def _codec(settings: Settings) -> str | None:
+    return settings.get("compression.type") or settings.get("compression.codec")
+
+
+def _only_librdkafkas(settings: Settings) -> Iterator[str]:
+    """The given settings that only librdkafka has."""
+    heeded = _HEEDED.split()
+    yield from (name for name, _ in settings.pairs if name not in heeded)
+    level = settings.get("compression.level")
+    if level not in (None, "-1") and compression_of(settings).level is None:
+        yield "compression.level"  # of a codec that has none here
+
+
+def _by_librdkafka(why: str, warning: str = "") -> Choice:
+    told = f"Records are sent one by one, by librdkafka: {why}."
+    return Choice(False, told, f"{told} That is slower." if warning else "")

@@ -1,0 +1,145 @@
+"""The format ``abs-postgres``; see ``abs_sinks.door``. Drivers are imported when they are used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from abs_core.contracts import Committer, Inventory
+from abs_core.errors import ConfigError, OptionError
+from abs_core.model import Finding, Guarantee, HandleName, Inspection, Outcome
+from abs_core.routing import ByProtocol, NothingToCommit
+from abs_sinks.door import Around, SinkFormat, job_of
+
+if TYPE_CHECKING:
+    from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
+
+_KEYWORDS = re.compile(r"\bdbname\s*=|\A\s*(host|hostaddr|service)\s*=", re.IGNORECASE)
+"""A place in libpq's keywords, by one that it must have."""
+
+
+class PostgresFormat(SinkFormat):
+    """Tables of PostgreSQL. A URL is libpq's, or JDBC's, or libpq's keywords."""
+
+    name = "abs-postgres"
+    schemes = ("postgresql", "postgres", "jdbc")
+    marks = ("url", "dbtable")
+    library = "abs_sinks.postgres.sink"
+    audit = "abs_audit.postgres.relation:PostgresSide"
+
+    def parse(self, given: Mapping[str, str]) -> PostgresOptions:
+        from abs_sinks.postgres.options import PostgresOptions
+
+        return PostgresOptions.parse(given)
+
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> PostgresOptions:
+        # Without a table none is looked at: handles are ended by name.
+        named = table or f'"{stateschema}".register'
+        return self.parse({"url": url, "dbtable": named, "stateschema": stateschema})
+
+    def sink(
+        self, options: PostgresOptions, schema: pa.Schema, *, alone: bool = True
+    ) -> PostgresSink:
+        from abs_sinks.postgres.sink import PostgresSink
+
+        return PostgresSink(options, schema, co_commit=alone)
+
+    def administer(self, options: PostgresOptions) -> tuple[Inventory, Committer]:
+        from abs_sinks.postgres.register import PostgresRegister
+        from abs_sinks.postgres.tables import Table, Tables
+        from abs_sinks.postgres.twophase import TwoPhaseCommitter
+        from abs_sinks.postgres.wal import WalCommitter
+
+        staged = WalCommitter(Tables({0: Table(options, pa.schema([]))}))
+        committers: dict[str, Committer] = {
+            "2pc": TwoPhaseCommitter(options),
+            "wal": _WithoutColumns(staged),
+            "idempotent": NothingToCommit(),
+        }
+        return PostgresRegister(options), ByProtocol(committers)
+
+    def guarantee(self, options: PostgresOptions) -> Guarantee:
+        from abs_sinks.postgres.sink import guarantee
+
+        return guarantee(options)
+
+    def where(self, options: PostgresOptions) -> str:
+        return f"{options.address.place}, table {options.dbtable}"
+
+    def identity(self, options: PostgresOptions) -> str | None:
+        from abs_sinks.postgres.target import identity_at
+
+        return identity_at(options)
+
+    def preflight(self, options: PostgresOptions, around: Around) -> Sequence[Finding]:
+        from abs_sinks.postgres.preflight import preflight
+
+        job = job_of(options)
+        return preflight(options, around.schema, job, around.tasks, composes=around.composes)
+
+    def together(
+        self,
+        sinks: Sequence[tuple[str, PostgresOptions]],
+        tasks: int | None,
+        *,
+        apart: Sequence[str] = (),
+    ) -> Sequence[Finding]:
+        from abs_sinks.postgres.budget import judge_together
+
+        return judge_together(sinks, tasks, apart=apart)
+
+    def transactions(self, options: PostgresOptions) -> Hashable | None:
+        from abs_sinks.postgres.group import transactions_of
+
+        return transactions_of(options)
+
+    def group(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> PostgresGroup:
+        from abs_sinks.postgres.group import PostgresGroup
+
+        return PostgresGroup(sinks)
+
+    def replacing(self, options: PostgresOptions) -> PostgresOptions | None:
+        return options.replacing()
+
+    def claims(self, url: str) -> bool:
+        return super().claims(url) or ("://" not in url and _KEYWORDS.search(url) is not None)
+
+    def shown(self, url: str) -> str:
+        # A password may hold any character, also a URL's delimiters: only libpq's rules find its end.
+        from abs_clients.postgres.address import Address
+
+        try:
+            return Address.parse(url).place
+        except OptionError:
+            return "a database"
+
+    def container(self, target: str) -> str:
+        """Server and database."""
+        return "/".join(target.split("/")[:2])
+
+
+class _WithoutColumns:
+    """A ``Committer`` of staged rows that lists and aborts: applying needs the input's columns."""
+
+    def __init__(self, staged: Committer) -> None:
+        self.abort, self.in_doubt, self.forget = staged.abort, staged.in_doubt, staged.forget
+
+    def inspect(self, committables: object) -> Mapping[HandleName, Inspection]:
+        raise _no_columns()
+
+    def commit(self, committables: object) -> Mapping[HandleName, Outcome]:
+        raise _no_columns()
+
+
+def _no_columns() -> ConfigError:
+    return ConfigError(
+        "A decided epoch has rows that protocol=wal has staged in PostgreSQL. Applying them needs the "
+        "columns of the job's input, which commands do not know.",
+        remedy="start the job again; it commits the epoch.",
+    )
+
+
+FORMAT = PostgresFormat()

@@ -1,0 +1,85 @@
+"""The format ``abs-s3``; see ``abs_sinks.door``. Clients are imported when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+
+from abs_core.contracts import Committer, Inventory
+from abs_core.errors import SchemaError
+from abs_core.model import Finding, Guarantee
+from abs_sinks.door import Around, SinkFormat, job_of
+
+if TYPE_CHECKING:
+    from abs_sinks.s3 import S3Options, S3Sink
+    from abs_sinks.s3.segments import S3Segments
+
+
+class S3Format(SinkFormat):
+    """Files in a bucket.
+
+    ``s3://bucket/path`` is the sink's option path, its query other options of the sink
+    (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain.
+    """
+
+    name = "abs-s3"
+    schemes = ("s3", "s3a", "s3n")
+    marks = ("path",)
+    library = "abs_sinks.s3.sink"
+    audit = "abs_audit.s3:S3Side"
+
+    def parse(self, given: Mapping[str, str]) -> S3Options:
+        from abs_sinks.s3.options import S3Options
+
+        return S3Options.parse(given)
+
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> S3Options:
+        path, _, query = url.partition("?")
+        return self.parse({**dict(parse_qsl(query)), "path": path})
+
+    def sink(self, options: S3Options, schema: pa.Schema, *, alone: bool = True) -> S3Sink:
+        """The same sink in every job: the register and the files never change together."""
+        from abs_sinks.s3.sink import S3Sink
+
+        return S3Sink(options, schema)
+
+    def administer(self, options: S3Options) -> tuple[Inventory, Committer]:
+        from abs_sinks.s3.register import S3Register, Seen
+        from abs_sinks.s3.sink import looking_after_any
+
+        # It ends what any protocol left: which one a job used does not matter here.
+        seen: Seen = {}
+        return S3Register(options, seen), looking_after_any(options, seen, sized=True)
+
+    def guarantee(self, options: S3Options) -> Guarantee:
+        from abs_sinks.s3.sink import guarantee
+
+        return guarantee(options)
+
+    def where(self, options: S3Options) -> str:
+        return str(options.path)
+
+    def identity(self, options: S3Options) -> str:
+        return str(options.path)
+
+    def preflight(self, options: S3Options, around: Around) -> Sequence[Finding]:
+        from abs_sinks.s3.preflight import preflight
+
+        findings = [*preflight(options, job_of(options))]
+        if around.schema is not None:
+            try:
+                self.sink(options, around.schema)
+            except SchemaError as misfit:
+                findings.append(Finding.of(misfit))
+        return findings
+
+    def segments(self, url: str) -> S3Segments:
+        from abs_sinks.s3.segments import S3Segments
+
+        return S3Segments(self.at(url.partition("#")[0]), unsealed=True)
+
+
+FORMAT = S3Format()

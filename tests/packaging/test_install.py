@@ -1,0 +1,143 @@
+"""The wheel in an empty environment, as ``pip install`` puts it there: imports, command, types."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from abs_core.release import RELEASE
+from tests.packaging.venvs import ROOT, wheel
+
+_HATCH = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
+PACKAGES = [Path(path).name for path in _HATCH["wheel"]["packages"]]
+NEED_AN_EXTRA = {"abs_audit": "audit", "abs_services": "demo"}
+"""The import of the others needs none."""
+
+CODE = """\
+import abs_spark
+from abs_core.errors import AbsError
+
+table = abs_spark.sink("abs-postgres", {"dbtable": "t"}, name="table")
+release: str = abs_spark.__version__
+what: str = AbsError("It failed.").what
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="module")
+def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment with the wheel and what its base needs, only."""
+    venv = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    installed = install(venv, str(built))
+    if "No matching distribution" in installed.stderr or "Connection" in installed.stderr:
+        pytest.skip(f"the base's packages cannot be had here: {installed.stderr[-300:]}")
+    assert installed.returncode == 0, installed.stderr
+    return venv / "bin"
+
+
+def install(venv: Path, what: str) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "pip", "--python", str(venv), "install", "--quiet", what)
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """In an environment that leads to no other packages, as a user's."""
+    environment = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+    return subprocess.run(
+        [str(word) for word in command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd="/",
+    )
+
+
+def test_the_sdist_holds_what_builds_and_tests_the_project(built: Path) -> None:
+    (sdist,) = built.parent.glob("*.tar.gz")
+    assert sdist.name == f"abs_sinks-{RELEASE}.tar.gz"
+    assert built.name == f"abs_sinks-{RELEASE}-py3-none-any.whl"
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    wanted = {"README.md", "LICENSE", "CHANGELOG.md", "pyproject.toml", "tests/conftest.py"}
+    assert wanted <= names
+    assert not [name for name in names if name.startswith((".venv", ".git/", ".ci"))]
+
+
+def test_every_package_of_the_wheel_says_that_it_is_typed(built: Path) -> None:
+    with zipfile.ZipFile(built) as archive:
+        names = set(archive.namelist())
+    assert {name for name in PACKAGES if f"{name}/py.typed" not in names} == set()
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("package", sorted({*PACKAGES} - {*NEED_AN_EXTRA}))
+def test_a_package_is_imported_without_extras(empty: Path, package: str) -> None:
+    done = run(empty / "python", "-W", "error", "-c", f"import {package}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("package", "extra"), NEED_AN_EXTRA.items())
+def test_a_package_that_needs_an_extra_names_it(empty: Path, package: str, extra: str) -> None:
+    done = run(empty / "python", "-c", f"import {package}")
+    assert done.returncode == 1
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(f"ModuleNotFoundError: The package {package} needs the Python package")
+    assert f"pip install 'abs-sinks[{extra}]'" in said
+
+
+def test_the_release_is_the_same_wherever_it_is_asked_for(empty: Path) -> None:
+    assert run(empty / "abs", "--version").stdout == f"abs-sinks {RELEASE}\n"
+    ask = "import abs_spark; from importlib.metadata import version as v; "
+    ask += "print(abs_spark.__version__, v('abs-sinks'))"
+    assert run(empty / "python", "-c", ask).stdout == f"{RELEASE} {RELEASE}\n"
+
+
+def test_the_command_runs_with_its_extra_alone_and_names_it_without(
+    empty: Path, built: Path
+) -> None:
+    """The last test that uses the environment without extras."""
+    without = run(empty / "abs", "doctor", "--help")
+    assert (without.returncode, without.stdout) == (2, "")
+    assert "pip install 'abs-sinks[cli]'" in without.stderr
+    added = install(empty.parent, f"{built}[cli]")
+    assert added.returncode == 0, added.stderr
+    for words in (["doctor", "--help"], ["--help"]):
+        done = run(empty / "abs", *words)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "Usage: abs" in done.stdout
+
+
+def check_types(empty: Path, folder: Path, code: str) -> list[str]:
+    """The errors that mypy finds in a user's file."""
+    file = folder / "job.py"
+    file.write_text(code)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
+    where = ["--config-file=", f"--cache-dir={folder.parent / 'mypy'}", "--python-executable"]
+    return run(*mypy, *where, empty / "python", file).stdout.splitlines()
+
+
+def test_a_users_file_is_type_checked_against_the_wheel(empty: Path, tmp_path: Path) -> None:
+    everything = "".join(f"import {package}\n" for package in PACKAGES)
+    assert check_types(empty, tmp_path, CODE + everything) == []
+    (wrong,) = check_types(empty, tmp_path, CODE.replace('"abs-postgres"', "7"))
+    assert 'Argument 1 to "sink" has incompatible type "int"' in wrong
+    # Without the mark its types are not read, and the check tells it.
+    (marker,) = empty.parent.glob("lib/python*/site-packages/abs_core/py.typed")
+    marker.unlink()
+    try:
+        assert any("py.typed" in line for line in check_types(empty, tmp_path, CODE))
+    finally:
+        marker.touch()
