@@ -33,6 +33,7 @@ GONE = "abs:gone"
 _WHOLE = ("int2", "int4", "int8", "numeric", "pg_lsn", "uuid")
 _TIMES = ("date", "time", "timetz", "timestamp", "timestamptz")
 _TEXTS = ("text", "varchar", "bpchar")
+_BYTEWISE = ('pg_catalog."C"', 'pg_catalog."POSIX"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,6 @@ class Changes:
         side: whether the positions table has the position of every row; else the row has it.
         deletes: see ``Deletes``; the column as it is staged.
         unchanged: the staged column that lists what a change leaves as it is.
-        texts: the position's columns that are text.
         place: schema and name of the positions table.
         tombstones: seconds for which a tombstone is kept.
     """
@@ -59,7 +59,6 @@ class Changes:
     side: bool
     deletes: Deletes
     unchanged: str | None
-    texts: frozenset[str]
     place: tuple[str, str]
     tombstones: float
 
@@ -117,7 +116,7 @@ class Changes:
         own = {planned.column.name: planned.column for planned in self.plan.columns}
         columns: list[sql.Composable] = [sql.Identifier(name) for name in self.key]
         for name in self.sequence:
-            collation = ' collate pg_catalog."C"' if name in self.texts else ""
+            collation = f" collate {own[name].collation}" if own[name].collation else ""
             columns.append(
                 sql.SQL("null::{}{} as {}").format(
                     sql.SQL(own[name].type.label), sql.SQL(collation), sql.Identifier(name)
@@ -149,11 +148,6 @@ create table {positions} as select {columns}, null::timestamptz as {gone} from {
 alter table {positions} add primary key ({key}), {required};
 create index on {positions} ({gone}) where {gone} is not null;
 comment on table {positions} is {agreement}
-"""
-
-_COLLATIONS = """
-select attname, collname from pg_attribute join pg_collation c on c.oid = attcollation
- where attrelid = %s and attname = any(%s)
 """
 
 
@@ -200,7 +194,6 @@ def plan_changes(
         side=side,
         deletes=replace(options.applyasdeletes, column=staged[roles[0]].name),
         unchanged=None if options.unchanged is None else staged[roles[1]].name,
-        texts=_texts(connection, table, sequence, not_written),
         place=(options.stateschema, f"positions_{digest}"),
         tombstones=options.tombstones,
     )
@@ -250,7 +243,10 @@ def _planned(
     names = [column.name for column in table.columns]
     shadowed = {name for wanted in extra for name in alike(wanted, names)}
     columns = [column for column in table.columns if column.name not in shadowed]
-    columns += [Column(name, _type_of(schema.field(name))) for name in extra]
+    for name in extra:
+        kind = _type_of(schema.field(name))
+        collation = _BYTEWISE[0] if kind.name in _TEXTS else ""
+        columns.append(Column(name, kind, collation=collation))
     kept = pa.schema([field for field in schema if field.name not in dropped])
     plan = plan_columns(kept, replace(table, columns=tuple(columns)))
     moved = tuple(
@@ -324,6 +320,7 @@ def _check_roles(key: Sequence[str], sequence: Sequence[Column], not_written: se
 def _check_types(made: Changes, operation: Column) -> None:
     """Refuse columns whose type cannot say what changes."""
     own = {planned.column.name: planned.column.type for planned in made.plan.columns}
+    collations = {planned.column.name: planned.column.collation for planned in made.plan.columns}
     for name in made.sequence:
         if own[name].name not in (*_WHOLE, *_TIMES, *_TEXTS):
             raise SchemaError(
@@ -331,6 +328,13 @@ def _check_types(made: Changes, operation: Column) -> None:
                 "that is sure.",
                 remedy="take integers, numeric, a date or time, pg_lsn, uuid, or text with COLLATE "
                 '"C".',
+            )
+        if own[name].name in _TEXTS and collations[name] not in _BYTEWISE:
+            raise SchemaError(
+                f'The position "{name}" is text that is ordered by the rules of a language '
+                f"({collations[name] or 'the default'}), other than in a source.",
+                remedy=f"ALTER TABLE {made.plan.table.label} ALTER COLUMN "
+                f'"{name}" TYPE text COLLATE "C"; or take a number or a time.',
             )
     values, kind = made.deletes.values, operation.type
     if (kind.name == "bool") is bool(values):
@@ -346,21 +350,3 @@ def _check_types(made: Changes, operation: Column) -> None:
             remedy="make it an array of strings: the names of the columns that a change leaves as "
             "they are.",
         )
-
-
-def _texts(
-    connection: Connection[Any], table: Table, sequence: Sequence[Column], extra: set[str]
-) -> frozenset[str]:
-    """The position's columns that are text; those of the table must be ordered byte by byte."""
-    texts = [column.name for column in sequence if column.type.name in _TEXTS]
-    own = [name for name in texts if name not in extra]
-    if own:
-        for name, collation in connection.execute(_COLLATIONS, (table.oid, own)):
-            if collation not in ("C", "POSIX"):
-                raise SchemaError(
-                    f'The position "{name}" of table {table.label} is text with COLLATE '
-                    f'"{collation}": languages order text in other ways than a source does.',
-                    remedy=f'ALTER TABLE {table.label} ALTER COLUMN "{name}" TYPE text COLLATE "C"; '
-                    "or take a number or a time.",
-                )
-    return frozenset(texts)

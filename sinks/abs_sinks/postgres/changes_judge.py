@@ -66,7 +66,6 @@ class _Parts:
         s, t, p = sql.SQL("s"), sql.SQL("t"), sql.SQL("p")
         kept = list(dict.fromkeys([*changes.written, *changes.sequence]))
         parts: dict[str, sql.Composable] = {
-            "names": sql.SQL(", ").join(map(self._staged, changes.plan.names)),
             "kept": columns_of(kept),
             "deletes": self._deletes(),
             "image": self._image(),
@@ -88,10 +87,6 @@ class _Parts:
             "first": sql.Literal(FIRST),
         }
         return parts | self._of_unchanged(kept) if self._unchanged is not None else parts
-
-    def _staged(self, name: str) -> sql.Composed:
-        collation = ' collate pg_catalog."C" as {0}' if name in self._changes.texts else ""
-        return sql.SQL("{0}" + collation).format(sql.Identifier(name))
 
     def _deletes(self) -> sql.Composed:
         deletes = self._changes.deletes
@@ -190,7 +185,7 @@ def _same(changes: Changes) -> sql.Composed:
 _MET = """
 with staged as (
     select u.*, {deletes} as "abs:deleted", {image} as "abs:image"
-      from (select {names} from ({staged}) r) u
+      from ({staged}) u
 ), met as (
     select s.*, {there} as "abs:there", {fresh} as "abs:fresh", {same} as "abs:same",
            {same} and {differs} as "abs:first"{olds}
