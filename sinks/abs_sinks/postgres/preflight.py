@@ -215,9 +215,9 @@ def judge_table(
         right
         for right, granted in (
             ("INSERT", facts.may_insert),
-            ("UPDATE", facts.may_update or not options.key),
+            ("UPDATE", facts.may_update or not (options.key or options.changes)),
             ("SELECT", facts.may_select or options.write == "append"),
-            ("DELETE", facts.may_delete or not options.replaces),
+            ("DELETE", facts.may_delete or not (options.replaces or options.changes)),
         )
         if not granted
     ]

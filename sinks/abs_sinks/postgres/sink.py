@@ -69,9 +69,23 @@ _GUARANTEES = {
 }
 
 
+_OF_CHANGES = (
+    (
+        "A change that arrives after the tombstone of its key has expired (option tombstones) is "
+        "applied, however old it is."
+    ),
+    (
+        "Of two different changes with one position that come in two epochs the first stays. Other "
+        "writers of the table are not asked for a position."
+    ),
+)
+
+
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
     found = replace(_GUARANTEES[options.protocol], write=options.write)
+    if options.changes:
+        return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
     if options.replaces:
         return replace(
             found, visibility="whole epoch: its rows replace all rows of the table at once"
