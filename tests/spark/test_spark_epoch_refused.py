@@ -42,7 +42,7 @@ def test_a_refused_record_is_in_no_target_and_the_corrected_input_in_both(
     # An hour ahead is the most that a topic takes; brokers keep some topics for themselves.
     refused = to_kafka(hours=2) if what == "time" else to_kafka(topic="__transaction_state")
     for _ in ("at first", "and again"):
-        with pytest.raises(StreamingQueryException, match="[Rr]ow 0 of the task"):
+        with pytest.raises(StreamingQueryException, match=r"[Rr]ow 0 of the task"):
             world.run(spark, world.epoch(world.postgres(), refused))
         assert (world.ids()["payments"], world.ids()["alerts"]) == (Counter(), Counter())
     world.run(spark, world.epoch(world.postgres(), to_kafka()))
