@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -32,9 +31,8 @@ class AttemptFilter:
     def __init__(self, options: KafkaSourceOptions, topic: str) -> None:
         # Winners are themselves no attempts; and they are decided where they are committed.
         client = options.client.with_(**{"isolation.level": "read_committed"})
-        self._options = replace(
-            options, client=client, winners=False, headers=False, fail_on_data_loss=True
-        )
+        # No other option of a job counts here: jobs of different ones share it (``attempt_filter``).
+        self._options = KafkaSourceOptions(client, winners=False, waits=options.waits)
         self._side = side_topic(topic)
         self._topic_id: str | None = None
         self._winners: Winners | None = None
@@ -89,10 +87,9 @@ class AttemptFilter:
 
 
 def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
-    """The process's only filter of a topic; a forked process has its own."""
-    return cluster(options.client).kept(
-        ("attempt filter", topic), lambda: AttemptFilter(options, topic)
-    )
+    """The process's only filter of a topic and patience; a forked process has its own."""
+    key = "attempt filter", topic, options.waits
+    return cluster(options.client).kept(key, lambda: AttemptFilter(options, topic))
 
 
 def reader_of(
