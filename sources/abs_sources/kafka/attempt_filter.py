@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import closing
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from abs_clients.kafka.attempts import FilterResult, Winners, side_topic
 from abs_clients.kafka.cluster import cluster
@@ -15,7 +13,7 @@ from abs_core.errors import ReplayMismatchError
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_until_undecided
+from abs_sources.kafka.reader import KafkaReader, rest_until_undecided
 
 
 class AttemptFilter:
@@ -39,14 +37,13 @@ class AttemptFilter:
         self._next = 0
         self._lock = threading.Lock()
 
-    def filter(self, messages: Sequence[Message]) -> FilterResult:
+    def filter(self, attempts: pa.BinaryArray) -> FilterResult:
         """See ``Winners.filter``; the side topic is read to its end before a record is undecided.
 
         Raises:
             CorruptionError: a winners record is deleted or invalid; or the side topic is gone.
             ReplayMismatchError: the side topic was recreated.
         """
-        attempts = pa.array(list(map(attempt_header, messages)), pa.binary())
         if attempts.null_count == len(attempts):
             return Winners().filter(attempts)
         with self._lock:
