@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka import configs
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.postgres import pool
 from abs_clients.s3 import client
@@ -54,7 +55,7 @@ class Jobs:
 
     def pairs(self) -> list[tuple[Given, Given]]:
         """Each base with each change, in both orders; the bases among each other."""
-        found = []
+        found: list[tuple[Given, Given]] = []
         for base, change in product(self.bases, self.changes):
             changed = {**base, **change}
             if changed != dict(base) and self.is_possible(changed):
@@ -212,7 +213,7 @@ def _edges() -> Iterator[set[str]]:
             "send",
             lambda s, _: _sent("librdkafka", s._topic, s._patience),
         )
-        real = librdkafka.producer_settings
+        real = configs.producer_settings
 
         def settings(*args: Any) -> dict[str, Any]:
             made = real(*args)

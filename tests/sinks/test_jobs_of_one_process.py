@@ -66,7 +66,7 @@ def kafka_jobs(kafka: KafkaService, tmp_path_factory: pytest.TempPathFactory) ->
         columns = {"key": [b"a", b"b"], "value": [b"%d.%d" % (number, n) for n in range(2)]}
         return pa.record_batch({**columns, **({} if given["topic"] else {"topic": ["one", "two"]})})
 
-    def read(number: int, given: Given) -> list[object]:
+    def read(number: int, given: Given) -> Sequence[object]:
         found = [each for name in ("one", "two") for each in _records(kafka.bootstrap, name)]
         mine = [each for each in found if each[3].startswith(b"%d." % number)]
         return sorted((*seen, value.split(b".")[1]) for *seen, value in mine)
@@ -110,7 +110,7 @@ def postgres_jobs(postgres: PostgresService) -> Iterator[Jobs]:
         def rows(number: int, given: Given) -> pa.RecordBatch:
             return pa.record_batch({"id": [number * 10, number * 10 + 1], "value": ["a", "b"]})
 
-        def read(number: int, given: Given) -> list[object]:
+        def read(number: int, given: Given) -> Sequence[object]:
             with psycopg.connect(url) as db:
                 query = (
                     f"select id - {number * 10}, value from {given['dbtable']} where id / 10 = %s"
@@ -155,8 +155,8 @@ def s3_jobs(store: S3Service) -> Jobs:
     def rows(number: int, given: Given) -> pa.RecordBatch:
         return pa.record_batch({"id": [number, number], "value": ["a", "b"]})
 
-    def read(number: int, given: Given) -> list[object]:
-        found = []
+    def read(number: int, given: Given) -> Sequence[object]:
+        found: list[object] = []
         for each in objects.list(path.split("/", 3)[3]):
             if "/_abs/" in each.key or "/_other/" in each.key:
                 continue
@@ -349,9 +349,10 @@ def _records(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
             if message is None:
                 continue
             if message.error():
-                ended.add(message.partition())
+                ended.add(message.partition() or 0)
             else:
-                names = [name for name, _ in message.headers() or ()]
+                headers: Any = message.headers()
+                names = [name for name, _ in headers or ()]
                 found.append((topic, message.key(), names, message.value()))
     finally:
         consumer.close()
