@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 import re
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from abs_audit.kafka import KafkaTopic
 from abs_clients.kafka.settings import Settings
-from abs_core.errors import DataError
+from abs_core.errors import CorruptionError, DataError
 from abs_core.source import Limit
 from abs_services import KafkaService
-from abs_sources.kafka import KafkaSource, KafkaSourceOptions, columns
+from abs_services.native.kafka import NativeKafka
+from abs_sources.kafka import KafkaSource, KafkaSourceOptions, columns, options
 from tests import sample
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_raw import RawRecord, append, batch_bytes
@@ -187,3 +190,62 @@ def test_a_time_that_wraps_and_headers_that_are_dropped_are_found(
     rows, refused = read_all(settings, topic, len(records), includeHeaders="true")
     assert len(rows) + len(refused) == len(records)
     assert {n for n, record in enumerate(records) if not is_text(record)} - set(refused)
+
+
+def test_an_audit_reads_any_record_exactly_or_names_the_one_it_cannot(
+    kafka: KafkaService, settings: Settings
+) -> None:
+    limits = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("after", "before")}
+    make_topic(settings, "audited", 2, limits)
+    records = any_records(sample.seed() + 1, 60)
+    topic = KafkaTopic(kafka.bootstrap, "audited", value="raw")
+    good = [record for record in records if is_text(record)]
+    bad = next(record for record in records if not is_text(record))
+    for partition, at in product((0, 1), range(0, len(good), 2)):
+        some = good[at : at + 2]
+        append(settings, "audited", partition, batch_bytes(some), len(some))
+    assert _audited(topic) == sorted(_pair(each) for each in (*good, *good))
+    append(settings, "audited", 1, batch_bytes([*good[:3], bad]), 4)
+    with pytest.raises(DataError, match=f"offset {len(good) + 3} of partition 1: "):
+        _audited(topic)
+
+
+def _audited(topic: KafkaTopic) -> list[tuple[bytes, bytes]]:
+    found = [each for batch in topic._batches() for each in batch]
+    return sorted(_pair(RawRecord(each.key, each.value)) for each in found)
+
+
+def _pair(record: RawRecord) -> tuple[bytes, bytes]:
+    return tuple(b"none" if each is None else b"." + each for each in (record.key, record.value))  # type: ignore[return-value]
+
+
+def test_a_damaged_batch_is_refused_by_its_offset(
+    kafka: KafkaService, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_topic(settings, "damaged", 1)
+    good, hurt = RawRecord(b"key", b"good"), RawRecord(b"key", b"a" * 100 + b"hurt")
+    for record in (good, hurt, good):
+        append(settings, "damaged", 0, batch_bytes([record]), 1)
+    _damage(kafka, "damaged", b"hurt", b"HURT")
+
+    def read() -> list[Any]:
+        rows: list[Row] = []
+        error = _read_on(settings, "damaged", 0, 3, {}, rows)
+        return [value for _, _, value, *_ in rows] + ([] if error is None else [error])
+
+    with pytest.raises(CorruptionError, match="damaged-0 at offset 1"):
+        read()
+    monkeypatch.setitem(options._DEFAULTS, "check.crcs", False)
+    assert read()[1] == b"a" * 100 + b"HURT", "without the check its bytes are taken as they are"
+
+
+def _damage(kafka: KafkaService, topic: str, old: bytes, new: bytes) -> None:
+    """Change bytes of a topic's log, as a bad disk would."""
+    if not isinstance(kafka, NativeKafka):
+        pytest.skip("the broker's disk is not ours")
+    (log,) = (kafka.folder / "data" / f"{topic}-0").glob("*.log")
+    content = log.read_bytes()
+    assert content.count(old) == 1
+    with log.open("r+b") as file:
+        file.seek(content.index(old))
+        file.write(new)
