@@ -24,9 +24,9 @@ from abs_clients.postgres import pool
 from abs_clients.s3 import client
 from abs_core.errors import AbsError, OptionError
 from abs_core.registers.memory import MemoryRegister
+from abs_sinks.door import format_named
 from abs_sinks.kafka import librdkafka
 from abs_sinks.kafka.columnar.sender import ColumnarSender
-from abs_spark.formats import sink_format
 from abs_testing.engine import Run
 
 FOREIGN = "register elsewhere"
@@ -69,7 +69,7 @@ class Jobs:
         if given.get(FOREIGN) and given["protocol"] == "idempotent":
             return False
         try:
-            form = sink_format(self.format)
+            form = format_named(self.format)
             form.sink(form.parse(_options(given)), self.rows(0, given).schema).close()
         except OptionError:
             return False
@@ -124,13 +124,13 @@ _EPOCHS: dict[str, int] = {}
 def watched(jobs: Jobs, given: Given, job: str) -> dict[str, object]:
     """Run one epoch of a job as an engine would; returns what it did."""
     number, done = next(_NUMBERS), dict[str, object]()
-    form = sink_format(jobs.format)
+    form = format_named(jobs.format)
     options = form.parse(_options(given))
     batch = jobs.rows(number, given)
     foreign = bool(given.get(FOREIGN))
     epoch = _EPOCHS[job] = _EPOCHS.get(job, -1) + 1
     with _edges() as edges, _logged() as told:
-        sink = form.sink(options, batch.schema, **({"co_commit": False} if foreign else {}))
+        sink = form.sink(options, batch.schema, alone=not foreign)
         try:
             findings = sink.preflight(job)
             told_of = (f"{f.severity} {f.what}".replace(job, "JOB") for f in findings)
