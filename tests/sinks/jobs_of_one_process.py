@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
-from abs_clients.kafka import configs
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.postgres import pool
 from abs_clients.s3 import client
@@ -211,17 +211,9 @@ def _edges() -> Iterator[set[str]]:
         note(
             librdkafka.LibrdkafkaSender,
             "send",
-            lambda s, _: _sent("librdkafka", s._topic, s._patience),
+            lambda s, _: f"{_sent('librdkafka', s._topic, s._patience)} {s._producer.noted}",
         )
-        real = configs.producer_settings
-
-        def settings(*args: Any) -> dict[str, Any]:
-            made = real(*args)
-            shown = {n: v for n, v in made.items() if isinstance(v, str | int)}
-            found.add(str({**shown, "transactional.id": "transactional.id" in made}))
-            return made
-
-        patch.setattr(librdkafka, "producer_settings", settings)
+        patch.setattr(librdkafka, "Producer", NotingProducer)
         note(
             pool.Pool,
             "take",
@@ -236,6 +228,15 @@ def _edges() -> Iterator[set[str]]:
             ),
         )
         yield found
+
+
+class NotingProducer(Producer):
+    """Knows its settings: of a producer that is kept, they are those of an earlier job."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        shown = {name: each for name, each in config.items() if isinstance(each, str | int)}
+        self.noted = str({**shown, "transactional.id": "transactional.id" in config})
 
 
 def _sent(producer: str, topic: str | None, patience: float) -> str:
