@@ -48,7 +48,7 @@ class Driven:
             self._newest[_key(run)] = Watch(query, run, self)
 
     def end_all(self, seconds: float) -> None:
-        """Before the session or the program ends: do not wait any longer for those who have lost.
+        """Call before the session ends: end all runs now, without waiting for losing task attempts.
 
         Args:
             seconds: time limit for all together.
