@@ -15,12 +15,11 @@ from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.told_writer import ToldWriter
 from abs_core.routing import ByProtocol
-from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.group import committer_of
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
-from abs_sinks.postgres.register import PostgresRegister
+from abs_sinks.postgres.register import PostgresRegister, terminate_older
 from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
