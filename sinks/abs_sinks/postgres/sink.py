@@ -13,7 +13,7 @@ from abs_clients.postgres.pool import leased
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_core.patience.told_writer import ToldWriter
+from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
 from abs_sinks.postgres.group import committer_of
 from abs_sinks.postgres.idempotent import IdempotentWriter
@@ -135,7 +135,7 @@ class PostgresSink(Sink):
         return self._table.target().identity
 
     def writer(self, task: Task) -> Writer:
-        return ToldWriter(self._writer(task), self._options.patience, task)
+        return SlowWriteReporter(self._writer(task), self._options.patience, task)
 
     def _writer(self, task: Task) -> Writer:
         elsewhere = not self._co_commit
