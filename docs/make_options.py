@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from abs_clients.options import Option
+from abs_clients.options import Option, options_of
+from abs_clients.s3.server import Server
+from abs_sinks.delta.options import DeltaOptions
 from abs_sinks.kafka import options as kafka_sink
 from abs_sinks.options import COMMON
 from abs_sinks.postgres import options as postgres_sink
@@ -121,6 +123,23 @@ SECTIONS: Sections = (
             "targetfilesize": "size of the files that `wal` composes",
             "header": "whether CSV files begin with the names of the columns",
             "statepath": "where the register is, in the same bucket; default: `_abs` below `path`",
+        },
+    ),
+    (
+        "`abs-delta`",
+        "See [tables](tables.md). Credentials are never options: boto3 finds them in its usual places.",
+        (*options_of(DeltaOptions), *options_of(Server)),
+        BUCKET
+        | {
+            "path": "the table's folder: `s3://bucket/prefix`, or an absolute path that all processes see",
+            "partitionby": "partition columns of a table that is created; an existing table must have the same",
+            "createtable": "create the table if it is missing",
+            "compression": "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
+            "partsize": "bytes of a part of an upload",
+            "uploadthreads": "parts that a task sends at once",
+            "rowgroupsize": "bytes of a row group",
+            "maxfilesize": "bytes after which a task begins another file",
+            "maxopenfiles": "number of partitions that a task writes to at once; rows of others wait on the local disk",
         },
     ),
     (

@@ -14,6 +14,7 @@ EXTRAS = {
     "boto3": "s3",
     "botocore": "s3",
     "confluent_kafka": "kafka",
+    "deltalake": "delta",
     "duckdb": "audit",
     "kafka": "kafka",
     "matplotlib": "embedded",
