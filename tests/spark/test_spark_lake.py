@@ -1,4 +1,4 @@
-"""Spark writes Delta tables: alone and beside PostgreSQL, through kills; deltalake reads them."""
+"""Spark writes tables of the lake: alone and beside PostgreSQL, through kills; others read them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
+from tests.sinks.iceberg.harness import catalog_in
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import World
@@ -30,91 +31,112 @@ def expected(files: int = FILES) -> Counter[int]:
     return Counter(number * 1000 + row for number in range(files) for row in range(ROWS))
 
 
-def delta_options(world: World) -> dict[str, str]:
-    path = str(world.folder / "table")
-    return {"path": path, "createtable": "true", "partitionby": "word"}
+class Lake:
+    """A table of one kind in the test's folder."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder / "lake"
+        self.given = {"createtable": "true"}
+        if kind == "delta":
+            self.given["path"] = str(self.folder)
+        else:
+            self.catalog = catalog_in(self.folder)
+            self.given |= {f"catalog.{name}": value for name, value in self.catalog.items()}
+            self.given["table"] = "db.t"
+
+    @property
+    def format(self) -> str:
+        return f"abs-{self.kind}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {**self.given, "partitionby": "word"}
+
+    def read(self) -> pa.Table:
+        """What a foreign reader sees."""
+        if self.kind == "delta":
+            return DeltaTable(str(self.folder)).to_pyarrow_table()
+        return load_catalog("default", **self.catalog).load_table("db.t").scan().to_arrow()
+
+    def ids(self) -> Counter[int]:
+        return Counter(self.read()["id"].to_pylist())
+
+    def staged(self) -> list[str]:
+        return [path.name for path in self.folder.rglob("_abs/staged/*")]
 
 
-def in_table(world: World) -> Counter[int]:
-    """What a foreign reader sees."""
-    return Counter(DeltaTable(str(world.folder / "table")).to_pyarrow_table()["id"].to_pylist())
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(request.param, tmp_path)
 
 
-def alone(world: World) -> Job:
-    options = {**delta_options(world), "job": "job"}
-    return replace(world.job, format="abs-delta", options=options)
+def alone(world: World, lake: Lake) -> Job:
+    return replace(world.job, format=lake.format, options={**lake.options, "job": "job"})
 
 
-def beside_postgres(world: World) -> Job:
+def beside_postgres(world: World, lake: Lake) -> Job:
     return replace(
         world.job,
         options={"job": "job"},
         sinks=[
             {"format": "abs-postgres", "name": "rows", "options": {"dbtable": "t"}},
-            {"format": "abs-delta", "name": "lake", "options": delta_options(world)},
+            {"format": lake.format, "name": "lake", "options": lake.options},
         ],
     )
 
 
-def staged(world: World) -> list[str]:
-    return [path.name for path in (world.folder / "table" / "_abs" / "staged").glob("*")]
-
-
-@pytest.mark.parametrize("point", sample.members(POINTS, 1, "delta alone"))
+@pytest.mark.parametrize("point", sample.members(POINTS, 1, "lake alone"))
 def test_killed_at_any_point_each_row_is_in_the_table_once(
-    spark: SparkSession, new_world: Callable[[str], World], point: CrashPoint
+    spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
 ) -> None:
     world = new_world("2pc")
     world.add_files(range(FILES), ROWS)
-    job = alone(world)
+    job = alone(world, lake)
     killed_at(point, 1, job, world.folder / "killed")
     run_to_end(spark, job)
-    assert in_table(world) == expected()
+    assert lake.ids() == expected()
     world.forget_commits(FILES - 1)
     run_to_end(spark, replace(job, scramble=True))
-    assert in_table(world) == expected(), "after a replay of an epoch that is committed"
-    assert staged(world) == []
-    spark.read.parquet(str(world.folder / "table" / "word=*")).count()
+    assert lake.ids() == expected(), "after a replay of an epoch that is committed"
+    assert lake.staged() == []
 
 
-@pytest.mark.parametrize("point", sample.members(POINTS, 1, "delta beside"))
+@pytest.mark.parametrize("point", sample.members(POINTS, 1, "lake beside"))
 def test_killed_at_any_point_an_epoch_is_in_postgresql_and_in_the_table_or_in_none(
-    spark: SparkSession, new_world: Callable[[str], World], point: CrashPoint
+    spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
 ) -> None:
-    _beside(spark, new_world("2pc"), point)
+    _beside(spark, new_world("2pc"), lake, point)
 
 
 def test_killed_between_the_commits_of_database_and_table_the_rest_is_committed(
-    spark: SparkSession, new_world: Callable[[str], World]
+    spark: SparkSession, new_world: Callable[[str], World], lake: Lake
 ) -> None:
-    _beside(spark, new_world("2pc"), CrashPoint.BETWEEN_COMMITS)
+    _beside(spark, new_world("2pc"), lake, CrashPoint.BETWEEN_COMMITS)
 
 
-def _beside(spark: SparkSession, world: World, point: CrashPoint) -> None:
+def _beside(spark: SparkSession, world: World, lake: Lake, point: CrashPoint) -> None:
     world.add_files(range(FILES), ROWS)
-    job = beside_postgres(world)
+    job = beside_postgres(world, lake)
     killed_at(point, 1, job, world.folder / "killed", world.url)
     run_to_end(spark, job, world.url)
-    assert in_table(world) == expected()
+    assert lake.ids() == expected()
     assert Counter(row[0] for row in world.rows()) == expected()
     assert world.left_behind() == []
-    assert staged(world) == []
+    assert lake.staged() == []
 
 
-def test_a_batch_that_is_written_again_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
+def test_a_batch_that_is_written_again_changes_nothing(spark: SparkSession, lake: Lake) -> None:
     for token, times in (("monday", 2), ("tuesday", 1)):
         for _ in range(times):
-            writer = spark.range(100).write.format("abs-delta").mode("append")
-            writer.options(path=path, createtable="true", job="batch", epoch=token).save()
-    found = DeltaTable(path).to_pyarrow_table()["id"].to_pylist()
-    assert Counter(found) == Counter(list(range(100)) * 2)
+            writer = spark.range(100).write.format(lake.format).mode("append")
+            writer.options(**lake.given, job="batch", epoch=token).save()
+    assert lake.ids() == Counter(list(range(100)) * 2)
 
 
-def test_every_type_of_spark_that_delta_has_is_read_back(
-    spark: SparkSession, tmp_path: Path
+def test_every_type_of_spark_that_the_table_has_is_read_back(
+    spark: SparkSession, lake: Lake
 ) -> None:
-    path = str(tmp_path / "table")
     columns = [
         "id",
         "cast(id as byte) b",
@@ -134,15 +156,9 @@ def test_every_type_of_spark_that_delta_has_is_read_back(
         "map('k', id) m",
     ]
     frame = spark.range(3).selectExpr(*columns)
-    writer = frame.write.format("abs-delta").mode("append")
-    writer.options(
-        path=path, createtable="true", partitionby="day,flag", job="types", epoch="1"
-    ).save()
-    files = pa.concat_tables(
-        [pq.read_table(uri, partitioning=None) for uri in DeltaTable(path).file_uris()]
-    )
-    assert files.num_rows == 3
-    read = DeltaTable(path).to_pyarrow_table().sort_by("id").to_pylist()
+    writer = frame.write.format(lake.format).mode("append")
+    writer.options(**lake.given, partitionby="day,flag", job="types", epoch="1").save()
+    read = lake.read().sort_by("id").to_pylist()
     rows = [row.asDict(recursive=True) for row in frame.orderBy("id").collect()]
     for mine, theirs in zip(read, rows, strict=True):
         assert mine.pop("ts").replace(tzinfo=None) == theirs.pop("ts")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from abs_clients.delta.log import DeltaLog
 from abs_core.patience import Patience
 from abs_sinks.lake.options import FOLDER, LakeOptions
+from abs_sinks.lake.place import Place
 
 NAME = "abs-delta"
 
@@ -28,12 +29,15 @@ class DeltaOptions(LakeOptions):
         """See ``LakeOptions.parse_as``."""
         return cls.parse_as(NAME, given, required="path")
 
+    def place(self, snapshot: Any) -> Place:
+        return Place(self, self.path)
+
     @property
     def in_bucket(self) -> bool:
         return self.path.startswith("s3")
 
     @property
-    def table(self) -> DeltaLog:
+    def address(self) -> DeltaLog:
         return DeltaLog(self.path, self.server if self.in_bucket else None)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from abs_clients.options import (
     Option,
@@ -23,6 +23,10 @@ from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
 from abs_sinks.options import COMMON, CommonOptions
 from abs_sinks.s3.options import COMPRESSIONS, LEAST_PART, MIB, S3Options, column_names
+
+if TYPE_CHECKING:
+    from abs_sinks.lake.place import Place
+    from abs_sinks.lake.table import Table
 
 _APPEND = (
     "leave it out: this sink only adds rows. Merge changes and upserts into the table by a job of its "
@@ -66,7 +70,9 @@ class LakeOptions:
     maxopenfiles: Annotated[int, whole_number(1, 1000)] = 8
 
     @classmethod
-    def parse_as(cls, name: str, given: Mapping[str, str], *, required: str) -> Self:
+    def parse_as(
+        cls, name: str, given: Mapping[str, str], *, required: str, prefix: str | None = None
+    ) -> Self:
         """Read options as Spark passes them; see ``S3Options.parse``.
 
         Raises:
@@ -74,7 +80,7 @@ class LakeOptions:
         """
         problems = Problems(name)
         known = (*COMMON, *options_of(cls), *options_of(Server))
-        values = read_options(given, known, problems, elsewhere=_ELSEWHERE)
+        values = read_options(given, known, problems, elsewhere=_ELSEWHERE, prefix=prefix)
         if required not in {option.lower() for option in given}:
             problems.add(f"The option {required} is missing.", "give it.")
         if values["protocol"] != "2pc":
@@ -94,6 +100,15 @@ class LakeOptions:
     @classmethod
     def _check(cls, values: Mapping[str, Any], problems: Problems) -> None:
         """Note what one format's own options contradict."""
+
+    @property
+    def address(self) -> Table:
+        """The table."""
+        raise NotImplementedError
+
+    def place(self, snapshot: Any) -> Place | None:
+        """Where the table's data files are; None: it is not known before there is a table."""
+        raise NotImplementedError
 
     def files(self, folder: str, partitions: Sequence[str] = ()) -> S3Options:
         """The options of the data files.

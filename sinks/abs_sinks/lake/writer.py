@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -39,13 +40,20 @@ class Fit:
     required: tuple[str, ...] = ()
 
 
-def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The input's columns as they are written, each nullable."""
-    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+def plain_schema(
+    schema: pa.Schema, widened: Mapping[pa.DataType, pa.DataType] = MappingProxyType({})
+) -> pa.Schema:
+    """The input's columns as they are written, each nullable.
+
+    Args:
+        widened: types that the table does not have, each with the one that holds its values.
+    """
+    kinds = ((field.name, plain_type(field.type)) for field in schema)
+    return pa.schema([pa.field(name, widened.get(kind, kind)) for name, kind in kinds])
 
 
-def fit(snapshot: Snapshot, schema: pa.Schema, partitionby: Sequence[str]) -> Fit:
-    """Check the input against the table.
+def fit(snapshot: Snapshot, given: pa.Schema, partitionby: Sequence[str]) -> Fit:
+    """Check the input, as ``plain_schema`` made it, against the table.
 
     Raises:
         SchemaError: columns or types differ, or the table asks what is not kept here.
@@ -60,7 +68,6 @@ def fit(snapshot: Snapshot, schema: pa.Schema, partitionby: Sequence[str]) -> Fi
             f"{', '.join(partitionby)}.",
             remedy="leave partitionby out: it is for a table that is created.",
         )
-    given = plain_schema(schema)
     misfits = [f"{name} is not in the table" for name in given.names if name not in wanted]
     for field in given:
         other = wanted.get(field.name)
@@ -97,6 +104,7 @@ class LakeWriter(StreamingWriter):
 
     Args:
         stats_of: see ``Table``.
+        keep: see ``Partitioning``.
     """
 
     def __init__(
@@ -106,11 +114,14 @@ class LakeWriter(StreamingWriter):
         task: Task,
         store: Store,
         stats_of: Callable[[Any], str],
+        *,
+        keep: bool = False,
     ) -> None:
         super().__init__(replace(options, partitionby=fitted.partitions), fitted.schema, task)
         self._fit = fitted
         self._store = store
         self._stats_of = stats_of
+        self._keeps = keep
         self._told: dict[str, tuple[int, str]] = {}
 
     def _keep(self, batch: pa.RecordBatch) -> None:
@@ -134,6 +145,7 @@ class LakeWriter(StreamingWriter):
             self._patience,
             store=self._store,
             ended=self._note,
+            keep=self._keeps,
         )
 
     def _note(self, upload: Upload, footer: Any) -> None:

@@ -37,6 +37,7 @@ class TaskFiles:
         patience: with each request; None: the caller retries the whole.
         store: where the files are; default: the bucket of the options.
         ended: called for each finished file.
+        keep: see ``Partitioning``.
     """
 
     def __init__(
@@ -48,13 +49,14 @@ class TaskFiles:
         *,
         store: Store | None = None,
         ended: Ended = lambda upload, metadata: None,
+        keep: bool = False,
     ) -> None:
         self._options = options
         self._store = BucketStore(options) if store is None else store
         self._ended = ended
         self._handle = handle
         self._patience = patience
-        self._partitioning = Partitioning(schema, options.partitionby)
+        self._partitioning = Partitioning(schema, options.partitionby, keep=keep)
         self._schema = schema
         self._lanes = Lanes(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}

@@ -12,7 +12,7 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
 from abs_sinks.delta import DeltaOptions, DeltaSink
-from abs_sinks.lake.sink import Place
+from abs_sinks.lake.place import Place
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.register import S3Register
 from abs_testing import SCHEMA, Row
@@ -30,9 +30,9 @@ class TableHarness:
         self.place = Place(self.options, path)
 
     def read(self) -> Sequence[Row]:
-        if self.options.table.load() is None:
+        if self.options.address.load() is None:
             return []
-        rows = self.options.table.read().read_all()
+        rows = self.options.address.read().read_all()
         return list(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
 
     def leftovers(self, job: str) -> Sequence[str]:
@@ -46,7 +46,7 @@ class TableHarness:
         return [key for key in (*pending, *self._orphans()) if is_of_job(key)]
 
     def _orphans(self) -> list[str]:
-        snapshot = self.options.table.load()
+        snapshot = self.options.address.load()
         named = set() if snapshot is None else set(snapshot._table.file_uris())
         if self.options.in_bucket:
             place = self.place.options

@@ -1,4 +1,4 @@
-"""The sink keeps the contract, in a folder and on a real server; each planted defect is found."""
+"""Sinks for tables keep the contract, in a folder and in a bucket; planted defects are found."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from functools import partial
 
 import pytest
 
-from abs_clients.delta.log import DeltaSnapshot
 from abs_core.crash import CrashPoint
 from abs_core.model import TOGETHER, Committable, Outcome
 from abs_sinks.lake import committer as lake
 from abs_sinks.lake.committer import LakeCommitter
-from abs_sinks.lake.table import AddedFile, Mark
+from abs_sinks.lake.table import Mark
 from abs_testing import check_sink, run_check
 from abs_testing.calls import by_calls
 from abs_testing.check_crashes import ForkServer, check_crashes
@@ -20,7 +19,7 @@ from abs_testing.check_positions import Position, check_positions
 from abs_testing.checks import CHECKS
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.sinks.delta.conftest import TableOpener
+from tests.sinks.lake.conftest import TableOpener
 
 SAMPLED = 40
 """Positions in the sample; the campaign tries all."""
@@ -37,21 +36,29 @@ def test_the_sink_keeps_every_rule(opener: TableOpener) -> None:
 
 
 @pytest.mark.services
-def test_the_sink_keeps_the_rules_on_a_server(placed: TableOpener) -> None:
-    chosen = sample.cut(CHECKS, 20, "delta")
-    assert sum(run_check(placed, check) for check in chosen) > 10
+def test_the_sink_keeps_the_rules_on_a_server(bucket_opener: TableOpener) -> None:
+    chosen = sample.cut(CHECKS, 20, "lake")
+    assert sum(run_check(bucket_opener, check) for check in chosen) > 10
 
 
 @pytest.mark.campaign
 @pytest.mark.services
-def test_the_sink_keeps_every_rule_on_a_server(placed: TableOpener) -> None:
-    assert len(check_sink(placed, at_once=4)) > 70
+def test_the_sink_keeps_every_rule_on_a_server(bucket_opener: TableOpener) -> None:
+    assert len(check_sink(bucket_opener)) > 70
 
 
 def test_a_crash_at_each_point_loses_and_doubles_nothing(
-    placed: TableOpener, fork_server: ForkServer
+    opener: TableOpener, fork_server: ForkServer
 ) -> None:
-    killed = check_crashes(placed, fork_server, passages=2)
+    killed = check_crashes(opener, fork_server, passages=2)
+    assert set(killed.points) >= set(CrashPoint) - CO_COMMIT - RARE
+
+
+@pytest.mark.services
+def test_a_crash_at_each_point_loses_and_doubles_nothing_on_a_server(
+    bucket_opener: TableOpener, fork_server: ForkServer
+) -> None:
+    killed = check_crashes(bucket_opener, fork_server, passages=1)
     assert set(killed.points) >= set(CrashPoint) - CO_COMMIT - RARE
 
 
@@ -59,7 +66,7 @@ def test_no_call_that_is_lost_delayed_or_doubled_loses_or_doubles_a_row(
     opener: TableOpener,
 ) -> None:
     choose: Callable[[Sequence[Position]], Sequence[Position]] = partial(
-        sample.cut, size=SAMPLED, of="delta"
+        sample.cut, size=SAMPLED, of="lake"
     )
     tried = check_positions(by_calls(opener), choose=choose)
     assert len(tried.tried) == SAMPLED
@@ -79,17 +86,6 @@ def takes_the_epoch_alone_for_the_version(patch: pytest.MonkeyPatch) -> None:
         return Mark(right.application, right.version % lake.EPOCHS, right.told)
 
     patch.setattr(lake, "mark_of", epoch_alone)
-
-
-def looks_at_another_snapshot(patch: pytest.MonkeyPatch) -> None:
-    """The commit is from a snapshot that was loaded after the look."""
-    add = DeltaSnapshot.add
-
-    def from_a_fresh_one(self: DeltaSnapshot, files: Sequence[AddedFile], mark: Mark) -> bool:
-        self._table.update_incremental()
-        return add(self, files, mark)
-
-    patch.setattr(DeltaSnapshot, "add", from_a_fresh_one)
 
 
 def commits_a_part(patch: pytest.MonkeyPatch) -> None:
