@@ -237,5 +237,6 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.orderby,
         options.changes,
         options.onconflict,
+        options.stateschema,  # the identity may lie there (``identity_of``)
         schema,
     )
