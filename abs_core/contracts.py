@@ -169,10 +169,13 @@ class Committer(ABC):
             one transaction: the log's segments become few handles of the target, which are then decided
             and committed like any others. A target that cannot prepare them has them stay the handles,
             after it has accepted their rows in a rehearsal.
+        whole: it commits all handles of an epoch and a sink, or none. ``commit`` refuses a part of
+            them by ``ProtocolError``: ``compose`` has noted in each how many there are.
     """
 
     co_commits: bool = False
     composes: bool = False
+    whole: bool = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -247,6 +250,7 @@ class Committer(ABC):
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """Prepare handles that hold the rows of all these, or raise what the target does not accept.
 
+        Or note in each of them, under its own name, which belong together (``whole``).
         The commit process calls it before the decision, perhaps more than once for an epoch. New
         handles have the register, job, generation and epoch of the old ones, the partition of one of
         them, and new attempts (I6). The sweep finds them by ``in_doubt`` where they are never decided.

@@ -24,6 +24,9 @@ SUPERSEDED_MAX = 64
 RECENT_MAX = 16
 """For how many past epochs a replay can be distinguished from a rolled-back checkpoint."""
 
+TOGETHER = "all"
+"""Key in a committable's ``extra``, see ``Committable.together``."""
+
 HELD_AS = "held_as"
 """Key in a committable's ``extra``: the bounded name under which the target holds it."""
 
@@ -60,6 +63,11 @@ class Committable:
     def protocol(self) -> str:
         """The commit protocol that made it; ``2pc`` where ``extra`` does not name one."""
         return dict(self.extra).get(PROTOCOL, "2pc")
+
+    @property
+    def together(self) -> str:
+        """Equal for handles that are committed together or not at all (``Committer.whole``)."""
+        return dict(self.extra).get(TOGETHER, str(self.handle))
 
     @property
     def held_as(self) -> HandleName:

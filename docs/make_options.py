@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from abs_clients.options import Option
+from abs_clients.options import Option, options_of
+from abs_clients.s3.server import Server
+from abs_sinks.delta.options import DeltaOptions
+from abs_sinks.iceberg.options import IcebergOptions
 from abs_sinks.kafka import options as kafka_sink
 from abs_sinks.options import COMMON
 from abs_sinks.postgres import options as postgres_sink
@@ -34,6 +37,17 @@ BUCKET = {
     "region": "default: that of boto3",
     "pathstyle": "`true` or `false`; default: true if there is an `endpoint`",
     "timeout": "the longest time of one request",
+}
+
+TABLE = {
+    "partitionby": "partition columns of a table that is created; an existing table must have the same",
+    "createtable": "create the table if it is missing",
+    "compression": "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
+    "partsize": "bytes of a part of an upload",
+    "uploadthreads": "parts that a task sends at once",
+    "rowgroupsize": "bytes of a row group",
+    "maxfilesize": "bytes after which a task begins another file",
+    "maxopenfiles": "number of partitions that a task writes to at once; rows of others wait on the local disk",
 }
 
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
@@ -122,6 +136,27 @@ SECTIONS: Sections = (
             "header": "whether CSV files begin with the names of the columns",
             "statepath": "where the register is, in the same bucket; default: `_abs` below `path`",
         },
+    ),
+    (
+        "`abs-delta`",
+        "See [tables](tables.md). Credentials are never options: boto3 finds them in its usual places.",
+        (*options_of(DeltaOptions), *options_of(Server)),
+        BUCKET
+        | {
+            "path": "the table's folder: `s3://bucket/prefix`, or an absolute path that all processes see",
+        }
+        | TABLE,
+    ),
+    (
+        "`abs-iceberg`",
+        "`catalog.*` are pyiceberg's own properties of a catalog, such as `catalog.type` and `catalog.uri`. See [tables](tables.md).",
+        (*options_of(IcebergOptions), *options_of(Server)),
+        BUCKET
+        | {
+            "table": "the table with its namespace: `db.events`",
+            "catalog": "the name of the catalog, also in pyiceberg's configuration file",
+        }
+        | TABLE,
     ),
     (
         "`abs-kafka` as a source",

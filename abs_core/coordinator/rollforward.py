@@ -93,14 +93,17 @@ class RollForward:
     def lost(self, decision: Decision) -> tuple[Loss, ...]:
         """Commit what is possible of the decision; return the rest.
 
-        Where a target refuses, each handle is tried alone.
+        Where a target refuses, each handle is tried alone, or with those that go with it.
         """
         try:
             losses = self._tried(decision, decision.committables)
         except AbsError as error:
             if not _refuses(error):
                 raise
-            losses = [each for c in decision.committables for each in self._alone(decision, c)]
+            units: dict[str, list[Committable]] = {}
+            for each in decision.committables:
+                units.setdefault(each.together, []).append(each)
+            losses = [loss for unit in units.values() for loss in self._alone(decision, unit)]
         # Another coordinator may have finished it and deleted the proof: then nothing is lost.
         still = losses and self._cell.present(self._who).is_open(decision)
         return tuple(losses) if still else ()
@@ -150,13 +153,13 @@ class RollForward:
             remedy=remedy,
         )
 
-    def _alone(self, decision: Decision, committable: Committable) -> Sequence[Loss]:
+    def _alone(self, decision: Decision, unit: Sequence[Committable]) -> Sequence[Loss]:
         try:
-            return self._tried(decision, [committable])
+            return self._tried(decision, unit)
         except AbsError as error:
             if not _refuses(error):
                 raise
-            return [Loss(committable, Outcome.PREPARED, error)]
+            return [Loss(committable, Outcome.PREPARED, error) for committable in unit]
 
     def _tried(self, decision: Decision, committables: Sequence[Committable]) -> list[Loss]:
         """Commit these of the decision; those that are not, as aborted or unknown."""

@@ -72,12 +72,13 @@ class CommitterBehind(Behind[Committer], Committer):
     def __init__(self, inner: Committer, wire: Wire) -> None:
         super().__init__(inner, wire)
         self.co_commits, self.composes = inner.co_commits, inner.composes
+        self.whole = inner.whole
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         return self._wire.read("inspect", lambda: self._inner.inspect(committables))
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        return self._wire.commit(committables, self._inner.commit)
+        return self._wire.commit(committables, self._inner.commit, whole=self.whole)
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         self._wire.abort(handles, self._inner.abort)

@@ -22,7 +22,7 @@ class Cut:
 
     Args:
         before: name of the committer's call, or ``compare_and_set``.
-        handles: for ``commit``: number of handles that are committed first.
+        handles: for ``commit``: number of handles that are committed first, or all (``whole``).
         where: for ``compare_and_set`` and ``co_commit``: only for a new state that satisfies it.
         lose_reply: of these two: make the call, and raise as a lost connection does, once.
     """

@@ -36,7 +36,9 @@ class Fault(Enum):
 
 
 class Wire:
-    """Carries calls and injects faults. Commits and aborts travel handle by handle.
+    """Carries calls and injects faults. Commits travel handle by handle, or all that go together.
+
+    So do aborts.
 
     Args:
         overtake: what happens first where a call is overtaken.
@@ -79,8 +81,10 @@ class Wire:
         return self.write(name, call)
 
     def commit(
-        self, committables: Sequence[Committable], commit: Commit
+        self, committables: Sequence[Committable], commit: Commit, *, whole: bool = False
     ) -> Mapping[HandleName, Outcome]:
+        if whole and committables:
+            return self.write("commit", lambda: commit(committables))
         outcomes: dict[HandleName, Outcome] = {}
         for one in committables:
             outcomes |= self.write("commit", partial(commit, [one]))
@@ -126,10 +130,10 @@ class CutWire(Wire):
         raise UnavailableError(f"The reply of {name} was lost (on purpose).", job=state.job)
 
     def commit(
-        self, committables: Sequence[Committable], commit: Commit
+        self, committables: Sequence[Committable], commit: Commit, *, whole: bool = False
     ) -> Mapping[HandleName, Outcome]:
-        if self._cut.before == "commit":
-            commit(committables[: self._cut.handles])
+        if self._cut.before == "commit" and self._cut.handles:
+            commit(committables if whole else committables[: self._cut.handles])
         return self.write("commit", lambda: commit(committables))
 
     def abort(self, handles: Sequence[HandleName], abort: Abort) -> None:

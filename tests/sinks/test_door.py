@@ -24,6 +24,7 @@ SYSTEMS = {each.name.removeprefix("abs-") for each in OURS}
 NAMES = SYSTEMS | {each.name for each in OURS} | {s for each in OURS for s in each.schemes}
 
 ELSEWHERE = {
+    "abs_sinks/lake": "tables in buckets: their data files are written as those of a bucket",
     "abs_demo": "starts servers and jobs on purpose",
     "abs_services": "starts servers by name",
     "abs_sources/files": "reads files of a bucket through the client, and has no sink",

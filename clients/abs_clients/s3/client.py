@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import botocore.session
 from botocore.config import Config
+from botocore.exceptions import NoCredentialsError
 from botocore.loaders import create_loader
 
 from abs_clients.per_process import PerProcess
@@ -65,6 +66,17 @@ class Client:
                     self._direct = Direct(api, self._core, CONNECTIONS_KEPT, self._server.timeout)
             return self._direct
 
+    def credentials(self) -> tuple[str, str, str | None, str | None]:
+        """Key, secret, token and region, by boto3's chain, for a library with a client of its own."""
+        with self._lock, _set_up():
+            api = self.api(TRIES)
+            assert self._session is not None
+            found = self._session.get_credentials()
+            if found is None:
+                raise NoCredentialsError
+            frozen = found.get_frozen_credentials()
+            return frozen.access_key, frozen.secret_key, frozen.token, api.meta.region_name
+
     def close(self) -> None:
         """Close the connections; the next use looks for credentials again."""
         with self._lock:
@@ -95,6 +107,11 @@ def client(server: Server, *, once: bool = False) -> Any:
 def direct(server: Server) -> Direct:
     """The process's fast path to this server for repeatable requests; raises as ``client``."""
     return _clients.of(server).direct()
+
+
+def credentials(server: Server) -> tuple[str, str, str | None, str | None]:
+    """See ``Client.credentials``; raises as ``client``. Never to be shown (I9)."""
+    return _clients.of(server).credentials()
 
 
 def warm_up() -> None:

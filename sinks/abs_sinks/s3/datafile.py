@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from abs_sinks.refusals import BadRows, find_bad_rows, naming_rows
 from abs_sinks.s3.formats import Encoder, encoder, encoding, try_encoding
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.partfile import PartFile
+from abs_sinks.s3.store import OutFile
 from abs_sinks.s3.uploads import Upload
 
 
 class DataFile:
     """Memory: one row group of Arrow data, and what ``PartFile`` keeps."""
 
-    def __init__(self, out: PartFile, schema: pa.Schema, options: S3Options) -> None:
+    def __init__(self, out: OutFile, schema: pa.Schema, options: S3Options) -> None:
         self._options = options
         self._schema = schema
         self._out = out
@@ -26,6 +28,11 @@ class DataFile:
     def full(self) -> bool:
         """Whether the next rows go to another file."""
         return self._out.tell() >= self._options.maxfilesize
+
+    @property
+    def metadata(self) -> Any:
+        """Of the finished file, by its format's library; None if it has none."""
+        return self._encoder.metadata
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows.

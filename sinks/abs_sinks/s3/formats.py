@@ -28,7 +28,13 @@ from abs_sinks.text import plain_text
 
 
 class Encoder(Protocol):
-    """Writes one file; ``close`` writes the rest and the format's end."""
+    """Writes one file; ``close`` writes the rest and the format's end.
+
+    ``metadata``: of the closed file, for a format that has some.
+    """
+
+    @property
+    def metadata(self) -> Any: ...
 
     def write(self, table: pa.Table) -> None: ...
 
@@ -45,7 +51,14 @@ class ParquetEncoder:
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         fields = [field.with_type(_with_nullable_fields(field.type)) for field in schema]
         self._schema = pa.schema(fields, schema.metadata)
-        self._open = partial(pq.ParquetWriter, out, self._schema, compression=options.compression)
+        self._footers: list[pq.FileMetaData] = []
+        self._open = partial(
+            pq.ParquetWriter,
+            out,
+            self._schema,
+            compression=options.compression,
+            metadata_collector=self._footers,
+        )
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
@@ -53,6 +66,10 @@ class ParquetEncoder:
         if self._writer is None:
             self._writer = self._open(use_dictionary=_worth_a_dictionary(table))
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    @property
+    def metadata(self) -> pq.FileMetaData:
+        return self._footers[0]
 
     def close(self) -> None:
         (self._writer or self._open()).close()
@@ -86,6 +103,8 @@ def _worth_a_dictionary(table: pa.Table) -> bool | list[str]:
 class ArrowEncoder:
     """Arrow IPC file format; one record batch for each table."""
 
+    metadata = None
+
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         codec = None if options.compression == "none" else options.compression
         self._writer = pa.ipc.new_file(
@@ -101,6 +120,8 @@ class ArrowEncoder:
 
 class _TextEncoder:
     """The base of encoders of text, which may be compressed."""
+
+    metadata = None
 
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         self._compressed = None

@@ -42,7 +42,7 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
 _CODECS = ("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
 
 
-def _columns(text: str) -> tuple[str, ...]:
+def column_names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
         raise ValueError("column names, separated by commas, each once")
@@ -103,7 +103,7 @@ class S3Options:
     path: Annotated[Location, Location.parse]
     common: CommonOptions = field(default_factory=CommonOptions)
     fileformat: Annotated[str, one_of(*COMPRESSIONS)] = "parquet"
-    partitionby: Annotated[tuple[str, ...], _columns] = ()
+    partitionby: Annotated[tuple[str, ...], column_names] = ()
     compression: Annotated[str, Option("compression", one_of(*_CODECS))] = "snappy"
     server: Server = field(default_factory=Server)
     sse: Annotated[str | None, _sse] = None

@@ -26,15 +26,18 @@ _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 class Partitioning:
     """Splits batches of one schema by the columns ``names``.
 
+    Args:
+        keep: whether the files have these columns, too.
+
     Raises:
         SchemaError: a column's type has no text that reads back, or two columns have one name.
     """
 
-    def __init__(self, schema: pa.Schema, names: Sequence[str]) -> None:
+    def __init__(self, schema: pa.Schema, names: Sequence[str], *, keep: bool = False) -> None:
         if len(set(schema.names)) < len(schema.names):
             raise SchemaError("Two columns have one name.", remedy="rename one of them in Spark.")
         self._names = tuple(names)
-        self._inside = [name for name in schema.names if name not in self._names]
+        self._inside = [name for name in schema.names if keep or name not in self._names]
         self.file_schema = pa.schema([schema.field(name) for name in self._inside])
         for name in self._names:
             _check_type(name, schema.field(name).type)

@@ -6,7 +6,9 @@ and ``uploadthreads`` parts in flight.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,10 +20,14 @@ from abs_sinks.s3.datafile import DataFile
 from abs_sinks.s3.formats import try_encoding
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.partfile import Lanes
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.spill import Spill
-from abs_sinks.s3.uploads import HANDLE, Upload, Uploads
+from abs_sinks.s3.store import BucketStore, Store
+from abs_sinks.s3.uploads import HANDLE, Upload
+
+Ended = Callable[[Upload, Any], None]
+"""Takes each finished file, and the metadata that its format's library made (Parquet), else None."""
 
 
 class TaskFiles:
@@ -29,6 +35,9 @@ class TaskFiles:
 
     Args:
         patience: with each request; None: the caller retries the whole.
+        store: where the files are; default: the bucket of the options.
+        ended: called for each finished file.
+        keep: see ``Partitioning``.
     """
 
     def __init__(
@@ -37,11 +46,17 @@ class TaskFiles:
         schema: pa.Schema,
         handle: HandleName,
         patience: Patience | None = None,
+        *,
+        store: Store | None = None,
+        ended: Ended = lambda upload, metadata: None,
+        keep: bool = False,
     ) -> None:
         self._options = options
+        self._store = BucketStore(options) if store is None else store
+        self._ended = ended
         self._handle = handle
         self._patience = patience
-        self._partitioning = Partitioning(schema, options.partitionby)
+        self._partitioning = Partitioning(schema, options.partitionby, keep=keep)
         self._schema = schema
         self._lanes = Lanes(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}
@@ -86,7 +101,7 @@ class TaskFiles:
             file.discard()
         for upload in self._done:
             with suppress(AbsError):
-                Uploads(self._options).abort(upload.key, upload.upload_id)
+                self._store.abort(upload.key, upload.upload_id)
         if self._spill is not None:
             self._spill.close()
         self._lanes.close()
@@ -95,7 +110,7 @@ class TaskFiles:
         for folder, rows in self._partitioning.split(batch):
             file = self._open.get(folder)
             if file is not None and file.full:
-                self._done.append(file.finish())
+                self._end(file)
                 file = None
                 del self._open[folder]
             if file is None and len(self._open) >= self._options.maxopenfiles:
@@ -115,8 +130,13 @@ class TaskFiles:
         while self._open:
             folder = next(iter(self._open))
             # Removed only after it is in ``_done``: ``discard`` must find it.
-            self._done.append(self._open[folder].finish())
+            self._end(self._open[folder])
             del self._open[folder]
+
+    def _end(self, file: DataFile) -> None:
+        upload = file.finish()
+        self._done.append(upload)
+        self._ended(upload, file.metadata)
 
     def _spilled(self) -> Spill | None:
         """Take the current spill; the next waiting row begins another."""
@@ -147,13 +167,9 @@ class TaskFiles:
     def _begin(self, folder: str) -> DataFile:
         name = self._next_name()
         self._files += 1
-        out = PartFile(
-            self._options,
-            self._lanes,
-            data_key(self._options.path, folder, name),
-            {HANDLE: str(self._handle)},
-            self._patience,
-        )
+        key = data_key(self._options.path, folder, name)
+        told = {HANDLE: str(self._handle)}
+        out = self._store.begin(self._lanes, key, told, self._patience)
         try:
             return DataFile(out, self._partitioning.file_schema, self._options)
         except BaseException:

@@ -15,8 +15,8 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import SEGMENTS
-from abs_sinks.s3.upload_commit import PendingUploads
-from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_of, uploads_to_text
+from abs_sinks.s3.store import BucketStore, Store
+from abs_sinks.s3.uploads import Pending, Upload, uploads_of, uploads_to_text
 from abs_sinks.s3.writer import StreamingWriter
 
 MANY_HANDLES = 4
@@ -45,13 +45,15 @@ class TwoPhaseCommitter(Committer):
 
     Args:
         sized: whether ``in_doubt`` tells sizes, by one request per upload; not for a sweep.
+        store: where the files are; default: the bucket of the options.
     """
 
-    def __init__(self, options: S3Options, *, sized: bool = False) -> None:
+    def __init__(
+        self, options: S3Options, *, sized: bool = False, store: Store | None = None
+    ) -> None:
         self._options = options
         self._sized = sized
-        self._pending = PendingUploads(options)
-        self._uploads = Uploads(options)
+        self._store = BucketStore(options) if store is None else store
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         return inspected(committables, self._inspect)
@@ -82,12 +84,12 @@ class TwoPhaseCommitter(Committer):
         for number, pending in enumerate(open_uploads):
             if number:
                 reached(CrashPoint.BETWEEN_ABORTS)
-            self._uploads.abort(pending.key, pending.upload_id)
+            self._store.abort(pending.key, pending.upload_id)
 
     def _inspect(self, committable: Committable) -> Outcome:
         """Prepared if a file still is, and none is lost."""
         uploads = uploads_of(committable)
-        return _together({self._pending.inspect(committable.handle, u) for u in uploads})
+        return _together({self._store.inspect(committable.handle, u) for u in uploads})
 
     def _commit(self, committable: Committable) -> Outcome:
         outcomes: set[Outcome] = set()
@@ -95,20 +97,19 @@ class TwoPhaseCommitter(Committer):
             if outcomes:
                 reached(CrashPoint.BETWEEN_COMMITS)
             # Even if one is lost, the others are committed.
-            outcomes.add(self._pending.complete(committable.handle, upload))
+            outcomes.add(self._store.complete(committable.handle, upload))
         return _together(outcomes)
 
     def _doubt(self, handle: HandleName, found: Sequence[Pending]) -> InDoubt:
         ages = [pending.age_seconds for pending in found if pending.age_seconds is not None]
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        where = f"s3://{self._options.path.bucket}/{found[0].key}{more}"
         size = sum(self._size(pending) for pending in found) if self._sized else None
-        detail = f"upload {found[0].upload_id} of {where}"
+        detail = f"{self._store.described(found[0])}{more}"
         return InDoubt(handle, max(ages, default=None), detail, size)
 
     def _size(self, pending: Pending) -> int:
         """Bytes of the parts; 0 for an upload that has gone meanwhile."""
-        parts = self._uploads.parts(pending.key, pending.upload_id)
+        parts = self._store.parts(pending.key, pending.upload_id)
         return sum((parts or {}).values())
 
     def _by_owner(self) -> dict[HandleName, list[Pending]]:
@@ -116,7 +117,7 @@ class TwoPhaseCommitter(Committer):
         path, state = self._options.path.folder, self._options.state.folder
         found: dict[HandleName, list[Pending]] = defaultdict(list)
         for folder in (path,) if state.startswith(path) else (path, state):
-            for pending in self._uploads.list(folder):
+            for pending in self._store.list(folder):
                 owner = handle_of(pending.key) or SEGMENTS.handle_of(pending.key)
                 if owner is not None:
                     found[owner].append(pending)

@@ -39,8 +39,11 @@ class StreamingWriter(StepwiseWriter):
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         if self._files is None:
-            self._files = TaskFiles(self._options, self._schema, self._handle, self._patience)
+            self._files = self._begun()
         self._files.write(batch)
+
+    def _begun(self) -> TaskFiles:
+        return TaskFiles(self._options, self._schema, self._handle, self._patience)
 
     def _complete(self) -> None:
         assert self._files is not None

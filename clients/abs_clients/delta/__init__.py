@@ -1,0 +1,1 @@
+"""What is known of Delta tables, through the library deltalake."""

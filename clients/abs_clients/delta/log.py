@@ -1,0 +1,274 @@
+"""The log of a Delta table, by ``deltalake``.
+
+The project leans on these behaviours of the library, which ``tests/clients/test_delta_log.py`` holds:
+
+- ``create_write_transaction`` with ``max_commit_retries=0`` writes the version after the loaded one, or
+  fails if somebody else has: a compare-and-set. With its default it retries, and from a fresh snapshot
+  it writes an application transaction a second time: so nobody may retry without looking.
+- ``transaction_version`` is as of the loaded snapshot, also from a checkpoint of the log.
+- ``AddAction.path`` is taken as it is on disk; the library encodes it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import (
+    CommitFailedError,
+    DeltaError,
+    DeltaProtocolError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
+from deltalake.transaction import AddAction, RemoveAction
+
+from abs_clients.delta.stats import stats_of
+from abs_clients.s3.client import credentials
+from abs_clients.s3.server import Server
+from abs_core.errors import RefusedError, SchemaError, UnavailableError
+
+Problem = tuple[str, str]
+
+_FEATURES = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "columnMapping",
+    "deletionVectors",
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+"""Writer features under which a plain file may be added, where none of ``_demands`` uses them."""
+
+_DEMANDS = {
+    "delta.invariants": "an invariant",
+    "delta.generationExpression": "a generated value",
+    "delta.identity.start": "an identity",
+}
+"""What a column's metadata may ask of writers."""
+
+_RETENTION = "delta.setTransactionRetentionDuration"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaLog:
+    """A Delta table's address.
+
+    Args:
+        url: ``s3://bucket/prefix``, or the path of a folder.
+        server: of the bucket; None for a folder.
+    """
+
+    url: str
+    server: Server | None = None
+
+    def load(self) -> DeltaSnapshot | None:
+        """The newest snapshot; None: there is no table.
+
+        Raises:
+            TargetError: the store does not answer, or the log cannot be read.
+        """
+        with _mapped(f"loading the Delta table {self.url}"):
+            try:
+                return DeltaSnapshot(self._table(), self.url)
+            except TableNotFoundError:
+                return None
+
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        """Make the table; nothing if somebody else just did.
+
+        Raises:
+            SchemaError: Delta has no type for a column.
+        """
+        try:
+            wanted = Schema.from_arrow(schema)
+        except Exception as error:
+            raise SchemaError(
+                f"Delta has no type for a column: {_text(error)}.",
+                remedy="cast or drop the column in Spark.",
+            ) from error
+        with _mapped(f"creating the Delta table {self.url}"):
+            try:
+                DeltaTable.create(
+                    self.url,
+                    wanted,
+                    mode="error",
+                    partition_by=list(partitions),
+                    storage_options=self._storage(),
+                )
+            except DeltaError:
+                if self.load() is None:
+                    raise
+
+    def read(self) -> pa.RecordBatchReader:
+        """The rows that a reader sees now.
+
+        Raises:
+            RefusedError: there is no table.
+        """
+        with _mapped(f"reading the Delta table {self.url}"):
+            dataset = self._table().to_pyarrow_dataset()
+            return dataset.scanner().to_reader()
+
+    def stats_of(self, footer: Any) -> str:
+        """See ``abs_clients.delta.stats``."""
+        return stats_of(footer)
+
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self.url, storage_options=self._storage())
+
+    def _storage(self) -> dict[str, str] | None:
+        """Options of the library's own S3 client; credentials by boto3's chain."""
+        if self.server is None:
+            return None
+        server = self.server
+        key, secret, token, region = credentials(server)
+        given = {
+            "aws_access_key_id": key,
+            "aws_secret_access_key": secret,
+            "aws_session_token": token,
+            "aws_region": region,
+            "aws_endpoint_url": server.endpoint,
+            "aws_virtual_hosted_style_request": str(not server.pathstyle).lower(),
+            "aws_allow_http": "true",
+            "aws_conditional_put": "etag",
+            "timeout": f"{server.timeout:.0f}s",
+            # A put is conditional: one that is sent again after a lost reply fails, and is looked up.
+            "retry_timeout": f"{server.timeout:.0f}s",
+            "max_retries": "3",
+        }
+        return {name: text for name, text in given.items() if text}
+
+
+class DeltaSnapshot:
+    """A table as of one version of its log."""
+
+    def __init__(self, table: DeltaTable, url: str) -> None:
+        self._table = table
+        self._url = url
+        self._metadata = table.metadata()
+
+    @property
+    def id(self) -> str:
+        return str(self._metadata.id)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(self._metadata.partition_columns)
+
+    def problems(self) -> list[Problem]:
+        """What of this table a writer of plain files cannot keep, and what is to be done instead."""
+        settings = self._metadata.configuration
+        return [*_of_features(self._table), *_of_columns(self._table), *_of_settings(settings)]
+
+    def version_of(self, application: str) -> int | None:
+        with _mapped(f"reading the log of {self._url}"):
+            return self._table.transaction_version(application)
+
+    def is_empty(self) -> bool:
+        return not self._table.file_uris()
+
+    def add(self, files: Sequence[Any], mark: Any) -> bool:
+        """One commit from this very snapshot; see ``abs_sinks.lake.table.Snapshot``."""
+        now = int(time.time() * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(f.path, f.size, f.values, now, True, f.stats) for f in files
+        ]
+        properties = CommitProperties(
+            custom_metadata=dict(mark.told),
+            max_commit_retries=0,
+            app_transactions=[Transaction(mark.application, mark.version)],
+        )
+        with _mapped(f"committing to the Delta table {self._url}"):
+            try:
+                self._table.create_write_transaction(
+                    actions,
+                    "append",
+                    self._table.schema(),
+                    list(self.partitions),
+                    commit_properties=properties,
+                )
+            except CommitFailedError:
+                return False  # somebody else wrote this version; or the reply was lost
+        return True
+
+
+def _of_features(table: DeltaTable) -> Iterator[Problem]:
+    protocol = table.protocol()
+    unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
+    if unknown:
+        yield (
+            f"The table has writer features that are not kept here: {', '.join(unknown)}.",
+            "drop the features (ALTER TABLE ... DROP FEATURE), or write to another table.",
+        )
+
+
+def _of_columns(table: DeltaTable) -> Iterator[Problem]:
+    for field in table.schema().fields:
+        for name, what in _DEMANDS.items():
+            if name in (field.metadata or {}):
+                yield (
+                    f"The column {field.name} has {what}, which is not computed or checked here.",
+                    "compute the value in Spark and drop the rule, or write to another table.",
+                )
+
+
+def _of_settings(settings: Mapping[str, str | None]) -> Iterator[Problem]:
+    if (settings.get("delta.columnMapping.mode") or "none") != "none":
+        yield (
+            "The table has column mapping (delta.columnMapping.mode), which is not written here.",
+            "write to a table without it.",
+        )
+    for name in sorted(settings):
+        if name.startswith("delta.constraints."):
+            rule = name.removeprefix("delta.constraints.")
+            yield (
+                f"The table has the constraint {rule}, which is not checked here.",
+                "drop it and filter the rows in Spark, or write to another table.",
+            )
+    if settings.get(_RETENTION):
+        forgets = (
+            f"The table forgets the transactions of writers after {settings[_RETENTION]} "
+            f"({_RETENTION}): a job that was down for longer would write its last epoch again."
+        )
+        yield forgets, f"unset {_RETENTION}."
+
+
+@contextmanager
+def _mapped(doing: str) -> Iterator[None]:
+    """Maps the library's exceptions; never shows its options (I9)."""
+    try:
+        yield
+    except TableNotFoundError as error:
+        raise RefusedError(
+            f"There is no Delta table: {doing}.", remedy="create it, or set createtable=true."
+        ) from error
+    except (DeltaProtocolError, SchemaMismatchError) as error:
+        raise RefusedError(
+            f"deltalake refuses {doing}: {_text(error)}.",
+            remedy="write to a table without such features.",
+        ) from error
+    except (DeltaError, OSError) as error:
+        # The library tells a store's refusals and silences by their text alone; and its commit's
+        # outcome is unknown after any of them. The engine's patience ends the tries.
+        raise UnavailableError(f"The store does not answer, {doing}: {_text(error)}.") from error
+
+
+def _text(error: Exception) -> str:
+    """The first line of a message, without the arrows of the others."""
+    return str(error).strip().splitlines()[0].strip().rstrip(".") if str(error).strip() else ""

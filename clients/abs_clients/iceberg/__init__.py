@@ -1,0 +1,1 @@
+"""What is known of Iceberg tables, through the library pyiceberg."""

@@ -1,0 +1,13 @@
+"""The sink for Delta tables: each epoch appears in one version of the table, exactly once."""
+
+from typing import TYPE_CHECKING
+
+from abs_sinks import face
+
+if TYPE_CHECKING:
+    from abs_sinks.delta.options import DeltaOptions
+    from abs_sinks.delta.sink import DeltaSink
+
+__all__ = ["DeltaOptions", "DeltaSink"]
+
+__getattr__ = face(__name__, DeltaOptions="options", DeltaSink="sink")

@@ -1,0 +1,49 @@
+"""The format ``abs-iceberg``; see ``abs_sinks.door``. Clients are imported when they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+
+from abs_sinks.lake.format import LakeFormat
+
+if TYPE_CHECKING:
+    from abs_sinks.iceberg import IcebergOptions, IcebergSink
+
+
+class IcebergFormat(LakeFormat):
+    """An Iceberg table of a catalog.
+
+    ``iceberg:db.events`` is the sink's option table, the query other options of the sink
+    (``?catalog=prod&catalog.uri=...``); credentials come as pyiceberg and boto3 find them.
+    """
+
+    name = "abs-iceberg"
+    schemes = ("iceberg",)
+    library = "abs_sinks.iceberg.sink"
+
+    def parse(self, given: Mapping[str, str]) -> IcebergOptions:
+        from abs_sinks.iceberg.options import IcebergOptions
+
+        return IcebergOptions.parse(given)
+
+    def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> IcebergOptions:
+        named, _, query = url.partition("?")
+        return self.parse({**dict(parse_qsl(query)), "table": named.removeprefix("iceberg:")})
+
+    def sink(
+        self, options: IcebergOptions, schema: pa.Schema, *, alone: bool = True
+    ) -> IcebergSink:
+        """The same sink in every job: the register and the table never change together."""
+        from abs_sinks.iceberg.sink import IcebergSink
+
+        return IcebergSink(options, schema)
+
+    def where(self, options: IcebergOptions) -> str:
+        return f"iceberg:{options.table}"
+
+
+FORMAT = IcebergFormat()

@@ -1,0 +1,286 @@
+"""Commits an epoch's files by one commit of the table, which its log proves.
+
+All handles of an epoch and a sink are committed together. ``compose`` seals them: each committable then
+says which others belong to it, so that a part of them is refused. The commit completes the files, looks
+at each, and adds them all with a mark: an application (the register and the sink) and a version (of
+generation and epoch). The log is the proof: load, look for the mark, commit from that very snapshot; on
+a conflict or a lost reply load and look again. A commit is never simply repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from urllib.parse import unquote
+
+from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_exponential
+
+from abs_core.contracts import Committer
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import ContentionError, ProtocolError, RefusedError
+from abs_core.model import (
+    TOGETHER,
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+)
+from abs_core.strictjson import of, parse, reading, text, whole
+from abs_sinks.lake.table import AddedFile, Mark, Snapshot, Table
+from abs_sinks.s3.partitions import NULL_FOLDER
+from abs_sinks.s3.uploads import uploads_of
+
+log = logging.getLogger(__name__)
+
+FILES, TABLE = "files", "table"
+"""Keys of a committable's ``extra``: what the log holds of each file, and the table's id."""
+
+EPOCHS = 1 << 32
+"""Epochs of one generation that a mark's version has room for."""
+
+TRIES = 20
+"""Table commits before the engine's patience decides; each lost one was won by another writer."""
+
+
+class LakeCommitter(Committer):
+    """Commits the handles of an epoch and a sink as one.
+
+    Args:
+        folder: the prefix of the files' keys that is the table's folder.
+        inner: of the files themselves.
+        check: whether the table still fits the input; raises if not.
+    """
+
+    composes = True
+    whole = True
+
+    def __init__(
+        self,
+        table: Table,
+        folder: str,
+        inner: Committer,
+        check: Callable[[Snapshot], None] = lambda snapshot: None,
+    ) -> None:
+        self._table = table
+        self._folder = folder
+        self._inner = inner
+        self._check = check
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """Seal them: the same handles, each with the number and the digest of all."""
+        seal = _seal_of(committables)
+        return [
+            replace(c, extra=tuple(sorted({**dict(c.extra), TOGETHER: seal}.items())))
+            for c in committables
+        ]
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``; before a decision the table must be the same one, and still fit.
+
+        Raises:
+            SchemaError, RefusedError: it does not fit any more.
+        """
+        if not committables:
+            return {}
+        snapshot = self._table.load()
+        files = self._inner.inspect(committables)
+        found: dict[HandleName, Inspection] = {}
+        for one in committables:
+            inspection = files[one.handle]
+            if snapshot is None or snapshot.id != _table_of(one):
+                inspection = Inspection(Outcome.UNKNOWN)
+            elif _is_in(snapshot, one):
+                inspection = Inspection(Outcome.COMMITTED)
+            elif inspection.outcome is Outcome.COMMITTED:
+                inspection = Inspection(Outcome.PREPARED)  # its files are completed, no more
+            found[one.handle] = inspection
+        if snapshot is not None and any(i.outcome is Outcome.PREPARED for i in found.values()):
+            self._check(snapshot)
+        return found
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. Where a file is lost, none of the epoch's is added: all are lost.
+
+        Raises:
+            ProtocolError: a part of an epoch's handles is given.
+        """
+        outcomes: dict[HandleName, Outcome] = {}
+        for number, share in enumerate(_together(committables)):
+            if number:
+                reached(CrashPoint.BETWEEN_COMMITS)
+            outcome = self._commit(share)
+            outcomes |= dict.fromkeys((c.handle for c in share), outcome)
+        return outcomes
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        self._inner.abort(handles)
+
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """Mark the epoch in the log without its files: whoever would still add them finds the mark."""
+        super().forsake(committables)
+        for share in _together(committables):
+            snapshot = self._looked(share)
+            if not isinstance(snapshot, Outcome):
+                self._added(share, snapshot, ())
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        return self._inner.in_doubt(job)
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: the mark of the last epoch is the proof of all before it."""
+
+    def _commit(self, share: Sequence[Committable]) -> Outcome:
+        snapshot = self._looked(share)
+        if isinstance(snapshot, Outcome):
+            return snapshot
+        self._check(snapshot)
+        # A second time: an answer may have been cut short.
+        lost = self._completed(share) and self._completed(share)
+        if lost:
+            # Another coordinator may have committed them, and a clean-up removed compacted files.
+            found = self._looked(share)
+            if isinstance(found, Outcome):
+                return found
+            log.error("no file of the epoch is added to the table: those of %s are lost", lost[0])
+            return Outcome.ABORTED
+        reached(CrashPoint.BETWEEN_COMMITS)
+        files = [file for one in sorted(share, key=lambda c: c.handle) for file in self._files(one)]
+        return self._added(share, snapshot, files)
+
+    def _completed(self, share: Sequence[Committable]) -> list[HandleName]:
+        """Complete the files; the handles of those that are lost."""
+        outcomes = self._inner.commit(share)
+        return [c.handle for c in share if outcomes.get(c.handle) is not Outcome.COMMITTED]
+
+    def _added(
+        self, share: Sequence[Committable], first: Snapshot, files: Sequence[AddedFile]
+    ) -> Outcome:
+        """Add the files from the snapshot that was looked at; lost races look again."""
+        snapshot: Snapshot | None = first
+
+        def tried() -> Outcome | None:
+            nonlocal snapshot
+            found = self._looked(share) if snapshot is None else snapshot
+            snapshot = None
+            if isinstance(found, Outcome):
+                return found
+            if files:
+                self._check(found)
+            return Outcome.COMMITTED if found.add(files, mark_of(share)) else None
+
+        trying = Retrying(
+            retry=retry_if_result(lambda outcome: outcome is None),
+            wait=wait_random_exponential(multiplier=0.05, max=2.0),
+            stop=stop_after_attempt(TRIES),
+            retry_error_callback=lambda _: None,
+        )
+        outcome: Outcome | None = trying(tried)
+        if outcome is None:
+            raise ContentionError(
+                f"The table was changed by others {TRIES} times while an epoch was committed.",
+                handle=share[0].handle,
+                remedy="let other writers, such as a compaction, commit less often.",
+            )
+        return outcome
+
+    def _looked(self, share: Sequence[Committable]) -> Snapshot | Outcome:
+        """The newest snapshot, if the epoch is not in it and it is the same table."""
+        snapshot = self._table.load()
+        if snapshot is None or snapshot.id != _table_of(share[0]):
+            log.error("%s: the table was dropped or replaced after the decision", share[0].handle)
+            return Outcome.UNKNOWN
+        return Outcome.COMMITTED if _is_in(snapshot, share[0], mark_of(share)) else snapshot
+
+    def _files(self, committable: Committable) -> list[AddedFile]:
+        uploads = uploads_of(committable)
+        with reading("The files of a handle", "do not delete the register: restore it"):
+            told = of(list, parse(dict(committable.extra)[FILES]))
+            if len(told) != len(uploads):
+                raise ValueError(f"there are {len(uploads)} files, and {len(told)} are described")
+            rows = [(whole(of(list, one)[0]), text(one[1])) for one in told]
+        return [
+            AddedFile(path, upload.size, count, partition_values(path), stats)
+            for upload, (count, stats) in zip(uploads, rows, strict=True)
+            if (path := upload.key.removeprefix(self._folder))
+        ]
+
+
+def mark_of(share: Sequence[Committable]) -> Mark:
+    """The mark of an epoch of a sink.
+
+    The version orders all decisions of a register: by generation, which also grows when an adopted job
+    begins its epochs anew, then by epoch. A decision of the embedded runtime may name handles of
+    several epochs: the last one counts.
+
+    Raises:
+        RefusedError: the epoch is too large for a version.
+    """
+    last = max((c.handle for c in share), key=lambda handle: (handle.generation, handle.epoch))
+    if last.epoch >= EPOCHS or last.generation >= EPOCHS // 2:
+        raise RefusedError(
+            "The epoch's number does not fit the version of a table's transaction.",
+            handle=last,
+            remedy="continue under another job name, whose epochs begin at 0.",
+        )
+    # Sinks of one epoch lie 2^24 partitions apart, those of an embedded job 2^16. Both are told apart
+    # so, and for one decision the number is always the same.
+    number = min(c.handle.partition for c in share) >> 16
+    told = {"abs.job": last.job, "abs.epoch": str(last.epoch)}
+    return Mark(f"abs-{last.register}-{number}", last.generation * EPOCHS + last.epoch, told)
+
+
+def partition_values(path: str) -> dict[str, str | None]:
+    """The values in the folders of a file's path, see ``partitions``."""
+    pairs = (unquote_pair(folder) for folder in path.split("/")[:-1])
+    return {name: None if value == NULL_FOLDER else value for name, value in pairs}
+
+
+def unquote_pair(folder: str) -> tuple[str, str]:
+    name, _, value = folder.partition("=")
+    return unquote(name), unquote(value)
+
+
+def _is_in(snapshot: Snapshot, one: Committable, mark: Mark | None = None) -> bool:
+    """Whether the table's log has the mark of the epoch, or of a later one."""
+    if mark is None:
+        mark = mark_of([one])
+    last = snapshot.version_of(mark.application)
+    return last is not None and last >= mark.version
+
+
+def _together(committables: Sequence[Committable]) -> list[list[Committable]]:
+    """The handles of each epoch and sink.
+
+    Raises:
+        ProtocolError: a part of them is given.
+    """
+    shares: dict[str, list[Committable]] = defaultdict(list)
+    for one in committables:
+        shares[one.together].append(one)
+    for seal, share in shares.items():
+        if seal != _seal_of(share):
+            raise _partial(share)
+    return list(shares.values())
+
+
+def _seal_of(share: Sequence[Committable]) -> str:
+    names = sorted(str(committable.handle) for committable in share)
+    return f"{len(names)}:{sha256(' '.join(names).encode()).hexdigest()}"
+
+
+def _table_of(committable: Committable) -> str:
+    return dict(committable.extra).get(TABLE, "")
+
+
+def _partial(share: Sequence[Committable]) -> ProtocolError:
+    return ProtocolError(
+        f"{len(share)} handles are given, which are not all of their epoch and sink: a table takes all "
+        "of them in one commit, or none.",
+        handle=share[0].handle,
+        remedy="commit the decision as a whole: `abs in-doubt commit JOB`.",
+    )

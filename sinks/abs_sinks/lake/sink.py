@@ -1,0 +1,120 @@
+"""The base of sinks for tables of the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
+
+import pyarrow as pa
+
+from abs_core.contracts import Inventory, Sink, Task
+from abs_core.errors import AbsError, ConfigError
+from abs_core.model import Finding, Guarantee
+from abs_sinks.lake.committer import LakeCommitter
+from abs_sinks.lake.options import LakeOptions
+from abs_sinks.lake.place import Place
+from abs_sinks.lake.table import Snapshot
+from abs_sinks.lake.writer import Fit, LakeWriter, fit, plain_schema
+
+_OPEN_UPLOADS = (
+    "A lifecycle rule that aborts unfinished uploads must wait for longer than the job may be down."
+)
+
+_ORPHANS = (
+    "A clean-up of files that the log does not name must keep those of the last days: after a crash an "
+    "epoch's completed files wait for the next start, which adds them. One that is gone is an error."
+)
+
+GUARANTEE = Guarantee(
+    protocol="2pc",
+    write="append",
+    visibility="whole epoch: its rows appear with one version of the table",
+    reader="no setting needed: every reader of the table sees committed rows only",
+    limits=(_OPEN_UPLOADS, _ORPHANS),
+)
+
+
+class LakeSink(Sink):
+    """Writes batches of one schema to one table, exactly once.
+
+    It connects at its first use. With ``createtable`` the first use makes a missing table.
+    """
+
+    scheme: ClassVar[str]
+    keeps_partitions: ClassVar[bool] = False
+    widened: ClassVar[Mapping[pa.DataType, pa.DataType]] = MappingProxyType({})
+
+    def __init__(self, options: LakeOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._table = options.address
+        self._schema = plain_schema(schema, self.widened)
+        self._found: tuple[Fit, Place] | None = None
+
+    @property
+    def target(self) -> str:
+        """The table's own id, not its path: a table that is created again is another target."""
+        return f"{self.scheme}:{self._ready[0].table}"
+
+    def writer(self, task: Task) -> LakeWriter:
+        fitted, place = self._ready
+        stats, keep = self._table.stats_of, self.keeps_partitions
+        return LakeWriter(place.options, fitted, task, place.store(), stats, keep=keep)
+
+    def committer(self) -> LakeCommitter:
+        place = self._ready[1]
+        return LakeCommitter(self._table, place.options.path.folder, place.files(), self._check)
+
+    def register(self) -> Inventory:
+        return self._ready[1].register()
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        """See ``Sink``; a missing table is not made."""
+        findings: list[Finding] = []
+        try:
+            snapshot = self._table.load()
+            if snapshot is None and not self._options.createtable:
+                raise absent()
+            if snapshot is not None and not self._schema.names:
+                findings += [Finding.error(what, remedy) for what, remedy in snapshot.problems()]
+            elif snapshot is not None:
+                fit(snapshot, self._schema, self._options.partitionby)
+            place = self._options.place(snapshot)
+            findings += () if place is None else place.preflight()
+        except AbsError as error:
+            findings.append(Finding.of(error))
+        return findings
+
+    def guarantee(self) -> Guarantee:
+        return GUARANTEE
+
+    def is_empty(self) -> bool:
+        snapshot = self._table.load()
+        return snapshot is None or snapshot.is_empty()
+
+    def reach(self) -> None:
+        self._table.load()
+
+    def _check(self, snapshot: Snapshot) -> None:
+        fit(snapshot, self._schema, ())
+
+    @property
+    def _ready(self) -> tuple[Fit, Place]:
+        """The table, which is made if it may be."""
+        if self._found is None:
+            snapshot = self._table.load()
+            if snapshot is None and self._options.createtable:
+                self._table.create(self._schema, self._options.partitionby)
+                snapshot = self._table.load()
+            place = self._options.place(snapshot)
+            if snapshot is None or place is None:
+                raise absent()
+            self._found = fit(snapshot, self._schema, self._options.partitionby), place
+        return self._found
+
+
+def absent() -> ConfigError:
+    """The error for a table that is not there."""
+    return ConfigError(
+        "There is no such table.", remedy="create it, or set createtable=true; or check its name."
+    )

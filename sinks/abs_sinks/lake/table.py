@@ -1,0 +1,105 @@
+"""The interface of a table's log, which one adapter per library implements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+Problem = tuple[str, str]
+"""What cannot be kept, and what to do instead: two sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFile:
+    """A data file that a table commit adds.
+
+    Args:
+        path: below the table's folder, as it is on disk or in the bucket.
+        values: of the partition columns, as text; None: NULL.
+        stats: what the table's own writers tell of a file, as its log holds it.
+    """
+
+    path: str
+    size: int
+    rows: int
+    values: Mapping[str, str | None]
+    stats: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """By what a table commit is found again.
+
+    Args:
+        application: of one job's sink.
+        version: of the epoch: it only grows within an application.
+        told: job and epoch, for people.
+    """
+
+    application: str
+    version: int
+    told: Mapping[str, str]
+
+
+class Snapshot(Protocol):
+    """The table as of one moment; commits are from this moment on, and fail if the table moved."""
+
+    @property
+    def id(self) -> str:
+        """The table's own id: another one for a table dropped and created again."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def partitions(self) -> tuple[str, ...]: ...
+
+    def problems(self) -> Sequence[Problem]:
+        """What of this table cannot be kept by a writer of plain files."""
+        ...
+
+    def version_of(self, application: str) -> int | None:
+        """The version of the application's last commit; None if there is none."""
+        ...
+
+    def is_empty(self) -> bool: ...
+
+    def add(self, files: Sequence[AddedFile], mark: Mark) -> bool:
+        """One commit that adds the files and the mark, from this very snapshot; tried once.
+
+        Returns:
+            False: it was not done, or its outcome is unknown: load again and look.
+
+        Raises:
+            UnavailableError: the same, where the store did not answer.
+            RefusedError: it will never be done.
+        """
+        ...
+
+
+class Table(Protocol):
+    """A table's address."""
+
+    def load(self) -> Snapshot | None:
+        """The newest snapshot; None: there is no table."""
+        ...
+
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        """Make the table; nothing if somebody else just did.
+
+        Raises:
+            SchemaError: it has no type for a column.
+        """
+        ...
+
+    def read(self) -> pa.RecordBatchReader:
+        """The rows that a reader sees now."""
+        ...
+
+    def stats_of(self, footer: Any) -> str:
+        """``AddedFile.stats`` of a file, from its Parquet metadata."""
+        ...

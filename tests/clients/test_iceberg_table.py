@@ -1,0 +1,167 @@
+"""The behaviours of pyiceberg that the sink leans on; a new version that changes one fails here."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable
+from abs_core.errors import ConfigError, SchemaError
+from abs_sinks.lake.table import AddedFile, Mark
+from tests.sinks.iceberg.harness import catalog_in
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> IcebergTable:
+    given = tuple(sorted(catalog_in(tmp_path).items()))
+    table = IcebergTable("default", "db.events", given)
+    table.create(SCHEMA, ["day"])
+    return table
+
+
+def snapshot(table: IcebergTable) -> IcebergSnapshot:
+    found = table.load()
+    assert found is not None
+    return found
+
+
+def foreign(table: IcebergTable) -> Table:
+    return load_catalog("default", **dict(table.given)).load_table("db.events")
+
+
+def file_of(table: IcebergTable, folder: str, name: str, day: str | None, *ids: int) -> AddedFile:
+    """A file with these ids in a folder of the table."""
+    path = Path(snapshot(table).location.removeprefix("file://"), "data", folder, name)
+    path.parent.mkdir(exist_ok=True, parents=True)
+    pq.write_table(pa.table({"id": ids, "day": [day] * len(ids)}, schema=SCHEMA), path)
+    return AddedFile(f"{folder}/{name}", path.stat().st_size, len(ids), {"day": day}, "")
+
+
+def ids(table: IcebergTable) -> list[int]:
+    return sorted(foreign(table).scan().to_arrow()["id"].to_pylist())
+
+
+def mark(version: int, application: str = "abs-a-0") -> Mark:
+    return Mark(application, version, {"abs.epoch": str(version)})
+
+
+def test_of_two_commits_from_one_state_the_second_does_nothing(table: IcebergTable) -> None:
+    first, second, third = snapshot(table), snapshot(table), snapshot(table)
+    file = file_of(table, "day=a", "1.parquet", "a", 1)
+    assert first.add([file], mark(1))
+    assert not second.add([file], mark(1)), "the same epoch"
+    assert not third.add([file_of(table, "day=a", "2.parquet", "a", 2)], mark(1, "abs-b-0"))
+    assert ids(table) == [1]
+
+
+def test_the_library_alone_appends_a_stale_commit_again(table: IcebergTable) -> None:
+    """Why its retries are off, and why nobody commits from a state that was not looked at."""
+    stale = foreign(table)
+    rows = pa.table({"id": [1], "day": ["a"]}, schema=SCHEMA)
+    foreign(table).append(rows)
+    stale.append(rows)
+    assert ids(table) == [1, 1]
+    file = file_of(table, "day=a", "2.parquet", "a", 2)
+    for _ in range(2):
+        assert snapshot(table).add([file], mark(1)), "from a fresh state nothing hinders it"
+    assert ids(table) == [1, 1, 2, 2]
+
+
+def test_the_number_of_retries_is_not_written_to_the_table(table: IcebergTable) -> None:
+    assert snapshot(table).add([file_of(table, "day=a", "1.parquet", "a", 1)], mark(1))
+    assert "commit.retry.num-retries" not in foreign(table).properties
+
+
+def test_the_mark_comes_with_the_files_and_outlives_the_expiry_of_snapshots(
+    table: IcebergTable,
+) -> None:
+    before = snapshot(table)
+    assert before.version_of("abs-a-0") is None
+    assert before.add([file_of(table, "day=a", "1.parquet", "a", 1)], mark((1 << 32) + 7))
+    found = foreign(table)
+    added = found.current_snapshot()
+    assert added is not None
+    assert added.summary is not None
+    assert added.summary["abs.epoch"] == str((1 << 32) + 7)
+    found.append(pa.table({"id": [2], "day": ["b"]}, schema=SCHEMA))
+    found.maintenance.expire_snapshots().by_id(added.snapshot_id).commit()
+    assert snapshot(table).version_of("abs-a-0") == (1 << 32) + 7
+    assert ids(table) == [1, 2]
+
+
+def test_a_commit_without_files_stops_one_that_is_still_under_way(table: IcebergTable) -> None:
+    late = snapshot(table)
+    assert snapshot(table).add([], mark(1))
+    assert not late.add([file_of(table, "day=a", "1.parquet", "a", 1)], mark(1))
+    assert ids(table) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "day"),
+    [
+        ("day=a%3Db%2Fc%25 é~@!x", "a=b/c% é~@!x"),
+        ("day=__HIVE_DEFAULT_PARTITION__", None),
+        ("day=long", "x" * 100),
+    ],
+)
+def test_a_path_is_taken_as_it_is_and_partitions_by_the_footers(
+    table: IcebergTable, folder: str, day: str | None
+) -> None:
+    assert snapshot(table).add([file_of(table, folder, "p.j@t!-1.parquet", day, 1, 2)], mark(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert foreign(table).scan().to_arrow().to_pydict() == {"id": [1, 2], "day": [day] * 2}
+    parts = foreign(table).inspect.partitions()["partition"].to_pylist()
+    assert parts == [{"day": day}]
+
+
+def test_a_table_that_is_created_again_has_another_id(table: IcebergTable) -> None:
+    old = snapshot(table).id
+    table.create(SCHEMA, [])  # somebody else was first: nothing happens
+    assert snapshot(table).id == old
+    load_catalog("default", **dict(table.given)).drop_table("db.events")
+    assert table.load() is None
+    table.create(SCHEMA, [])
+    assert snapshot(table).id != old
+
+
+def test_what_is_not_kept_is_refused_by_name(table: IcebergTable) -> None:
+    assert snapshot(table).add([file_of(table, "day=a", "1.parquet", "a", 1)], mark(1))
+    assert not snapshot(table).problems()
+    with foreign(table).update_schema() as schema:
+        schema.add_column("more", LongType())
+    assert not snapshot(table).problems(), "the name mapping grows with the schema"
+    short = '[{"names":["id"],"field-id":1},{"names":["day"],"field-id":2}]'
+    with foreign(table).transaction() as change:
+        change.set_properties({"schema.name-mapping.default": short})
+    (problem,) = snapshot(table).problems()
+    assert "lacks more" in problem[0]
+    with foreign(table).transaction() as change:
+        change.remove_properties("schema.name-mapping.default")
+    with foreign(table).update_spec() as spec:
+        spec.add_field("id", "bucket[4]", "part")
+    (problem,) = snapshot(table).problems()
+    assert "partitioned by part (bucket[4])" in problem[0]
+
+
+def test_a_type_that_iceberg_does_not_have_is_refused(table: IcebergTable) -> None:
+    other = IcebergTable("default", "db.other", table.given)
+    with pytest.raises(SchemaError, match="Iceberg has no type"):
+        other.create(pa.schema([("d", pa.duration("us"))]), [])
+    assert other.load() is None
+
+
+def test_a_catalog_that_cannot_be_opened_is_refused_without_its_secrets() -> None:
+    other = IcebergTable("nowhere", "db.t", (("token", "secret"), ("type", "none")))
+    with pytest.raises(ConfigError) as refused:
+        other.load()
+    assert "secret" not in str(refused.value) + repr(other)

@@ -1,0 +1,92 @@
+"""An Iceberg table of an SQL catalog, for the checks of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from functools import partial
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog, load_catalog
+
+from abs_core.contracts import Sink
+from abs_sinks.iceberg import IcebergOptions, IcebergSink
+from abs_sinks.lake.place import Place
+from abs_sinks.s3.layout import handle_of
+from abs_testing import SCHEMA, Row
+
+
+def catalog_in(folder: Path, warehouse: str | None = None) -> dict[str, str]:
+    """The properties of a catalog in SQLite, with a namespace ``db``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": warehouse or f"file://{folder}/warehouse",
+    }
+    load_catalog("default", **given).create_namespace_if_not_exists("db")
+    return given
+
+
+class TableHarness:
+    """A table of its own, made at the first use: what ``check_sink`` drives, and looks into."""
+
+    own_register = True
+
+    def __init__(self, folder: Path, warehouse: str | None, given: Mapping[str, str]) -> None:
+        number = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
+        self.catalog = catalog_in(folder / str(number), warehouse and f"{warehouse}/{number}")
+        properties = {f"catalog.{name}": value for name, value in self.catalog.items()}
+        asked = {"table": "db.t", "createtable": "true", **properties, **given}
+        self.options = IcebergOptions.parse(asked)
+        self.new_sink: Callable[[], Sink] = partial(IcebergSink, self.options, SCHEMA)
+
+    @property
+    def foreign(self) -> Catalog:
+        """A catalog as another process has it."""
+        server = self.options.server.endpoint
+        return load_catalog(
+            "default", **self.catalog, **({"s3.endpoint": server} if server else {})
+        )
+
+    def read(self) -> Sequence[Row]:
+        if self.options.address.load() is None:
+            return []
+        rows = self.options.address.read().read_all()
+        return list(zip(rows["id"].to_pylist(), rows["value"].to_pylist(), strict=True))
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        """Files that are prepared, and data files that no snapshot names."""
+        place = self.place()
+        if place is None:
+            return []
+        found = [each.key for each in place.store().list(place.options.path.folder)]
+        return [*(key for key in found if self._is_of(job, key)), *self._orphans(job)]
+
+    def place(self) -> Place | None:
+        return self.options.place(self.options.address.load())
+
+    def _orphans(self, job: str) -> list[str]:
+        snapshot = self.options.address.load()
+        assert snapshot is not None
+        if not snapshot.location.startswith("file:"):
+            return []
+        named = {task.file.file_path for task in snapshot._table.scan().plan_files()}
+        folder = Path(snapshot.location.removeprefix("file://"))
+        there = [f"file://{path}" for path in folder.rglob("*.parquet")]
+        return [file for file in there if file not in named and self._is_of(job, file)]
+
+    @staticmethod
+    def _is_of(job: str, key: str) -> bool:
+        handle = handle_of(key)
+        return handle is None or handle.job == job
+
+    def close(self) -> None:
+        """Nothing: the test's folder goes as a whole."""
+
+
+def open_table(
+    folder: Path, warehouse: str | None, given: Mapping[str, str]
+) -> AbstractContextManager[TableHarness]:
+    """A harness on a new table, in a catalog of its own below the folder."""
+    return closing(TableHarness(folder, warehouse, given))

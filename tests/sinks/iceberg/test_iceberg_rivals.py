@@ -1,0 +1,196 @@
+"""What other writers and the expiry of snapshots do beside a job: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
+from typer.testing import CliRunner
+
+from abs_cli.main import app
+from abs_clients.iceberg.table import IcebergSnapshot
+from abs_core.errors import IdentityError, SchemaError
+from abs_core.model import Committable, HandleName, Outcome
+from abs_sinks.lake.table import AddedFile, Mark
+from abs_sinks.s3.twophase import TwoPhaseCommitter
+from abs_testing import SCHEMA, Row
+from abs_testing.case import JOB, Case
+from abs_testing.cuts import Cut
+from tests.sinks.iceberg.harness import TableHarness
+
+LEFT: list[Row] = [(1, "a"), (2, "b")]
+RIGHT: list[Row] = [(3, "c")]
+OTHERS = pa.table({"id": pa.array([100], pa.int64()), "value": ["foreign"]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def case(harness: TableHarness) -> Case:
+    return Case(harness)
+
+
+def decided(case: Case) -> Sequence[Committable]:
+    """The handles of a decided epoch that is not committed."""
+    return case.halted(Cut("commit"), LEFT, RIGHT).state().open[0].committables
+
+
+def table_of(harness: TableHarness) -> Table:
+    return harness.foreign.load_table("db.t")
+
+
+def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """Something happens once after the look at the table, while the files are completed."""
+    proper, left = TwoPhaseCommitter.commit, [1]
+
+    def commit(
+        self: TwoPhaseCommitter, committables: Sequence[Committable]
+    ) -> Mapping[HandleName, Outcome]:
+        if left.pop() if left else 0:
+            happens()
+        return proper(self, committables)
+
+    monkeypatch.setattr(TwoPhaseCommitter, "commit", commit)
+
+
+def rival_commits_first(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = decided(case)
+    between(monkeypatch, lambda: case.sink().committer().commit(given))
+    assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
+
+
+def test_of_two_coordinators_that_both_looked_one_adds_the_files(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rival_commits_first(case, monkeypatch)
+    case.holds(LEFT, RIGHT, when="after two commits at once")
+
+
+def leaves_the_librarys_retry_on(patch: pytest.MonkeyPatch) -> None:
+    commit = IcebergSnapshot._commit
+
+    def retried(self: IcebergSnapshot, transaction: Transaction, *rest: Any) -> None:
+        del self._table.metadata.properties["commit.retry.num-retries"]
+        commit(self, transaction, *rest)
+
+    patch.setattr(IcebergSnapshot, "_commit", retried)
+
+
+def looks_at_another_state(patch: pytest.MonkeyPatch) -> None:
+    add = IcebergSnapshot.add
+
+    def from_a_fresh_one(self: IcebergSnapshot, files: Sequence[AddedFile], mark: Mark) -> bool:
+        self._table.refresh()
+        return add(self, files, mark)
+
+    patch.setattr(IcebergSnapshot, "add", from_a_fresh_one)
+
+
+@pytest.mark.parametrize("plant", [leaves_the_librarys_retry_on, looks_at_another_state])
+def test_a_planted_commit_without_a_look_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    rival_commits_first(case, monkeypatch)
+    with pytest.raises(AssertionError, match="3 are there that must not be"):
+        case.holds(LEFT, RIGHT, when="after two commits at once")
+
+
+def test_a_mark_in_the_snapshots_summary_alone_would_be_lost_by_expiry(
+    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted defect; a mark in the properties is still there."""
+    given = decided(case)
+    committer = case.sink().committer()
+    committer.commit(given)
+    first = table_of(harness).current_snapshot()
+    assert first is not None
+    table_of(harness).append(OTHERS)
+    table_of(harness).maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    assert set(committer.commit(given).values()) == {Outcome.COMMITTED}
+    case.holds(LEFT, RIGHT, [(100, "foreign")], when="after the expiry")
+
+    def of_summaries(self: IcebergSnapshot, application: str) -> int | None:
+        told = [each.summary for each in self._table.snapshots() if each.summary]
+        epochs = [int(each["abs.epoch"]) for each in told if each["abs.epoch"]]
+        return (1 << 32) + max(epochs) if epochs else None
+
+    monkeypatch.setattr(IcebergSnapshot, "version_of", of_summaries)
+    committer.commit(given)
+    with pytest.raises(AssertionError, match="3 are there that must not be"):
+        case.holds(LEFT, RIGHT, [(100, "foreign")], when="after the expiry")
+
+
+def test_foreign_appends_and_a_new_column_beside_a_commit_are_waited_out(
+    case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = decided(case)
+
+    def others() -> None:
+        table_of(harness).append(OTHERS)
+        with table_of(harness).update_schema() as schema:
+            schema.union_by_name(SCHEMA.append(pa.field("more", pa.int64())))
+        table_of(harness).overwrite(pa.concat_tables([OTHERS, OTHERS]))
+
+    between(monkeypatch, others)
+    assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
+    case.holds(LEFT, RIGHT, [(100, "foreign")] * 2, when="after foreign commits")
+
+
+def test_a_commit_whose_reply_is_lost_is_looked_up(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, commit, lost = decided(case), IcebergSnapshot._commit, [1]
+
+    def unheard(self: IcebergSnapshot, *rest: Any) -> None:
+        commit(self, *rest)
+        if lost:
+            lost.pop()
+            raise CommitFailedException("the reply is lost (on purpose)")
+
+    monkeypatch.setattr(IcebergSnapshot, "_commit", unheard)
+    case.run().epoch(0, LEFT, RIGHT)
+    assert not lost
+    assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
+    case.finished(LEFT, RIGHT, when="after a commit whose reply was lost")
+
+
+def test_a_table_that_was_created_again_takes_no_epoch_of_the_old_one(
+    case: Case, harness: TableHarness
+) -> None:
+    case.run().epoch(0, LEFT)
+    harness.foreign.drop_table("db.t")
+    with pytest.raises(IdentityError):
+        case.run().epoch(1, RIGHT)
+    case.holds(when="in the new table")
+
+
+def test_a_dropped_column_stops_the_epoch_until_it_is_back_or_given_up(
+    case: Case, harness: TableHarness
+) -> None:
+    given = decided(case)
+    with table_of(harness).update_schema() as schema:
+        schema.delete_column("value")
+    with pytest.raises(SchemaError, match="value is not in the table"):
+        case.sink().committer().commit(given)
+
+
+def test_a_loss_that_was_accepted_is_final(case: Case, harness: TableHarness) -> None:
+    given = decided(case)
+    late = harness.options.address.load()
+    assert late is not None
+    case.sink().committer().forsake(given)
+    assert not late.add([], Mark("abs-late-0", 1, {}))
+    case.run().epoch(1, RIGHT)
+    case.holds(RIGHT, when="after the next epoch")
+
+
+def test_the_commands_know_a_table_by_its_door(case: Case, harness: TableHarness) -> None:
+    decided(case)
+    query = "&".join(f"catalog.{name}={value}" for name, value in harness.catalog.items())
+    url = f"iceberg:db.t?{query}"
+    done = CliRunner().invoke(app, ["in-doubt", "commit", JOB, "--url", url])
+    assert done.exit_code == 0, done.output
+    case.finished(LEFT, RIGHT, when="after `abs in-doubt commit`")

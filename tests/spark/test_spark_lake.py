@@ -1,0 +1,166 @@
+"""Spark writes tables of the lake: alone and beside PostgreSQL, through kills; others read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+from pyspark.sql import SparkSession
+
+from abs_core.crash import CrashPoint
+from tests import sample
+from tests.kit.crash_points import CO_COMMIT, RARE
+from tests.sinks.iceberg.harness import catalog_in
+from tests.spark.drivers import killed_at
+from tests.spark.jobs.stream_files import Job, run_to_end
+from tests.spark.world import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+FILES, ROWS = 4, 40
+POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
+
+
+def expected(files: int = FILES) -> Counter[int]:
+    return Counter(number * 1000 + row for number in range(files) for row in range(ROWS))
+
+
+class Lake:
+    """A table of one kind in the test's folder."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder / "lake"
+        self.given = {"createtable": "true"}
+        if kind == "delta":
+            self.given["path"] = str(self.folder)
+        else:
+            self.catalog = catalog_in(self.folder)
+            self.given |= {f"catalog.{name}": value for name, value in self.catalog.items()}
+            self.given["table"] = "db.t"
+
+    @property
+    def format(self) -> str:
+        return f"abs-{self.kind}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {**self.given, "partitionby": "word"}
+
+    def read(self) -> pa.Table:
+        """What a foreign reader sees."""
+        if self.kind == "delta":
+            return DeltaTable(str(self.folder)).to_pyarrow_table()
+        return load_catalog("default", **self.catalog).load_table("db.t").scan().to_arrow()
+
+    def ids(self) -> Counter[int]:
+        return Counter(self.read()["id"].to_pylist())
+
+    def staged(self) -> list[str]:
+        return [path.name for path in self.folder.rglob("_abs/staged/*")]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    return Lake(request.param, tmp_path)
+
+
+def alone(world: World, lake: Lake) -> Job:
+    return replace(world.job, format=lake.format, options={**lake.options, "job": "job"})
+
+
+def beside_postgres(world: World, lake: Lake) -> Job:
+    return replace(
+        world.job,
+        options={"job": "job"},
+        sinks=[
+            {"format": "abs-postgres", "name": "rows", "options": {"dbtable": "t"}},
+            {"format": lake.format, "name": "lake", "options": lake.options},
+        ],
+    )
+
+
+@pytest.mark.parametrize("point", sample.members(POINTS, 1, "lake alone"))
+def test_killed_at_any_point_each_row_is_in_the_table_once(
+    spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
+) -> None:
+    world = new_world("2pc")
+    world.add_files(range(FILES), ROWS)
+    job = alone(world, lake)
+    killed_at(point, 1, job, world.folder / "killed")
+    run_to_end(spark, job)
+    assert lake.ids() == expected()
+    world.forget_commits(FILES - 1)
+    run_to_end(spark, replace(job, scramble=True))
+    assert lake.ids() == expected(), "after a replay of an epoch that is committed"
+    assert lake.staged() == []
+
+
+@pytest.mark.parametrize("point", sample.members(POINTS, 1, "lake beside"))
+def test_killed_at_any_point_an_epoch_is_in_postgresql_and_in_the_table_or_in_none(
+    spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
+) -> None:
+    _beside(spark, new_world("2pc"), lake, point)
+
+
+def test_killed_between_the_commits_of_database_and_table_the_rest_is_committed(
+    spark: SparkSession, new_world: Callable[[str], World], lake: Lake
+) -> None:
+    _beside(spark, new_world("2pc"), lake, CrashPoint.BETWEEN_COMMITS)
+
+
+def _beside(spark: SparkSession, world: World, lake: Lake, point: CrashPoint) -> None:
+    world.add_files(range(FILES), ROWS)
+    job = beside_postgres(world, lake)
+    killed_at(point, 1, job, world.folder / "killed", world.url)
+    run_to_end(spark, job, world.url)
+    assert lake.ids() == expected()
+    assert Counter(row[0] for row in world.rows()) == expected()
+    assert world.left_behind() == []
+    assert lake.staged() == []
+
+
+def test_a_batch_that_is_written_again_changes_nothing(spark: SparkSession, lake: Lake) -> None:
+    for token, times in (("monday", 2), ("tuesday", 1)):
+        for _ in range(times):
+            writer = spark.range(100).write.format(lake.format).mode("append")
+            writer.options(**lake.given, job="batch", epoch=token).save()
+    assert lake.ids() == Counter(list(range(100)) * 2)
+
+
+def test_every_type_of_spark_that_the_table_has_is_read_back(
+    spark: SparkSession, lake: Lake
+) -> None:
+    columns = [
+        "id",
+        "cast(id as byte) b",
+        "cast(id as short) s",
+        "cast(id as int) i",
+        "cast(id as float) f",
+        "cast(id as double) d",
+        "cast(id as decimal(20, 3)) dec",
+        "id = 1 as flag",
+        "cast(id as string) t",
+        "cast(cast(id as string) as binary) bin",
+        "date_add(date'2026-01-01', cast(id as int)) day",
+        "timestamp'2026-01-01 01:02:03.456789' ts",
+        "timestamp_ntz'2026-01-01 01:02:03.456789' ntz",
+        "struct(id as a, cast(null as string) as b) st",
+        "array(id, null) l",
+        "map('k', id) m",
+    ]
+    frame = spark.range(3).selectExpr(*columns)
+    writer = frame.write.format(lake.format).mode("append")
+    writer.options(**lake.given, partitionby="day,flag", job="types", epoch="1").save()
+    read = lake.read().sort_by("id").to_pylist()
+    rows = [row.asDict(recursive=True) for row in frame.orderBy("id").collect()]
+    for mine, theirs in zip(read, rows, strict=True):
+        assert mine.pop("ts").replace(tzinfo=None) == theirs.pop("ts")
+        mine["m"], theirs["bin"] = dict(mine["m"]), bytes(theirs["bin"])
+        assert mine == theirs
