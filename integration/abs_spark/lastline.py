@@ -10,7 +10,12 @@ import sys
 from functools import cache
 from types import TracebackType
 
-_OURS = re.compile(r"abs_core\.errors\.(\w+): (.+)")
+_OURS = re.compile(
+    r"abs_core\.errors\.(\w+): ("
+    r"(?:(?!\n\n|\n\s*at |\n\s*File |\nTraceback|\n===|abs_core\.errors\.)[\s\S])*?What to do: .*|.+)"
+)
+"""An error's name and text: through the line of its remedy, if no traceback comes before that."""
+_NEXT_LINE = re.compile(r"(:?)\s*\n\s*(?:- )?")
 _NO_UPDATE = (
     "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
     "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
@@ -39,7 +44,8 @@ def sentence_of(error: BaseException) -> str | None:
         if found := _OURS.findall(str(at)):
             # The last one: before it stand those that it was made from.
             name, sentence = found[-1]
-            return f"{name}: {sentence.strip()}"
+            one_line = _NEXT_LINE.sub(lambda end: f"{end[1] or ';'} ", sentence.strip())
+            return f"{name}: {one_line}"
         for pattern, sentence in _BY_SPARK:
             if refused := pattern.search(str(at)):
                 return sentence.format(refused[1])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import abs_spark
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, SchemaError
 from abs_spark.lastline import sentence_of
 
 _REFUSED = (
@@ -23,6 +23,24 @@ def test_the_last_error_of_ours_is_told() -> None:
     )
     assert sentence_of(RuntimeError(text)) == "UnavailableError: gone. What to do: x"
     assert sentence_of(RuntimeError("something of a user's own")) is None
+
+
+def test_the_columns_and_the_remedy_of_a_misfit_are_on_the_last_line() -> None:
+    columns = "".join(f'\n  - column "{name}" is not in the table' for name in "ab")
+    error = SchemaError(
+        f"The input does not fit table t, nothing was written:{columns}", remedy="drop them."
+    )
+    text = f"  File x\nabs_core.errors.SchemaError: {error}\n\n\tat org.apache.spark.x(y.scala:3)\n"
+    assert sentence_of(RuntimeError(text)) == (
+        'SchemaError: The input does not fit table t, nothing was written: column "a" is not in the '
+        'table; column "b" is not in the table What to do: drop them.'
+    )
+
+
+@pytest.mark.parametrize("after", ["\n\tat org", "\n\nJVM", "\nTraceback", "\n=== Streaming"])
+def test_a_later_errors_remedy_is_not_told_as_the_first_ones(after: str) -> None:
+    text = f"abs_core.errors.A: gone.{after} x\nOther: y. What to do: z"
+    assert sentence_of(RuntimeError(text)) == "A: gone."
 
 
 @pytest.mark.parametrize("name", ["abs-postgres", "abs-kafka", "abs-s3"])
