@@ -25,17 +25,22 @@ _NO_TIME = (
     "{}: Spark has the type TIME switched off. What to do: set spark.sql.timeType.enabled to true "
     "in the session, or cast the column."
 )
+_TWO_DRIVERS = (
+    "FencedError: {}: another driver runs this query on the same checkpoint, and has taken over. "
+    "What to do: nothing, if you restarted the job; otherwise stop one of the two drivers."
+)
 _BY_SPARK = (
+    (re.compile(r"\[(CONCURRENT_STREAM_LOG_UPDATE)\b"), _TWO_DRIVERS),
     (re.compile(r"(abs-\w+) does not support Update mode"), _NO_UPDATE),
     (re.compile(r"\[(UNSUPPORTED_TIME_TYPE)\]"), _NO_TIME),
 )
-"""Errors by which Spark refuses a query before it calls a Python sink, with our sentence for each."""
+"""Errors by which Spark itself ends or refuses a query, with our sentence for each."""
 
 
 def sentence_of(error: BaseException) -> str | None:
     """Name and sentence of the project's error in this exception's text or in one of its causes.
 
-    Some queries are refused by Spark before it calls a Python sink; those cases have sentences here.
+    Some queries are ended or refused by Spark itself; those cases have sentences here.
     """
     seen: set[int] = set()
     at: BaseException | None = error

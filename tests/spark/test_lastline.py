@@ -52,6 +52,13 @@ def test_sparks_own_refusal_of_update_is_followed_by_what_to_do(name: str) -> No
     assert sentence_of(RuntimeError(_REFUSED.format("parquet"))) is None
 
 
+def test_a_driver_that_lost_its_checkpoint_to_another_one_is_told_who_took_over() -> None:
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. SQLSTATE: 40000"
+    sentence = sentence_of(RuntimeError(text))
+    assert sentence is not None
+    assert "another driver runs this query on the same checkpoint, and has taken over" in sentence
+
+
 def test_where_pyspark_has_no_python_sinks_the_way_round_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
