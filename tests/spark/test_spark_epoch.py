@@ -341,7 +341,7 @@ def test_no_secret_is_in_what_goes_to_tasks_or_is_shown(tmp_path: Path) -> None:
     assert secret not in repr(sink) + repr(function)
     assert secret.encode() not in pickle.dumps(Sealed({"password": secret}))
     rows = abs_spark.sink(
-        "abs-s3", {"path": "s3://b/p"}, name="s", transform=lambda df: df.limit(1)
+        "abs-s3", {"path": "s3://bucket/prefix"}, name="s", transform=lambda df: df.limit(1)
     )
     named = abs_spark.sink("abs-postgres", given, name="p")
     function = abs_spark.epoch([named, rows], job="job", checkpointLocation=str(tmp_path))
