@@ -35,7 +35,13 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
     Args:
         token: the consent token that allows the run to continue.
     """
+    question = ""
     if state.lineage != who.lineage:
+        done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
+        question = (
+            f"Was the checkpoint of job {state.job} deleted? This query's is another one or new, and "
+            f"the job has committed {done}. "
+        )
         restore = "restore the checkpoint that belongs to it"
         consent = (
             "if everything that this query will read is new to the target (it is written even if "
@@ -57,7 +63,8 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
         if theirs != mine
     ]
     return IdentityError(
-        f"This register belongs to another query or another target: {'; '.join(differences)}.",
+        f"{question}This register belongs to another query or another target: "
+        f"{'; '.join(differences)}.",
         job=state.job,
         remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
         f"adopt={token}.",

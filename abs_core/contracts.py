@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -31,10 +31,15 @@ Version = str
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The content of a register cell when it was loaded."""
+    """The content of a register cell when it was loaded.
+
+    Args:
+        changed: when it was written, in seconds since 1970 by the system's clock; None: unknown.
+    """
 
     state: JobState
     version: Version
+    changed: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

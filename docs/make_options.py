@@ -85,7 +85,8 @@ SECTIONS: Sections = (
             "password": "takes precedence over the URL",
             "write": "`append`, `upsert` by `key`, or `changes`: see [changes](../how-to/changes.md)",
             "key": "columns of the key, separated by commas; `upsert` needs it; default for `changes`: the primary key",
-            "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins",
+            "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins. "
+            "Across epochs the later epoch wins, even if its value is smaller; where that is wrong, take `write=changes` with `sequenceby`",
             "onconflict": "append with `protocol=wal`: a row that a unique index has already makes the epoch `fail`, or is left out "
             "(`nothing`); `update` is the same as `write=upsert`",
             "sequenceby": "changes: the columns of a change's position. Of two changes of a key the one with the greater position wins",

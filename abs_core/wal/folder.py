@@ -43,6 +43,10 @@ class FolderSegments:
     def url(self) -> str:
         return self._folder.as_uri()
 
+    def exists(self) -> bool:
+        """Whether the folder is there; the first segment makes it."""
+        return self._folder.is_dir()
+
     def reach(self) -> None:
         """See ``SegmentStore``: checks the folder's id, if it has one."""
         self._check_id()

@@ -34,6 +34,9 @@ Epochs = Annotated[
         "that reads one folder of files, and whose checkpoint is on this machine.",
     ),
 ]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="With --sinks: a sink without an audit is not clean.")
+]
 Table = Annotated[str | None, typer.Option(help="Table of the target.")]
 Expected = Annotated[
     list[str] | None,
@@ -77,7 +80,12 @@ Settle = Annotated[
 ]
 Samples = Annotated[int, typer.Option(help="How many records to show for each kind of difference.")]
 StateSchema = Annotated[
-    str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
+    str,
+    typer.Option(
+        "--stateschema",
+        "--state-schema",
+        help="PostgreSQL: the schema of registers and staging tables.",
+    ),
 ]
 Memory = Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")]
 Temporary = Annotated[
@@ -89,6 +97,7 @@ def audit(
     *,
     sinks: Sinks = None,
     epochs: Epochs = False,
+    strict: Strict = False,
     expected: Expected = None,
     actual: Actual = None,
     table: Table = None,
@@ -99,7 +108,7 @@ def audit(
     null: Null = None,
     settle: Settle = 0.0,
     samples: Samples = 10,
-    state_schema: StateSchema = "abs",
+    stateschema: StateSchema = "abs",
     memory: Memory = 1024,
     temporary: Temporary = None,
     as_json: AsJson = False,
@@ -121,14 +130,15 @@ def audit(
     )
     with _exit_code_1_for_findings_only():
         if sinks is not None:
-            clean = report_job(sinks, compared, by_epoch=epochs, as_json=as_json)
-        elif epochs:
-            raise typer.BadParameter("it needs --sinks.", param_hint="--epochs")
+            clean = report_job(sinks, compared, by_epoch=epochs, strict=strict, as_json=as_json)
+        elif epochs or strict:
+            asked = "--epochs" if epochs else "--strict"
+            raise typer.BadParameter("it needs --sinks.", param_hint=asked)
         elif not expected or not actual:
             raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
         else:
-            source = relation(expected, table=expected_table, null=null, stateschema=state_schema)
-            target = relation(actual, table=table, null=null, stateschema=state_schema)
+            source = relation(expected, table=expected_table, null=null, stateschema=stateschema)
+            target = relation(actual, table=table, null=null, stateschema=stateschema)
             clean = _report_target(source, target, compared, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 _SINK = "sink:"
 
 
-def report_job(path: Path, settings: AuditSettings, *, by_epoch: bool, as_json: bool) -> bool:
+def report_job(
+    path: Path, settings: AuditSettings, *, by_epoch: bool, strict: bool, as_json: bool
+) -> bool:
     """Audit every sink with an ``audit`` in the file, print it, and return whether all are clean.
 
-    A sink without an audit is not clean, nor is a job with a decided and unfinished epoch: it may
-    be committed in one target and not in another yet.
+    A job with a decided and unfinished epoch is not clean: it may be committed in one target and not in
+    another yet. Nor is one of whose sinks none has an audit.
 
     Args:
         settings: for what a sink's own ``audit`` leaves open.
         by_epoch: also look for each epoch of the query's checkpoint in all targets.
+        strict: a sink without an audit is not clean.
 
     Raises:
         ConfigError: the file, the settings of an audit in it, or the checkpoint cannot be read.
@@ -48,6 +51,7 @@ def report_job(path: Path, settings: AuditSettings, *, by_epoch: bool, as_json: 
         if "expected" in sink.audit
     }
     skipped = [sink.name for sink in job.sinks if sink.name not in found]
+    failing = skipped if strict or not found else []
     state = _state(job)
     undone = [] if state is None else [decision.epoch for decision in state.open]
     frontier = None if state is None else state.frontier
@@ -69,10 +73,12 @@ def report_job(path: Path, settings: AuditSettings, *, by_epoch: bool, as_json: 
         if epochs:
             show_epochs(epochs, people)
         if skipped:
-            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}")
+            colour = "red" if failing else "yellow"
+            names = escape(", ".join(skipped))
+            people.print(f"[{colour}]not audited[/] {names}: without audit = ... in the file")
         for epoch in undone:
             people.print(f"[red]decided but not finished[/] epoch {epoch}")
-    wrong = (*skipped, *undone, *(each for each in epochs if each.shortcoming))
+    wrong = (*failing, *undone, *(each for each in epochs if each.shortcoming))
     return not wrong and all(report.clean for report in found.values())
 
 

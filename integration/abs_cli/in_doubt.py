@@ -16,7 +16,17 @@ from rich.table import Table
 
 from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
-from abs_cli.output import AsJson, confirm, done, errors, handle_of, people, print_json, print_table
+from abs_cli.output import (
+    AsJson,
+    confirm,
+    done,
+    errors,
+    handle_of,
+    people,
+    print_json,
+    print_table,
+    report,
+)
 from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core import protocol
@@ -107,16 +117,29 @@ def list_handles(
 
 
 @app.command()
-def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None) -> None:
+def commit(
+    job: Job,
+    url: Url = None,
+    stateschema: Schema = "abs",
+    sinks: Sinks = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
     """Commit the decided handles of a job, as its next start would."""
     state = Registers.at(url, stateschema, sinks)
     before = state.of(job)
     with noted("commit", job, state.url, epochs=[decision.epoch for decision in before.open]):
         after = state.coordinator(before).roll_forward()
     handles = sum(len(decision.handles) for decision in before.open)
-    errors.print(
-        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} has "
-        f"committed {done(after)}"
+    report(
+        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job "
+        f"{escape(job)} has committed {done(after)}",
+        as_json=as_json,
+        did="committed",
+        job=job,
+        epochs=[decision.epoch for decision in before.open],
+        handles=handles,
+        frontier=after.frontier,
     )
 
 
@@ -129,6 +152,7 @@ def accept_loss(
     sinks: Sinks = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a job continue although decided handles were ended from outside, or a target refuses them.
 
@@ -158,7 +182,9 @@ def accept_loss(
     handles = [str(each.handle) for each in lost]
     with noted("accept-loss", job, state.url, epoch=epoch, lost=handles):
         after = coordinator.accept_loss(epoch, lost)
-    errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}")
+    text = f"[green]finished[/] {escape(job)} up to epoch {after.frontier}"
+    given_up = {"lost": handles, "rows": rows, "frontier": after.frontier}
+    report(text, as_json=as_json, did="finished", job=job, epoch=epoch, **given_up)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from abs_cli.output import confirm, done, errors
+from abs_cli.output import AsJson, confirm, done, errors, report
 from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
@@ -36,6 +36,7 @@ def reset(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Let a job start from nothing. Stop the job first, and clean its target.
 
@@ -56,7 +57,8 @@ def reset(
         begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
             _forget(checkpoint, known)
-    errors.print(f"[green]reset[/] {escape(job)}")
+    text = f"[green]reset[/] {escape(job)}"
+    report(text, as_json=as_json, did="reset", job=job, frontier=known.frontier)
 
 
 def _forget(checkpoint: str, known: JobState) -> None:

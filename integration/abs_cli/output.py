@@ -41,6 +41,13 @@ def confirm(question: str, *, yes: bool) -> None:
         raise typer.Exit(FAILED)
 
 
+def report(text: str, *, as_json: bool, **what: Any) -> None:
+    """Say what a command has done: a line for people, and one JSON document if programs ask for it."""
+    errors.print(text, soft_wrap=True)
+    if as_json:
+        print_json(what)
+
+
 def done(state: JobState) -> str:
     """What a job has committed, for people."""
     return "nothing" if state.frontier is None else f"everything up to epoch {state.frontier}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from abs_cli import tokens
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table
+from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table, report
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError
@@ -19,7 +20,7 @@ from abs_core.model import JobState, job_key
 
 if TYPE_CHECKING:
     from abs_core.births.parent import BatchJob
-    from abs_core.contracts import Inventory
+    from abs_core.contracts import Inventory, Stored
 
 app = typer.Typer(help="Registers: what each job has committed.", no_args_is_help=True)
 
@@ -28,21 +29,28 @@ app = typer.Typer(help="Registers: what each job has committed.", no_args_is_hel
 def list_jobs(
     url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None, *, as_json: AsJson = False
 ) -> None:
-    """List the jobs, one per line; for a batch job with the number of its tokens."""
+    """List the jobs, one per line; for a batch job with the number of its tokens.
+
+    "changed" is when the register last changed, in UTC by the system's clock: with each committed
+    epoch, and with each start and end of a run.
+    """
     from abs_core.births.parent import batch_jobs
 
     found = Registers.at(url, stateschema, sinks).jobs()
     streams, batches = batch_jobs(stored.state for stored in found)
+    changed = {stored.state.job: _moment(stored) for stored in found}
     if as_json:
-        print_json([_document(state) for state in streams] + [tokens.document(b) for b in batches])
+        listed = [_document(state, changed[state.job]) for state in streams]
+        print_json(listed + [tokens.document(b) for b in batches])
         return
-    table = Table("job", "target", "generation", "finished up to", "open", box=None)
+    table = Table("job", "target", "generation", "finished up to", "open", "changed", box=None)
     for state in streams:
         frontier = "nothing yet" if state.frontier is None else f"epoch {state.frontier}"
         if state.moved_to is not None:
             frontier = f"moved to {state.moved_to}"
         generation, still_open = str(state.generation), str(len(state.open))
-        table.add_row(escape(state.job), escape(state.target), generation, frontier, still_open)
+        named = escape(state.job), escape(state.target)
+        table.add_row(*named, generation, frontier, still_open, changed[state.job])
     for batch in batches:
         count = len(batch.states)
         what = f"{count} token{'' if count == 1 else 's'}"
@@ -50,7 +58,8 @@ def list_jobs(
             what += f", {len(batch.missing)} lost"
         targets = "\n".join(sorted({state.target for state in batch.states}))
         still_open = str(sum(len(state.open) for state in batch.states))
-        table.add_row(escape(batch.job), escape(targets), "", what, still_open)
+        last = max((changed[state.job] or "" for state in batch.states), default="")
+        table.add_row(escape(batch.job), escape(targets), "", what, still_open, last)
     print_table(table)
 
 
@@ -66,7 +75,11 @@ def show(
     """Show the register of one job, or of JOB@TOKEN; for a batch job its tokens."""
     state = Registers.at(url, stateschema, sinks)
     batch = tokens.find(state, job)
-    document = _document(state.of(job)) if batch is None else tokens.document(batch)
+    if batch is None:
+        stored = state.stored(job)
+        document = _document(stored.state, _moment(stored))
+    else:
+        document = tokens.document(batch)
     if as_json:
         print_json(document)
         return
@@ -97,6 +110,7 @@ def retire(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete the register of a job, or of JOB@TOKEN: the record of what it has committed.
 
@@ -107,7 +121,7 @@ def retire(
     state = Registers.at(url, stateschema, sinks)
     batch = tokens.find(state, job)
     if tokens_before is not None:
-        _retire_tokens(state, job, batch, tokens_before, yes=yes)
+        _retire_tokens(state, job, batch, tokens_before, yes=yes, as_json=as_json)
         return
     if batch is not None:
         raise ConfigError(
@@ -123,11 +137,11 @@ def retire(
             raise refused[0][1]
     else:
         state.register.retire(job)
-    errors.print(f"[green]retired[/] {escape(job)}")
+    report(f"[green]retired[/] {escape(job)}", as_json=as_json, did="retired", job=job)
 
 
 def _retire_tokens(
-    state: Registers, job: str, batch: BatchJob | None, date: str, *, yes: bool
+    state: Registers, job: str, batch: BatchJob | None, date: str, *, yes: bool, as_json: bool
 ) -> None:
     moment = tokens.moment_of(date)
     if batch is None:
@@ -139,7 +153,8 @@ def _retire_tokens(
         why = "it has a decided epoch that is not finished: run the batch once more"
         errors.print(f"[yellow]kept[/] {escape(token)}: {why}")
     if not named:
-        errors.print(f"{escape(job)} has no token to retire.")
+        text = f"{escape(job)} has no token to retire."
+        report(text, as_json=as_json, did="retired", job=job, tokens=[], kept=kept)
         return
     shown = named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}"
     question = (
@@ -150,8 +165,10 @@ def _retire_tokens(
     refused = tokens.retire(state.register, job, named)
     for token, error in refused:
         errors.print(f"[yellow]kept[/] {escape(token)}: {escape(str(error))}")
-    count = len(named) - len(refused)
-    errors.print(f"[green]retired[/] {count} token(s) of {escape(job)}")
+    kept += [token for token, _ in refused]
+    gone = [token for token in named if token not in kept]
+    text = f"[green]retired[/] {len(gone)} token(s) of {escape(job)}"
+    report(text, as_json=as_json, did="retired", job=job, tokens=gone, kept=kept)
     if refused:
         raise typer.Exit(FAILED)
 
@@ -163,6 +180,8 @@ def rename(
     url: Url = None,
     stateschema: Schema = "abs",
     sinks: Sinks = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Give a job another name and keep what it has committed. Stop the job first.
 
@@ -178,10 +197,11 @@ def rename(
     with noted("rename", job, state.url, new=new):
         state.give_up(known)
         moved = move(state.register, state.committer(known), job, job_key(new))
-    errors.print(
-        f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done(moved)}",
-        soft_wrap=True,
+    text = (
+        f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done(moved)}"
     )
+    shown = {"to": moved.job, "frontier": moved.frontier}
+    report(text, as_json=as_json, did="renamed", job=job, **shown)
 
 
 @app.command()
@@ -200,6 +220,7 @@ def move(
     to_stateschema: Annotated[
         str, typer.Option("--to-stateschema", help="PostgreSQL: the schema in the new place.")
     ] = "abs",
+    as_json: AsJson = False,
 ) -> None:
     """Move the register of a job to another place and keep what it has committed. Stop the job first.
 
@@ -218,10 +239,9 @@ def move(
     with noted("move", job, state.url, to=other.place(job)):
         state.give_up(known)
         moved = move_state(state.register, state.committer(known), job, other)
-    errors.print(
-        f"[green]moved[/] {escape(job)} to {escape(other.place(job))}; it has committed {done(moved)}",
-        soft_wrap=True,
-    )
+    place = other.place(job)
+    text = f"[green]moved[/] {escape(job)} to {escape(place)}; it has committed {done(moved)}"
+    report(text, as_json=as_json, did="moved", job=job, to=place, frontier=moved.frontier)
 
 
 def _other_place(state: Registers, to: str | None, sink: str | None, schema: str) -> Inventory:
@@ -236,9 +256,17 @@ def _other_place(state: Registers, to: str | None, sink: str | None, schema: str
     return state.sinks[sink].register
 
 
-def _document(state: JobState) -> dict[str, Any]:
+def _moment(stored: Stored) -> str | None:
+    """When the register was last changed, in UTC."""
+    if stored.changed is None:
+        return None
+    return datetime.fromtimestamp(stored.changed, UTC).isoformat(timespec="seconds")
+
+
+def _document(state: JobState, changed: str | None) -> dict[str, Any]:
     return {
         "job": state.job,
+        "changed": changed,
         "register": state.register,
         "target": state.target,
         "lineage": state.lineage,

@@ -157,10 +157,14 @@ class Registers:
 
     def of(self, job: str) -> JobState:
         """The state of a job; raises ConfigError if it does not exist."""
+        return self.stored(job).state
+
+    def stored(self, job: str) -> Stored:
+        """The same, with the time of its last change."""
         stored = self.register.load(job)
         if stored is None:
             raise self.unknown(job)
-        return stored.state
+        return stored
 
     def unknown(self, job: str) -> ConfigError:
         """The error for a job without a register here; it names those that have one.

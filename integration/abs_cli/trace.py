@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
-from abs_cli.output import errors
+from abs_cli.output import AsJson, report
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def trace(
         int | None,
         typer.Option(help="The number of the checkpoint. Default: the last committed one."),
     ] = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Draw one checkpoint of an embedded job: barriers, alignment, persisting, decision, commit."""
     from abs_embedded.trace import checkpoints, read, timeline
@@ -36,7 +39,8 @@ def trace(
             remedy="this needs matplotlib (`pip install 'abs-sinks[embedded]'`), an existing folder, "
             "and a name that ends in .png, .svg or .pdf.",
         ) from error
-    errors.print(f"checkpoint {chosen}: {out}")
+    text = f"checkpoint {chosen}: {escape(str(out))}"
+    report(text, as_json=as_json, did="drawn", checkpoint=chosen, file=str(out))
 
 
 def draw(shown: Timeline, out: Path) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, handle_of, people, print_json
-from abs_core.errors import CorruptionError, NotPreparedError
+from abs_core.errors import ConfigError, CorruptionError, NotPreparedError
 
 if TYPE_CHECKING:  # Arrow takes long to import; `abs --help` shall not wait for it
     from abs_core.wal import Entry, SegmentStore
@@ -96,7 +96,15 @@ def _document(entry: Entry) -> dict[str, object]:
 
 def _store(url: str) -> SegmentStore:
     """The log's store; a relative path is resolved against the working directory."""
+    from abs_core.wal import FolderSegments
     from abs_sinks.wal import segment_store
 
     typed = "://" not in url and not url.startswith(("file:", "~"))
-    return segment_store(str(Path(url).absolute()) if typed else url)
+    store = segment_store(str(Path(url).absolute()) if typed else url)
+    if isinstance(store, FolderSegments) and not store.exists():
+        raise ConfigError(
+            f"There is no folder {store.url}.",
+            remedy="name the log as in the sink's option wal; without it, it is abs/wal in the query's "
+            "checkpoint.",
+        )
+    return store

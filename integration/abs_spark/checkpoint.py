@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from abs_core.errors import UnavailableError
+from abs_core.errors import OptionError, UnavailableError
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.strictjson import fields, parse, text
 
@@ -72,6 +72,30 @@ def is_stateless(checkpoint: str) -> bool:
     """Whether the query has no stateful operator; False if unknown."""
     is_without_state = _kind_of(checkpoint, "state") is fs.FileType.NotFound
     return is_without_state and query_id(checkpoint) is not None
+
+
+def check_holds_query(checkpoint: str, real: str | None) -> None:
+    """Refuse a location that can be read and holds no query's checkpoint.
+
+    A path without a scheme can be in Spark's default file system, which is not read here.
+
+    Args:
+        real: where the calling query has its checkpoint; None if Spark does not tell.
+
+    Raises:
+        OptionError: names both locations.
+    """
+    if any(
+        _kind_of(checkpoint, name) is not fs.FileType.NotFound for name in ("offsets", "metadata")
+    ):
+        return
+    if _URI.fullmatch(checkpoint) or (real is not None and split(real)[0] == LOCAL):
+        raise OptionError(
+            f"abs_spark.epoch was given checkpointLocation={checkpoint}, which is not a query's "
+            f"checkpoint: it has neither offsets nor metadata. This query's is "
+            f"{real or 'at another location'}.",
+            remedy="give it the same checkpointLocation as the query's own option.",
+        )
 
 
 _readable: set[str] = set()

@@ -10,17 +10,30 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyspark import TaskContext
+
 from abs_core.contracts import Sink
-from abs_core.errors import AbsError, TargetError
+from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.patience import Patience
+
+_ONE_ATTEMPT = (
+    "If Spark does not try the task again: the master local[n] gives a task one attempt, local[n,4] "
+    "gives it four."
+)
 
 
 @contextmanager
 def on_executor() -> Iterator[None]:
-    """Context of a task's work: errors name the executor's host."""
+    """Context of a task's work: errors name the executor's host.
+
+    The first attempt's error of a server that is away says why it may have been the only attempt.
+    """
     try:
         yield
     except AbsError as error:
+        context = TaskContext.get()
+        if isinstance(error, UnavailableError) and context and not context.attemptNumber():
+            error.remedy = f"{error.remedy} {_ONE_ATTEMPT}".strip()
         error.at(f"on executor {socket.gethostname()}")
         raise
 

@@ -10,7 +10,12 @@ import sys
 from functools import cache
 from types import TracebackType
 
-_OURS = re.compile(r"abs_core\.errors\.(\w+): (.+)")
+_OURS = re.compile(
+    r"abs_core\.errors\.(\w+): ("
+    r"(?:(?!\n\n|\n\s*at |\n\s*File |\nTraceback|\n===|abs_core\.errors\.)[\s\S])*?What to do: .*|.+)"
+)
+"""An error's name and text: through the line of its remedy, if no traceback comes before that."""
+_NEXT_LINE = re.compile(r"(:?)\s*\n\s*(?:- )?")
 _NO_UPDATE = (
     "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
     "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
@@ -20,17 +25,22 @@ _NO_TIME = (
     "{}: Spark has the type TIME switched off. What to do: set spark.sql.timeType.enabled to true "
     "in the session, or cast the column."
 )
+_TWO_DRIVERS = (
+    "FencedError: {}: another driver runs this query on the same checkpoint, and has taken over. "
+    "What to do: nothing, if you restarted the job; otherwise stop one of the two drivers."
+)
 _BY_SPARK = (
+    (re.compile(r"\[(CONCURRENT_STREAM_LOG_UPDATE)\b"), _TWO_DRIVERS),
     (re.compile(r"(abs-\w+) does not support Update mode"), _NO_UPDATE),
     (re.compile(r"\[(UNSUPPORTED_TIME_TYPE)\]"), _NO_TIME),
 )
-"""Errors by which Spark refuses a query before it calls a Python sink, with our sentence for each."""
+"""Errors by which Spark itself ends or refuses a query, with our sentence for each."""
 
 
 def sentence_of(error: BaseException) -> str | None:
     """Name and sentence of the project's error in this exception's text or in one of its causes.
 
-    Some queries are refused by Spark before it calls a Python sink; those cases have sentences here.
+    Some queries are ended or refused by Spark itself; those cases have sentences here.
     """
     seen: set[int] = set()
     at: BaseException | None = error
@@ -39,7 +49,8 @@ def sentence_of(error: BaseException) -> str | None:
         if found := _OURS.findall(str(at)):
             # The last one: before it stand those that it was made from.
             name, sentence = found[-1]
-            return f"{name}: {sentence.strip()}"
+            one_line = _NEXT_LINE.sub(lambda end: f"{end[1] or ';'} ", sentence.strip())
+            return f"{name}: {one_line}"
         for pattern, sentence in _BY_SPARK:
             if refused := pattern.search(str(at)):
                 return sentence.format(refused[1])

@@ -23,12 +23,38 @@ VARIABLE = "ABS_LOG"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
+_LAUNCHED = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""Set in the environment of a JVM that a Python program has started, and so in its Python workers'."""
+
+
+def _has_bar() -> bool:
+    """Whether Spark may show its progress bar on this standard error.
+
+    Python processes of Spark are not told its setting: the bar is on by default where a Python program
+    has started the JVM (Spark 3.5 to 4.3), and a process on another machine has no bar beside it.
+    """
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    active = getattr(context, "_active_spark_context", None)
+    if active is None:
+        return _LAUNCHED in os.environ
+    return str(active.getConf().get("spark.ui.showConsoleProgress")).lower() == "true"
+
+
 class _Console(logging.StreamHandler):  # type: ignore[type-arg]
     """Writes to the present standard error, which Spark replaces around each call."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        # Asked once: when lines of the end are shown, the JVM may be gone.
+        self._start = "\n" if _has_bar() else ""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.setStream(sys.stderr)
         super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        # Spark's progress bar leaves its line unended.
+        return f"{self._start}{super().format(record)}"
 
 
 def show_logs() -> None:
@@ -51,7 +77,7 @@ def show_logs() -> None:
 
 def _show(logger: logging.Logger) -> None:
     if not logger.hasHandlers():
-        handler = _Console(sys.stderr)
+        handler = _Console()
         handler.setFormatter(logging.Formatter(_FORMAT))
         logger.addHandler(handler)
         logger.propagate = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner
@@ -49,6 +50,10 @@ def test_registers_in_kafka_are_listed_shown_and_retired(url: str) -> None:
     assert [(each["job"], each["frontier"]) for each in listed] == [("flights", 7), ("open", None)]
     shown = json.loads(_abs(0, "register", "show", "open", "--url", url, "--json"))
     assert shown["open"][0]["handles"] == [str(HANDLE)]
+    close_clusters()  # as in another process, which has written nothing
+    for told in (shown, json.loads(_abs(0, "register", "show", "open", "--url", url, "--json"))):
+        age = datetime.now(UTC) - datetime.fromisoformat(told["changed"])
+        assert abs(age.total_seconds()) < 300
     assert "not finished" in str(_refused("register", "retire", "open", "--yes", "--url", url))
     _abs(0, "register", "retire", "flights", "--yes", "--url", url)
     assert [e["job"] for e in json.loads(_abs(0, "register", "list", "--url", url, "--json"))] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -96,6 +97,8 @@ def test_registers_are_listed_shown_and_retired(harness: FolderHarness) -> None:
     case = Case(harness)
     case.run().epoch(0, ROWS)
     (listed,) = json.loads(done(harness, "register", "list", "--json"))
+    age = datetime.now(UTC) - datetime.fromisoformat(listed["changed"])
+    assert abs(age.total_seconds()) < 300
     assert (listed["job"], listed["frontier"], listed["target"]) == (JOB, 0, harness.path)
     shown = json.loads(done(harness, "register", "show", JOB, "--json"))
     assert shown == listed

@@ -37,6 +37,22 @@ def test_every_target_is_audited_and_one_that_lacks_a_row_is_found(
     assert counts == {"payments": (1, 0), "alerts": (0, 0), "items": (0, 1)}
 
 
+def test_a_sink_without_an_audit_is_named_and_fails_if_strictness_is_asked_for(
+    job: Several, tmp_path: Path
+) -> None:
+    rows = [f'{{"id": {n}}}' for n in range(5)]
+    job.epoch(job.run(), 0, *rows)
+    records = tmp_path / "records.json"
+    records.write_text("\n".join(rows) + "\n")
+    job.audit = {"alerts": (str(records), "id")}
+    told = abs_("audit", "--sinks", job.file())
+    assert told.exit_code == 0, (told.output, told.exception)
+    assert "not audited payments, items: without audit = ..." in told.output
+    assert abs_("audit", "--sinks", job.file(), "--strict").exit_code == 1
+    job.audit = {}
+    assert abs_("audit", "--sinks", job.file()).exit_code == 1, "nothing was audited"
+
+
 def test_an_epoch_that_is_missing_in_one_target_is_named(job: Several, tmp_path: Path) -> None:
     rows = [[f'{{"id": {n}}}' for n in ids] for ids in (range(3), range(3, 5))]
     run = job.run()

@@ -271,3 +271,44 @@ def test_a_url_that_is_missing_is_asked_for_by_the_name_of_its_option() -> None:
     assert result.exit_code == 2
     assert "--url" in result.stderr
     assert "['" not in result.stderr
+
+
+def test_registers_are_shown_with_the_time_of_their_last_change(database: str) -> None:
+    job = Job(database)
+    job.decide(0, job.prepare(0, 1))
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("update abs.register set changed = '2026-11-20 06:00:07Z'")
+    assert [one["changed"] for one in parsed("register", "list", "--url", database)] == [
+        "2026-11-20T06:00:07+00:00"
+    ]
+    shown = parsed("register", "show", "flights", "--url", database)
+    assert shown["changed"] == "2026-11-20T06:00:07+00:00"
+    assert "2026-11-20T06:00:07+00:00" in run("register", "list", "--url", database).stdout
+    run("in-doubt", "commit", "flights", "--url", database)
+    later = parsed("register", "show", "flights", "--url", database)["changed"]
+    assert later > "2026-11-20T06:00:07+00:00"
+
+
+def test_a_command_that_changes_something_tells_programs_what(database: str) -> None:
+    job = Job(database)
+    job.decide(0, job.prepare(0, 1))
+    at = ("--url", database)
+    committed = parsed("in-doubt", "commit", "flights", *at)
+    assert committed == {
+        "did": "committed",
+        "job": "flights",
+        "epochs": [0],
+        "handles": 1,
+        "frontier": 0,
+    }
+    renamed = parsed("register", "rename", "flights", "trips", *at)
+    assert renamed == {"did": "renamed", "job": "flights", "to": "trips", "frontier": 0}
+    assert parsed("job", "reset", "trips", *at, "--yes") == {
+        "did": "reset",
+        "job": "trips",
+        "frontier": 0,
+    }
+    again = Job(database, "run-2")
+    again.coordinator.begin(0)
+    gone = parsed("register", "retire", "flights", *at, "--yes")
+    assert gone == {"did": "retired", "job": "flights"}

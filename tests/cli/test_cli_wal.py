@@ -39,6 +39,15 @@ def test_segments_are_listed(wal: str) -> None:
     assert "not sealed" in _abs(0, "wal", "ls", wal)
 
 
+def test_a_folder_that_is_not_there_is_an_error_and_is_not_made(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for command in (("ls",), ("ls", "--json"), ("verify",)):
+        done = CliRunner().invoke(app, ["wal", command[0], str(missing), *command[1:]])
+        assert done.exit_code != 0, done.output
+        assert "There is no folder" in str(done.exception or done.output)
+    assert not missing.exists()
+
+
 def test_whole_segments_are_said_to_be_whole(wal: str) -> None:
     assert "2 segments with 4 rows are intact, 0 damaged" in _abs(0, "wal", "verify", wal)
 

@@ -11,11 +11,12 @@ from abs_core.errors import (
     AbandonedError,
     EpochGapError,
     FencedError,
+    IdentityError,
     ProtocolError,
     ReplayMismatchError,
 )
 from abs_core.model import MOVED, RECENT_MAX, Committable, HandleName, Recent
-from abs_core.protocol import Skip, Unchanged, Write
+from abs_core.protocol import Identity, Skip, Unchanged, Write
 from abs_core.rowdigest import RowDigest
 from tests.core.protocol_values import changed, decide, decision, handle, one, refused, state
 
@@ -230,3 +231,14 @@ class TestAbandonAndSweep:
         under_way = said.startswith("undecided")
         assert moved == ("unknown: its register was moved to s3://there" if under_way else said)
         assert protocol.fate(None, name) == "unknown: its register is not here"
+
+
+def test_another_checkpoints_error_begins_with_the_question_whether_the_jobs_was_deleted() -> None:
+    given = state(frontier=3)
+    who = Identity(given.job, "another", "run", given.target)
+    error = refused(protocol.start(given, who, "new", 0))
+    assert isinstance(error, IdentityError)
+    assert error.what.startswith(f"Was the checkpoint of job {given.job} deleted?")
+    assert "the job has committed all up to epoch 3" in error.what
+    elsewhere = replace(who, lineage=given.lineage, target="another")
+    assert "checkpoint" not in refused(protocol.start(given, elsewhere, "new", 0)).what

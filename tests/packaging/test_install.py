@@ -24,7 +24,7 @@ CODE = """\
 import abs_spark
 from abs_core.errors import AbsError
 
-table = abs_spark.sink("abs-postgres", {"dbtable": "t"}, name="table")
+table = abs_spark.sink("abs-postgres", {"url": "postgresql://h/d", "dbtable": "t"}, name="table")
 release: str = abs_spark.__version__
 what: str = AbsError("It failed.").what
 """

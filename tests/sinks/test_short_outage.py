@@ -21,6 +21,7 @@ from abs_core.patience import Patience, slow_writes, waiting
 from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
 from abs_sinks.kafka import sink as kafka_sink
+from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3 import writer as s3_writer
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -152,7 +153,7 @@ OUTAGES = [
     for way in (standing_still, stopped)
     for begun in (False, True)
     # A session of PostgreSQL ends with its server, and takes the rows of the attempt with it.
-    if (kind, way) != ("postgres", stopped)
+    if (kind, way, begun) != ("postgres", stopped, True)
 ]
 
 
@@ -206,7 +207,16 @@ def kafka_is_waited_for_in_silence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(kafka_sink, "SlowWriteReporter", lambda writer, *_: writer)
 
 
+def postgres_is_tried_once(patch: pytest.MonkeyPatch) -> None:
+    """A task's first connection is not waited for."""
+    patch.setattr(CopyWriter, "_begun", lambda writer: writer._begin())
+
+
 PLANTS = {
+    postgres_is_tried_once: (
+        Outage("postgres", "2pc", stopped, begun=False),
+        "Cannot connect to PostgreSQL|PostgreSQL went away",
+    ),
     s3_is_tried_once: (
         Outage("s3", "2pc", stopped, begun=False),
         "S3 (cannot be reached|went away)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +79,77 @@ def test_an_option_that_is_none_of_a_sink_in_an_epoch_is_refused(
 ) -> None:
     with pytest.raises(OptionError, match=remedy):
         abs_spark.sink("abs-postgres", {"url": "postgresql://h/d", "dbtable": "t", **option})
+
+
+POSTGRES = {"url": "postgresql://h/d", "dbtable": "t"}
+
+
+def test_a_sinks_options_are_checked_when_it_is_described() -> None:
+    with pytest.raises(OptionError, match="protocol=2pc cannot upsert"):
+        abs_spark.sink("abs-postgres", {**POSTGRES, "write": "upsert", "key": "id"})
+    log = {"kafka.bootstrap.servers": "h:9092", "topic": "t", "protocol": "wal"}
+    assert abs_spark.sink("abs-kafka", log).format == "abs-kafka", (
+        "the epoch knows where the log is"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "mode", "why"),
+    [
+        ({"protocol": "idempotent", "write": "upsert", "key": "id"}, "/c", None, "beside other"),
+        ({}, "/c", "complete", "cannot replace its content"),
+    ],
+)
+def test_what_does_not_fit_an_epoch_is_refused_when_it_is_described(
+    options: dict[str, str], place: str, mode: str | None, why: str
+) -> None:
+    sinks = [
+        abs_spark.sink("abs-postgres", {**POSTGRES, **options}, name="one"),
+        abs_spark.sink("abs-postgres", {**POSTGRES, "dbtable": "u"}, name="two"),
+    ]
+    with pytest.raises(OptionError, match=why):
+        abs_spark.epoch(sinks, checkpointLocation=place, outputMode=mode)
+
+
+def test_a_log_beside_a_checkpoint_that_cannot_hold_it_is_refused_when_it_is_described() -> None:
+    log = {"kafka.bootstrap.servers": "h:9092", "topic": "t", "protocol": "wal"}
+    with pytest.raises(OptionError, match="protocol=wal needs the option wal"):
+        abs_spark.epoch(abs_spark.sink("abs-kafka", log), checkpointLocation="hdfs://h/c")
+
+
+def test_pyspark_3_without_pandas_is_refused_when_an_epoch_is_described(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sink = abs_spark.sink("abs-postgres", POSTGRES)
+    monkeypatch.setitem(sys.modules, "pandas", None)  # as if it were not installed
+    monkeypatch.setattr(pyspark, "__version__", "4.1.0")
+    assert abs_spark.epoch(sink, checkpointLocation="/c")
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(ConfigError, match="pandas, which is not installed") as refused:
+        abs_spark.epoch(sink, checkpointLocation="/c")
+    assert "pip install" in refused.value.remedy
+
+
+@pytest.mark.parametrize("spelled", ["{}", "file:{}"])
+def test_a_location_that_is_no_querys_checkpoint_is_refused_and_nothing_is_made_there(
+    tmp_path: Path, spelled: str
+) -> None:
+    session = of_classic("0b54d2ac-5d1e-4b2f-9a55-6a0e2f3a4b5c")
+    text = SimpleNamespace
+    query = SimpleNamespace(
+        runId=lambda: text(toString=lambda: "run"),
+        outputMode=lambda: text(toString=lambda: "Append"),
+        resolvedCheckpointRoot=lambda: f"file:{tmp_path}/real",
+    )
+    session._jvm = SimpleNamespace(java=text(util=text(UUID=text(fromString=str))))
+    active = text(activeStreamingQueries=lambda: text(get=lambda uuid: query))
+    session._jsparkSession = text(sharedState=lambda: active)
+    other = tmp_path / "other"
+    with pytest.raises(OptionError, match=f"This query's is file:{tmp_path}/real"):
+        running(session, 0, spelled.format(other), "process")
+    assert not other.exists()
+    query.resolvedCheckpointRoot = lambda: "hdfs://h/real"  # a path can be in there
+    assert running(session, 0, str(other), "process").run == "run"
 
 
 def test_pyspark_3_under_connect_is_refused_as_it_loses_errors(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import abs_spark
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, SchemaError
 from abs_spark.lastline import sentence_of
 
 _REFUSED = (
@@ -26,6 +26,24 @@ def test_the_last_error_of_ours_is_told() -> None:
     assert sentence_of(RuntimeError("something of a user's own")) is None
 
 
+def test_the_columns_and_the_remedy_of_a_misfit_are_on_the_last_line() -> None:
+    columns = "".join(f'\n  - column "{name}" is not in the table' for name in "ab")
+    error = SchemaError(
+        f"The input does not fit table t, nothing was written:{columns}", remedy="drop them."
+    )
+    text = f"  File x\nabs_core.errors.SchemaError: {error}\n\n\tat org.apache.spark.x(y.scala:3)\n"
+    assert sentence_of(RuntimeError(text)) == (
+        'SchemaError: The input does not fit table t, nothing was written: column "a" is not in the '
+        'table; column "b" is not in the table What to do: drop them.'
+    )
+
+
+@pytest.mark.parametrize("after", ["\n\tat org", "\n\nJVM", "\nTraceback", "\n=== Streaming"])
+def test_a_later_errors_remedy_is_not_told_as_the_first_ones(after: str) -> None:
+    text = f"abs_core.errors.A: gone.{after} x\nOther: y. What to do: z"
+    assert sentence_of(RuntimeError(text)) == "A: gone."
+
+
 @pytest.mark.parametrize("name", ["abs-postgres", "abs-kafka", "abs-s3"])
 def test_sparks_own_refusal_of_update_is_followed_by_what_to_do(name: str) -> None:
     sentence = sentence_of(RuntimeError(_REFUSED.format(name)))
@@ -33,6 +51,13 @@ def test_sparks_own_refusal_of_update_is_followed_by_what_to_do(name: str) -> No
     assert sentence.startswith(f"OptionError: {name}: ")
     assert "What to do: give abs_spark.epoch to foreachBatch" in sentence
     assert sentence_of(RuntimeError(_REFUSED.format("parquet"))) is None
+
+
+def test_a_driver_that_lost_its_checkpoint_to_another_one_is_told_who_took_over() -> None:
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. SQLSTATE: 40000"
+    sentence = sentence_of(RuntimeError(text))
+    assert sentence is not None
+    assert "another driver runs this query on the same checkpoint, and has taken over" in sentence
 
 
 def test_where_pyspark_has_no_python_sinks_the_way_round_is_named(

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, OptionError
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.sealed import Sealed
@@ -327,7 +327,7 @@ def test_called_outside_of_a_query_is_refused(spark: SparkSession, world: EpochW
 def test_idempotent_beside_another_sink_is_refused(spark: SparkSession, world: EpochWorld) -> None:
     world.files.add_files(range(1))
     world.kafka_options["protocol"] = "idempotent"
-    with pytest.raises(StreamingQueryException, match="idempotent beside other sinks"):
+    with pytest.raises(OptionError, match="idempotent beside other sinks"):
         world.run(spark)
     assert not world.ids()["payments"]
 
@@ -335,14 +335,15 @@ def test_idempotent_beside_another_sink_is_refused(spark: SparkSession, world: E
 def test_no_secret_is_in_what_goes_to_tasks_or_is_shown(tmp_path: Path) -> None:
 
     secret = "hunter2-correct-horse"
-    sink = abs_spark.sink("abs-postgres", {"url": "postgresql://h/d", "password": secret})
+    given = {"url": "postgresql://h/d", "dbtable": "t", "password": secret}
+    sink = abs_spark.sink("abs-postgres", given)
     function = abs_spark.epoch(sink, checkpointLocation=str(tmp_path))
     assert secret not in repr(sink) + repr(function)
     assert secret.encode() not in pickle.dumps(Sealed({"password": secret}))
     rows = abs_spark.sink(
-        "abs-s3", {"path": "s3://b/p"}, name="s", transform=lambda df: df.limit(1)
+        "abs-s3", {"path": "s3://bucket/prefix"}, name="s", transform=lambda df: df.limit(1)
     )
-    named = abs_spark.sink("abs-postgres", {**sink.options, "dbtable": "t"}, name="p")
+    named = abs_spark.sink("abs-postgres", given, name="p")
     function = abs_spark.epoch([named, rows], job="job", checkpointLocation=str(tmp_path))
     sent = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
     assert secret.encode() not in sent  # as it goes to a Connect server
@@ -380,3 +381,16 @@ def test_a_query_that_is_not_ours_is_not_explained(spark: SparkSession, tmp_path
             abs_spark.explain(query)
     finally:
         query.stop()
+
+
+def test_a_location_that_is_not_the_querys_is_refused(
+    spark: SparkSession, world: EpochWorld, tmp_path: Path
+) -> None:
+    world.files.add_files(range(1))
+    other = tmp_path / "other"
+    function = abs_spark.epoch(world.postgres(), checkpointLocation=str(other))
+    with pytest.raises(StreamingQueryException, match="is not a query's checkpoint") as refused:
+        world.run(spark, function)
+    assert f"This query's is file:{world.checkpoint}" in str(refused.value)
+    assert not other.exists()
+    assert not world.ids()["payments"]

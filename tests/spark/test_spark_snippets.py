@@ -48,6 +48,9 @@ JOBS = {
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("README.md", "abs_spark.epoch("),
     "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
+    "aggregates' table": ("aggregates.md", "create table"),
+    "aggregates": ("aggregates.md", "abs_spark.epoch("),
+    "quarantine": ("quarantine.md", "abs_spark.epoch("),
     "audit": ("README.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
 }
@@ -307,6 +310,52 @@ def test_one_stream_to_three_targets(
     name = f"alerts_{os.getpid()}"
     place.to_the_end(read.writeStream.format("memory").queryName(name).start())
     assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS - 31  # type: ignore[index]
+
+
+def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) -> None:
+    payments_of(in_postgres)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(in_postgres.text("aggregates' table").encode())
+        for more in (0, 1):  # the second run adds a payment of 0.50 to a day that was written
+            line = json.dumps({"id": ROWS, "amount": 0.5, "at": "2026-11-01T09:00:00Z"}) * more
+            (in_postgres.folder / "data" / "payments" / "more.json").write_text(line)
+            in_postgres.to_the_end(in_postgres.run(in_postgres.text("aggregates")))
+            query = "select payments, (amount * 10)::int from totals order by day"
+            days = [list(range(day, ROWS, 3)) for day in range(3)]
+            expected = [(len(tenths), sum(tenths)) for tenths in days]
+            expected[0] = (expected[0][0] + more, expected[0][1] + 5 * more)
+            assert connection.execute(query).fetchall() == expected
+
+
+def test_a_bad_record_is_in_the_quarantine_and_the_others_in_the_table(
+    in_postgres: Place,
+    in_kafka: Place,
+    bucket: Bucket,
+    kafka: KafkaService,
+    topic: str,
+    database: str,
+    tmp_path: Path,
+) -> None:
+    from confluent_kafka import Producer
+
+    given = bucket.options
+    in_kafka.names['{"path": "s3://bucket/quarantine"'] = json.dumps(given)[:-1]
+    at = "2026-11-20T08:00:00Z"
+    good = [json.dumps({"id": n, "amount": n, "at": at}) for n in range(5)]
+    bad = ["this is not json", json.dumps({"amount": 1, "at": at}), json.dumps({"id": 9, "at": at})]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for text in [*good, *bad]:
+        producer.produce(topic, value=text)
+    assert producer.flush(60) == 0
+    in_kafka.to_the_end(in_kafka.run(in_kafka.text("quarantine")))
+    with psycopg.connect(database) as connection:
+        rows = connection.execute("select id from payments order by id").fetchall()
+    assert rows == [(n,) for n in range(5)]
+    copied = Path(bucket.copied_to(tmp_path / "copied"))
+    texts = [file.read_text() for file in copied.rglob("*.json")]
+    found = [json.loads(line) for text in texts for line in text.splitlines()]
+    assert sorted(one["text"] for one in found) == sorted(bad)
+    assert {one["topic"] for one in found} == {topic}
 
 
 def test_the_source_of_files(place: Place) -> None:

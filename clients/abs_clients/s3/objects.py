@@ -28,10 +28,11 @@ DELETE_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """An object's content and its version."""
+    """An object's content, its version, and when it was written."""
 
     data: bytes
     etag: str
+    changed: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Objects:
                     remedy="find out who else writes there, and restore an older version of the "
                     "object.",
                 )
-            return Body(answer["Body"].read(), str(answer["ETag"]))
+            return Body(answer["Body"].read(), str(answer["ETag"]), answer.get("LastModified"))
 
     def get_range(self, key: str, first: int, end: int, etag: str) -> bytes | None:
         """The bytes from ``first`` to before ``end``; None if another object is there, or none.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyspark
 
 from abs_core.errors import ConfigError, OptionError, SchemaError
 from abs_core.model import Drained, JobState, Recent, Share, job_key
@@ -218,6 +220,22 @@ class Epoch:
             self._target(place, schemas[place], whole=whole) for place in range(len(self.sinks))
         ]
 
+    def check(self) -> None:
+        """Check the options of all sinks, as far as they can be checked without rows.
+
+        Raises:
+            OptionError: they do not fit the checkpoint, the output mode or each other.
+        """
+        targets = []
+        for sink in self.sinks:
+            kind = format_named(sink.format)
+            given = {**sink.options, "checkpointLocation": self.checkpoint}
+            options = parse(kind, given, started=False)
+            if self.mode == "complete":
+                options = replacing(kind, options, sink.name)
+            targets.append(Target(kind, options, pa.schema([])))
+        check_beside([sink.name for sink in self.sinks], targets)
+
     def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> Target:
         known = self._known.get(place)
         if known is None:
@@ -263,10 +281,17 @@ def epoch(
             query keeps state.
 
     Raises:
-        OptionError: names are missing or used twice; or there is no such mode.
+        OptionError: names are missing or used twice; there is no such mode; or a sink's options do not
+            fit the checkpoint, the mode or the other sinks.
+        ConfigError: PySpark 3.5 is without pandas.
     """
     install_hooks()
-    return Epoch(
+    if pyspark.__version__.startswith("3.") and find_spec("pandas") is None:
+        raise ConfigError(
+            f"PySpark {pyspark.__version__} passes rows to Python by pandas, which is not installed.",
+            remedy='pip install "pandas<3", for the driver and every executor; PySpark 4 needs none.',
+        )
+    made = Epoch(
         sinks=(sinks,) if isinstance(sinks, EpochSink) else tuple(sinks),
         job=job,
         register=register,
@@ -274,3 +299,5 @@ def epoch(
         adopt=adopt,
         mode=None if outputMode is None else outputMode.lower(),
     )
+    made.check()
+    return made

@@ -9,7 +9,7 @@ from uuid import UUID
 import pyspark
 
 from abs_core.errors import ConfigError, OptionError
-from abs_spark.checkpoint import fingerprint, is_stateless, query_id
+from abs_spark.checkpoint import check_holds_query, fingerprint, is_stateless, query_id
 from abs_spark.context import EPOCH, QUERY, RUN
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
 
     Raises:
         ConfigError: the query is unknown: the function was not called by ``foreachBatch``.
-        OptionError: ``checkpoint`` belongs to another query.
+        OptionError: ``checkpoint`` belongs to another query, or to none.
     """
     context: Any = getattr(spark, "_sc", None)  # of a classic session; None under Connect
     if context is not None:
@@ -63,6 +63,8 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
                 "The checkpointLocation of abs_spark.epoch belongs to another query.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
+        if owner is None:
+            check_holds_query(checkpoint, _root(java))
         return Running(query, run, mode, java)
     if pyspark.__version__.startswith("3."):
         raise ConfigError(
@@ -136,6 +138,16 @@ def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, A
     except (Py4JError, AttributeError, TypeError):
         return None, None, None
     return run, mode, started
+
+
+def _root(java: Any) -> str | None:
+    """Where the query has its checkpoint; None if this Spark does not tell."""
+    from py4j.protocol import Py4JError
+
+    try:
+        return None if java is None else str(java.resolvedCheckpointRoot())
+    except (Py4JError, TypeError):
+        return None
 
 
 def _of_spark(group: str | None, batch: int) -> str:

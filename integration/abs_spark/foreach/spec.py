@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from abs_core.errors import OptionError
 from abs_sinks.door import format_named
 from abs_spark.stopping import install_hooks
-from abs_spark.target import described
+from abs_spark.target import described, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +48,9 @@ def sink(
     where: str | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> EpochSink:
-    """Describe one sink of an epoch; this connects to nothing, and installs the hooks of ``abs_spark``.
+    """Describe one sink of an epoch, and check its options.
+
+    This connects to nothing, and installs the hooks of ``abs_spark``.
 
     Args:
         format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``; or one of another package's sinks.
@@ -60,10 +62,10 @@ def sink(
             separate Spark job, and cannot be combined with ``select`` and ``where``.
 
     Raises:
-        OptionError: the format is unknown, or an option belongs to the epoch.
+        OptionError: the format is unknown, an option is wrong or belongs to the epoch.
     """
     install_hooks()
-    format_named(format)
+    kind = format_named(format)
     given = {str(key): str(value) for key, value in options.items()}
     for key, value in given.items():
         if key.lower() == "replay" and value.strip().lower() == "token":
@@ -86,4 +88,6 @@ def sink(
             f"The sink {name or format} has both a transform and select or where.",
             remedy="do all of it in the transform.",
         )
+    # The place of the log follows from the epoch's checkpoint, which is not known yet.
+    parse(kind, {**given, "checkpointLocation": "/"}, started=False)
     return EpochSink(format, given, name, tuple(select), where, transform)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
+from abs_core.errors import ContentionError, TargetError, UnavailableError
 from abs_core.model import PROTOCOL, Committable
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.postgres.options import PostgresOptions
@@ -116,9 +119,19 @@ class CopyWriter(StepwiseWriter):
     def _keep(self, batch: pa.RecordBatch) -> None:
         if self._copy is None or self.table is not self._into:
             self._complete()
-            self._copy, self._into = self._begin(), self.table
+            self._copy, self._into = self._begun(), self.table
             self._connection = self._copy.connection
         self._copy.write(batch)
+
+    def _begun(self) -> CopyIn:
+        """Begin a COPY; before the task's first row, wait for a server that is away."""
+        if self._connection is not None:
+            return self._begin()  # rows were sent through it: they are lost with it
+        patience = replace(self._options.patience, job=self._task.job)
+        begun = patience.retry(partial(_or_lasting, self._begin))
+        if isinstance(begun, TargetError):
+            raise begun
+        return begun
 
     def _complete(self) -> None:
         copy, self._copy = self._copy, None
@@ -147,6 +160,18 @@ class CopyWriter(StepwiseWriter):
     @abstractmethod
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         """End the transaction of the finished COPY, so that its rows are durable."""
+
+
+def _or_lasting(begin: Callable[[], CopyIn]) -> CopyIn | TargetError:
+    """What ``begin`` returns; or its error, if the server is there and says it."""
+    try:
+        return begin()
+    except ContentionError as error:
+        return error  # the server has waited for the lock, for ``locktimeout``
+    except UnavailableError as error:
+        if (getattr(error.__cause__, "sqlstate", None) or "").startswith("53"):
+            return error  # it is out of memory or disk, which tasks that wait do not free
+        raise
 
 
 class _OnlyWhole(LibpqWriter):

@@ -70,7 +70,9 @@ T = TypeVar("T")
 
 SWAP_TRIES = 3
 
-_LOAD = "select job, state::text, version::text from {register}"
+_LOAD = """
+select job, state::text, version::text, extract(epoch from changed)::float8 from {register}
+"""
 
 _OTHERS = """
 select distinct split_part(job, '@', 1) from {register}
@@ -181,8 +183,8 @@ class PostgresRegister(Inventory):
     def _stored(self, rows: Sequence[tuple[Any, ...]]) -> list[Stored]:
         # Of another job the compare-and-set would look for another row, and never find the version.
         return [
-            Stored(state_from_text(text, self._where(job), job), version)
-            for job, text, version in rows
+            Stored(state_from_text(text, self._where(job), job), version, changed)
+            for job, text, version, changed in rows
         ]
 
     def _where(self, job: str) -> str:

@@ -68,6 +68,11 @@ _GUARANTEES = {
 }
 
 
+_OF_UPSERT = (
+    "Across epochs the later epoch wins, even if its value of orderby is smaller: where rows can come "
+    "late, take write=changes with sequenceby."
+)
+
 _OF_CHANGES = (
     (
         "A change that arrives after the tombstone of its key has expired (option tombstones) is "
@@ -85,6 +90,8 @@ def guarantee(options: PostgresOptions) -> Guarantee:
     found = replace(_GUARANTEES[options.protocol], write=options.write)
     if options.changes:
         return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
+    if options.write == "upsert":
+        return replace(found, limits=(*found.limits, _OF_UPSERT))
     if options.replaces:
         return replace(
             found, visibility="whole epoch: its rows replace all rows of the table at once"

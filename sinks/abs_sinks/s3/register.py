@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.births import rules as births
@@ -37,11 +37,13 @@ class Cell:
     Args:
         manifests: under ``idempotent``, those that name all committed files.
         nonce: of this write.
+        changed: when the server took it; not written.
     """
 
     state: JobState
     manifests: tuple[str, ...] = ()
     nonce: str = ""
+    changed: float | None = field(default=None, compare=False)
 
     def to_bytes(self) -> bytes:
         value = {
@@ -92,7 +94,7 @@ class S3Register(Inventory):
         if found is None:
             return None
         self._seen[job] = found[0].state
-        return Stored(found[0].state, found[1])
+        return Stored(found[0].state, found[1], found[0].changed)
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
@@ -109,7 +111,8 @@ class S3Register(Inventory):
         body = self._objects.get(self.key(job), CELL_MAX)
         if body is None:
             return None
-        cell = Cell.from_bytes(body.data, self.place(job), job)
+        found = Cell.from_bytes(body.data, self.place(job), job)
+        cell = replace(found, changed=body.changed.timestamp() if body.changed else None)
         self._manifests = {body.etag: cell.manifests}
         return cell, body.etag
 

@@ -11,6 +11,7 @@ from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
 from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.options import column_list
+from abs_sinks.postgres.sink import guarantee
 
 SECRET = "s3cr3t/+ p%w"  # as it is; URLs hold it encoded
 GOOD = {"url": "postgresql://me@h:5433/db", "dbtable": "public.t"}
@@ -178,3 +179,13 @@ def _whole(error: BaseException | None) -> list[str]:
     if error is None:
         return []
     return [str(error), repr(error), *_whole(error.__cause__ or error.__context__)]
+
+
+@pytest.mark.parametrize("protocol", ["wal", "idempotent"])
+def test_an_upserts_start_says_that_the_later_epoch_wins_and_names_the_way(protocol: str) -> None:
+    given = {**GOOD, "protocol": protocol, "write": "upsert", "key": "id", "orderby": "v"}
+    limits = " ".join(guarantee(PostgresOptions.parse(given)).limits)
+    assert "the later epoch wins" in limits
+    assert "write=changes with sequenceby" in limits
+    appended = guarantee(PostgresOptions.parse({**GOOD, "protocol": "wal"}))
+    assert "later epoch" not in " ".join(appended.limits)

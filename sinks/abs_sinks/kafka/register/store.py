@@ -68,7 +68,7 @@ class KafkaRegister(Inventory):
 
     def load(self, job: str) -> Stored | None:
         cell = self.load_text(job)
-        return None if cell is None else Stored(self._state(job, cell), cell.version)
+        return None if cell is None else self._stored(job, cell)
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState, rows: Rows | None = None
@@ -146,7 +146,7 @@ class KafkaRegister(Inventory):
         try:
             wait = timeouts.OPEN_PARTITION_SECONDS
             found = [
-                Stored(self._state(job, cell), cell.version)
+                self._stored(job, cell)
                 for partition in range(PARTITIONS)
                 for job, cell in self._session.tail(partition).all(wait).items()
                 if "+" not in job  # beside the registers lie ledgers (``wal``)
@@ -305,6 +305,10 @@ class KafkaRegister(Inventory):
             except BlockedError:
                 self._session.end_writers(partition_of(job))
                 return tail.load(job, timeouts.OPEN_PARTITION_SECONDS)
+
+    def _stored(self, job: str, cell: Cell) -> Stored:
+        changed = None if cell.changed is None else cell.changed / 1000
+        return Stored(self._state(job, cell), cell.version, changed)
 
     def _state(self, job: str, cell: Cell) -> JobState:
         where = f"topic {self._options.registertopic}, job {job!r}"

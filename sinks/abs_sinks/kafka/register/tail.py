@@ -163,7 +163,7 @@ class Tail:
             # Each commit noted has added its records and a marker, and no marker is still to come: so
             # there are no other records.
             for key, value in self._own:
-                self._cells.apply(key, value)
+                self._cells.apply(key, value, round(time.time() * 1000))  # as its producer did
             self._at = end
         self._forget_own()
         if self._at < self._low or self._at > end or now - self._seen > timeouts.TAIL_SECONDS:
@@ -204,7 +204,8 @@ class Tail:
     def _take(self, message: Message) -> None:
         error = message.error()
         if error is None:
-            self._cells.apply(message.key(), message.value())
+            _, at = message.timestamp()
+            self._cells.apply(message.key(), message.value(), at if at > 0 else None)
             self._at = max(self._at, _offset(message) + 1)
             self._at_an_end = False
         elif error.code() == KafkaError._PARTITION_EOF:

@@ -21,7 +21,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from zlib import crc32
 
@@ -130,11 +130,13 @@ class Cell:
     Args:
         text: the state's.
         chunks: keys of the state's chunks, if it is cut.
+        changed: the record's time in ms; None if it is not known.
     """
 
     version: Version
     text: str
     chunks: tuple[bytes, ...] = ()
+    changed: int | None = field(default=None, compare=False)
 
 
 def version_after(expected: Version | None) -> Version:
@@ -173,13 +175,15 @@ class Cells:
     def __init__(self) -> None:
         self._cells: dict[str, bytes | None] = {}
         self._chunks: dict[bytes, bytes] = {}
+        self._changed: dict[str, int | None] = {}
 
-    def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Apply the next record."""
+    def apply(self, key: bytes | None, value: bytes | None, at: int | None = None) -> None:
+        """Apply the next record, with its time in ms if that is known."""
         if key is None:
             return  # not ours; a compacted topic takes no such record
         if b"#" not in key:
-            self._cells[key.decode(errors="replace")] = value
+            job = key.decode(errors="replace")
+            self._cells[job], self._changed[job] = value, at
         elif value is None:
             self._chunks.pop(key, None)
         else:
@@ -214,7 +218,7 @@ class Cells:
             version = strictjson.text(found["cell"])
             strictjson.decimal(version.partition("-")[0])
             if "state" in found:
-                return Cell(version, strictjson.text(found["state"]))
+                return Cell(version, strictjson.text(found["state"]), changed=self._changed[job])
             digest = strictjson.text(found["sha256"])
             keys = []
             # It ends at the first that is missing: a damaged number is huge.
@@ -229,7 +233,7 @@ class Cells:
             data = b"".join(self._chunks[key] for key in keys)
             if sha256(data).hexdigest() != digest:
                 raise ValueError("its parts are not what was written")
-            return Cell(version, data.decode(), tuple(keys))
+            return Cell(version, data.decode(), tuple(keys), self._changed[job])
 
 
 class _MissingChunkError(CorruptionError):
