@@ -7,7 +7,9 @@ import pytest
 from abs_clients.kafka.configs import producer_settings
 from abs_clients.kafka.transactions import EndTxn, _end_request
 from abs_sinks.kafka.columnar import transport
-from abs_sinks.kafka.columnar.transport import Batch, Identity, adding, producing
+from abs_sinks.kafka.columnar.outbox import Batch
+from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.transport import adding, producing
 from abs_sinks.kafka.options import KafkaOptions
 
 WHO = Identity("id", 7, 3)
