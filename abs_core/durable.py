@@ -9,10 +9,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from abs_core.errors import RefusedError, TargetError, UnavailableError
+from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 NO_HANDLE_LEFT = {errno.EMFILE, errno.ENFILE}
+RAISE_FILES = "raise the limit of open files (`ulimit -n`; LimitNOFILE= of a systemd unit)."
+
+
+def name_open_files(error: AbsError) -> AbsError:
+    """The error of an outage, with its remedy if this process can open no more files.
+
+    Clients hide that cause or lose it, so a file is opened to find out.
+    """
+    if isinstance(error, UnavailableError) and _no_file_left():
+        error.what += " This process can open no more files."
+        error.remedy = RAISE_FILES
+    return error
+
+
+def _no_file_left() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in NO_HANDLE_LEFT
+    return False
 
 
 def flush_folder(folder: Path) -> None:
@@ -123,7 +143,7 @@ def disk_errors(
             how, remedy = "is full", f"{room}, then restart."
         elif error.errno in NO_HANDLE_LEFT:
             kind, how = UnavailableError, "cannot be opened"
-            remedy = "raise the limit of open files (`ulimit -n`; LimitNOFILE= of a systemd unit)."
+            remedy = RAISE_FILES
         else:
             kind, how = UnavailableError, "does not answer"
             remedy = "look for a disk or a file system that has failed or gone."

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from abs_core.durable import owners_alone
+from abs_core.durable import flush_folder, make_durably, owners_alone
 from abs_core.errors import AbsError, ConfigError
 
 
@@ -60,11 +60,14 @@ def _write(line: Mapping[str, object]) -> None:
         "host": socket.gethostname(),
     }
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_durably(path.parent)
+        known = path.exists()
         with open(path, "a", encoding="utf-8", opener=owners_alone) as file:
             file.write(json.dumps({**who, **line}, default=str) + "\n")
             file.flush()
             os.fsync(file.fileno())
+        if not known:
+            flush_folder(path.parent)
     except OSError as error:
         raise ConfigError(
             f"The trail of manual commands cannot be written: {path}: {error.strerror}.",

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from abs_clients.kafka.codes import ACCESS, BY_NUMBER, CONSEQUENCES, Meaning
 from abs_clients.kafka.settings import Settings, without_secrets
+from abs_core.durable import RAISE_FILES, name_open_files
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
 SYSTEM = "Kafka"
@@ -71,7 +72,7 @@ def to_abs_error(
     if who is not None and found.kind is RefusedError:
         shown += f"; the principal is {who.principal}"
     what = f"Kafka failed while {doing}: {text}{shown}."
-    return found.kind(what, remedy=found.remedy).of(SYSTEM)
+    return name_open_files(found.kind(what, remedy=found.remedy)).of(SYSTEM)
 
 
 def naming(error: AbsError, who: Settings, brokers: Iterable[Any]) -> None:
@@ -81,6 +82,8 @@ def naming(error: AbsError, who: Settings, brokers: Iterable[Any]) -> None:
         brokers: of the cluster's metadata, with ``host`` and ``port``.
     """
     told = {f"{each.host}:{each.port}" for each in brokers}
+    if error.remedy == RAISE_FILES:
+        return
     if elsewhere := sorted(told - set(who.bootstrap.replace(" ", "").split(","))):
         error.remedy = (
             f"check that the brokers are up, and that {', '.join(elsewhere[:8])} can be reached from "
@@ -111,10 +114,11 @@ def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
     except (KafkaException, kafka.errors.KafkaError) as error:
         raise to_abs_error(error, doing, who) from error
     except (BufferError, TimeoutError, OSError) as error:
-        raise UnavailableError(
+        lost = UnavailableError(
             f"Kafka did not answer while {doing}: {type(error).__name__}: "
             f"{without_secrets(str(error), who)}."
-        ).of(SYSTEM) from error
+        )
+        raise name_open_files(lost).of(SYSTEM) from error
 
 
 def _facts(error: Any) -> tuple[int | None, str, bool]:

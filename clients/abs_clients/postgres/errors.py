@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import psycopg
 
+from abs_core.durable import name_open_files
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -108,11 +109,11 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
 
     ``doing``: the action, as the end of a sentence: ``copying rows into public.t``.
     """
-    return _translated(error, doing).of(SYSTEM)
+    return name_open_files(_translated(error, doing)).of(SYSTEM)
 
 
 def _translated(error: psycopg.Error, doing: str) -> AbsError:
-    state = error.sqlstate
+    state, hint = error.sqlstate, error.diag.message_hint
     if state is None:
         return _without_state(error, doing)
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
@@ -126,7 +127,11 @@ def _translated(error: psycopg.Error, doing: str) -> AbsError:
     further = _further(error)
     # A traceback shows the cause, too: without DETAIL and CONTEXT there.
     error.args = (primary,)
-    hint = error.diag.message_hint
+    if state == _OUT_OF_MEMORY and (setting := _LOCKS.search(hint or "")):
+        kind, remedy = (
+            RefusedError,
+            f"raise {setting[0]}, or let an epoch have fewer tasks (coalesce).",
+        )
     if hint and not remedy:
         remedy = hint if hint.endswith(".") else f"{hint}."
     return kind(f"PostgreSQL failed while {doing}: {primary}{further} [{state}].", remedy=remedy)
@@ -139,6 +144,8 @@ def translate_errors(doing: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise to_abs_error(error, doing) from error
+    except OSError as error:  # the driver lets it through where it cannot wait for the socket
+        raise _lost(doing, str(error)) from error
 
 
 def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
@@ -149,7 +156,7 @@ def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
         sign in text for sign in _REFUSED_AT_THE_DOOR
     ):
         remedy = "check the option url, and that the server runs."
-        return UnavailableError(what, remedy=remedy).of(SYSTEM)
+        return name_open_files(UnavailableError(what, remedy=remedy)).of(SYSTEM)
     return RefusedError(what, remedy="check the options url, user and password.")
 
 
@@ -162,11 +169,7 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
             remedy="bring the standby back, or take it out of synchronous_standby_names and reload.",
         )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        return UnavailableError(
-            f"PostgreSQL went away while {doing}: {text}.",
-            remedy="the server may have executed the request; the job checks that before it "
-            "continues.",
-        )
+        return _lost(doing, text)
     if isinstance(error, psycopg.DataError):
         return RowError(
             f"A value cannot be sent while {doing}: {text}.",
@@ -174,6 +177,18 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
         )
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
 
+
+def _lost(doing: str, text: str) -> AbsError:
+    error = UnavailableError(
+        f"PostgreSQL went away while {doing}: {text}.",
+        remedy="the server may have executed the request; the job checks that before it continues.",
+    )
+    return name_open_files(error).of(SYSTEM)
+
+
+_OUT_OF_MEMORY = "53200"
+_LOCKS = re.compile(r"max\w+_per_transaction")
+"""The setting in the hint of a full lock table, which stands there in every language."""
 
 _QUOTE = re.compile("[\"'`\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019]")
 """The first quote in a message, whatever lc_messages is."""

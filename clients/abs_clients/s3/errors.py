@@ -13,6 +13,7 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from abs_core.durable import name_open_files
 from abs_core.errors import AbsError, ContentionError, RefusedError, TargetError, UnavailableError
 
 _Translation = tuple[type[TargetError], str]
@@ -66,6 +67,15 @@ _UNREACHED = (
     boto.FlexibleChecksumError,
 )
 
+_MAPPED = (
+    boto.ClientError,
+    boto.BotoCoreError,
+    ResponseParserError,
+    HTTPError,
+    OSError,
+    RecursionError,
+)
+
 _REFUSED_TLS = {
     "CERTIFICATE_VERIFY_FAILED": "name the file with its authority's certificates in AWS_CA_BUNDLE, "
     "or check the option endpoint.",
@@ -100,12 +110,17 @@ def to_abs_error(error: Exception, doing: str) -> AbsError:
 
     ``doing``: the action, as the end of a sentence: ``uploading a part of s3://b/k``.
     """
-    return _translated(error, doing).of(SYSTEM)
+    return name_open_files(_translated(error, doing)).of(SYSTEM)
 
 
 def _translated(error: Exception, doing: str) -> AbsError:
     if isinstance(error, boto.ClientError):
         return _of_server(error, doing)
+    if isinstance(error, RecursionError):  # botocore follows each redirect to another region
+        return RefusedError(
+            f"The S3 endpoint redirects in a circle while {doing}.",
+            remedy="set the options endpoint and region to those of the bucket.",
+        )
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, boto.EndpointConnectionError):
         return UnavailableError(
@@ -136,7 +151,7 @@ def translate_errors(doing: str) -> Iterator[None]:
     """Map botocore's errors; ``doing`` as for ``to_abs_error``."""
     try:
         yield
-    except (boto.ClientError, boto.BotoCoreError, ResponseParserError, HTTPError, OSError) as error:
+    except _MAPPED as error:
         raise to_abs_error(error, doing) from error
 
 

@@ -321,7 +321,21 @@ class ColumnTable(Table):
         return Copy(self, self._close(), self.base)
 
     def thaw(self) -> None:
-        """Failed checkpoints need nothing: the next copy has all changes since the base."""
+        """Merge the eras since the base, whose versions nobody asks for any more.
+
+        Of each slot only the value that the oldest era saved is needed, so that failed checkpoints
+        do not add up. Readers of the base go on with the old eras, which nobody changes.
+        """
+        store, base = self.store, self.base
+        if base.store is not store:
+            return  # no version leads to the eras of a store that was built anew
+        kept = [era.kept() for era in base.era.after()]
+        slots, first = np.unique(np.concatenate([at for at, _ in kept]), return_index=True)
+        values = np.concatenate([words.values for _, words in kept])[first]
+        there = np.concatenate([words.there for _, words in kept])[first]
+        merged = Era(store.era.number, [(slots, Words(values, there))])
+        store.stamps[slots] = merged.number  # or the next write would save a newer value
+        base.era.next = store.era = merged
 
     def _close(self) -> Version:
         store = self.store

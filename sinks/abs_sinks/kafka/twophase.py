@@ -298,9 +298,12 @@ def _inspection(
     if found is not Outcome.PREPARED:
         return Inspection(found)
     left = (prepared.start_ms + prepared.timeout_ms) / 1000 - time.time()
+    told = "kafka.transaction.timeout.ms"
     if str(prepared.held_as) in late:
         left = min(left, patience.to_decide - 1)
-    return Inspection(found, max(0.0, left), "kafka.transaction.timeout.ms")
+    elif left < patience.to_decide:
+        told += "; by this machine's clock only: set it if it is ahead of the brokers' clocks"
+    return Inspection(found, max(0.0, left), told)
 
 
 def _detail(text: str, seen: Description) -> str:

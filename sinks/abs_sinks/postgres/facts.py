@@ -107,6 +107,34 @@ class TableFacts:
     insert_triggers: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The way of a session to its server.
+
+    Args:
+        host: a name, an address, or the folder of a socket.
+        password: whether one is given.
+        sslmode: as libpq took it from the url or the environment; so is ``require_auth``.
+    """
+
+    host: str
+    password: bool
+    sslmode: str
+    require_auth: str
+
+    @property
+    def local(self) -> bool:
+        """Whether what is sent does not leave the machine."""
+        return self.host.startswith(("/", "@", "127.")) or self.host in ("", "localhost", "::1")
+
+    @property
+    def in_clear(self) -> bool:
+        """Whether libpq sends the password in clear if the server asks for it so."""
+        ways = self.require_auth.replace(" ", "").split(",")
+        positive = bool(ways[0]) and not ways[0].startswith("!")
+        return "password" in ways if positive else "!password" not in ways
+
+
 class Pooling:
     """Whether a pooler is in between, and what it keeps of a session."""
 
@@ -123,6 +151,17 @@ def server_facts(connection: Connection[Any], options: PostgresOptions) -> Serve
 def table_facts(connection: Connection[Any], table: Table) -> TableFacts:
     row = _one(connection, sql.SQL(_TABLE).format(oid=table.oid))
     return TableFacts(**{**row, "insert_triggers": tuple(row["insert_triggers"])})
+
+
+def way_of(connection: Connection[Any]) -> Way:
+    given = {each.keyword: each.val for each in connection.pgconn.info}
+    text = {name.decode(): (value or b"").decode() for name, value in given.items()}
+    return Way(
+        connection.info.host,
+        bool(connection.pgconn.password),
+        text["sslmode"],
+        text.get("require_auth", ""),  # libpq 16 on
+    )
 
 
 def pooling(connection: Connection[Any], options: PostgresOptions) -> str:

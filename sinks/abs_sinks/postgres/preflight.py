@@ -17,9 +17,11 @@ from abs_sinks.postgres.facts import (
     Pooling,
     ServerFacts,
     TableFacts,
+    Way,
     pooling,
     server_facts,
     table_facts,
+    way_of,
 )
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
@@ -34,6 +36,9 @@ OLDEST_VERSION = 140000
 
 OLD_PREPARED_SECONDS = 3600.0
 """Age from which a prepared transaction was probably forgotten; it holds back vacuum."""
+
+VERIFIED = ("verify-ca", "verify-full")
+"""Values of sslmode with which libpq checks the server's certificate before it sends a password."""
 
 LOCKS_PER_STAGING_TABLE = 4
 """The table, its TOAST table and index, and its type, while an epoch is applied."""
@@ -63,6 +68,7 @@ def preflight(
         findings = [
             *judge_server(server, options, tasks, composes=composes),
             *judge_pooling(pooling(connection, options)),
+            *judge_way(way_of(connection)),
         ]
         try:
             if schema is None:
@@ -191,6 +197,17 @@ def _judge_state_schema(server: ServerFacts, options: PostgresOptions) -> Iterat
             f"Role {server.role} lacks rights on the schema {name}, which holds the registers.",
             f"GRANT USAGE, CREATE ON SCHEMA {name} TO {server.role}, and SELECT, INSERT, UPDATE, "
             "DELETE on the tables in it.",
+        )
+
+
+def judge_way(way: Way) -> Iterator[Finding]:
+    """libpq sends a password in clear to any server that asks for it so."""
+    if way.password and way.in_clear and not (way.local or way.sslmode in VERIFIED):
+        yield Finding.warning(
+            f"Whoever answers at {way.host} can ask for the password in clear: "
+            f"sslmode={way.sslmode} does not check who the server is, and require_auth allows it.",
+            "set sslmode=verify-full and sslrootcert in the url; or, with libpq 16 or newer, "
+            "require_auth=scram-sha-256.",
         )
 
 

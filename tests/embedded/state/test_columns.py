@@ -75,6 +75,50 @@ def applied(entries: Entries, to: dict[bytes, int]) -> dict[bytes, int]:
     return to
 
 
+def held(table: ColumnTable) -> int:
+    """Saved values that the base's version leads to."""
+    return sum(len(era.kept()[0]) for era in table.base.era.after())
+
+
+def after_failures(count: int) -> tuple[ColumnTable, Model, Model]:
+    """A table with a committed checkpoint and then so many failed ones; both contents."""
+    chance, model, table = np.random.default_rng(7), Model(), ColumnTable("s", 128)
+    model.change(table, chance, 0.0)
+    table.freeze().merge()
+    committed = Model(model)
+    for _ in range(count):
+        model.change(table, chance, 0.2)
+        model.change_singly(table, chance, 0.2)
+        table.freeze()
+        table.thaw()
+    return table, model, committed
+
+
+def test_failed_checkpoints_add_nothing_to_what_is_kept_and_lose_nothing_of_it() -> None:
+    table, model, committed = after_failures(60)
+    assert held(table) <= len(table.store.names)
+    assert len(list(table.base.era.after())) == 1
+    values = table.committed(KEYS)
+    found = {k: INT64.decode(v) for k, v in zip(KEYS, values, strict=True) if v is not None}
+    assert found == committed
+    assert present(table) == model
+    chance = np.random.default_rng(8)
+    model.change(table, chance, 0.2)
+    copy = table.freeze()
+    wanted = Model(model)
+    model.change(table, chance, 0.2)
+    assert applied(copy.changes(), dict(committed)) == wanted
+    assert applied(copy.whole(), {}) == wanted
+    copy.merge()
+    assert present(table) == model
+
+
+def test_eras_that_nobody_merges_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColumnTable, "thaw", lambda self: None)
+    table, _, _ = after_failures(60)
+    assert held(table) > len(table.store.names)
+
+
 @sample.cases(1)
 @pytest.mark.parametrize("deleted", [0.0, 0.4, 0.9])
 @pytest.mark.parametrize("seed", sample.members(range(4), 1, "columns"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Description, EndTxn, Reply, State
 from abs_core.errors import ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
+from abs_core.patience import Patience
 from abs_core.protocol import sweepable
 from abs_sinks.kafka import KafkaOptions, twophase
 from abs_sinks.kafka.open_transaction import (
@@ -98,6 +100,23 @@ def test_what_is_committed_is_visible_when_it_is_forgotten_and_an_unproven_commi
     assert coordinator.looks == 0
     committer.forget(JobState("0123456789abcdef", "job", "t", "l", 3, "r"))
     assert coordinator.looks == 0, "it is awaited once"
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "late", "clock_told"),
+    [(0, False, False), (3600, False, True), (0, True, False), (3600, True, False)],
+)
+def test_a_clock_that_is_ahead_is_named_where_the_broker_sees_time_left(
+    ahead_s: int, late: bool, clock_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("abs_sinks.kafka.twophase.time.time", lambda: 1.0 + ahead_s)
+    patience = Patience(10.0)
+    prepared = replace(MINE, timeout_ms=600_000)
+    names = frozenset([str(NAME)] if late else [])
+    found = twophase._inspection(prepared, seen(State.ONGOING), names, patience)
+    assert found.seconds_left is not None
+    assert (found.seconds_left < patience.to_decide) is (late or ahead_s > 0)
+    assert ("this machine's clock" in found.timeout) is clock_told
 
 
 def test_what_is_written_down_is_read_back() -> None:

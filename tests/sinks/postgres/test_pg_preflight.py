@@ -22,8 +22,14 @@ from abs_core.model import Finding, Severity
 from abs_services import PostgresService
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.facts import Pooling, ServerFacts, TableFacts
-from abs_sinks.postgres.preflight import judge_others, judge_pooling, judge_server, judge_table
+from abs_sinks.postgres.facts import Pooling, ServerFacts, TableFacts, Way, way_of
+from abs_sinks.postgres.preflight import (
+    judge_others,
+    judge_pooling,
+    judge_server,
+    judge_table,
+    judge_way,
+)
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
@@ -106,6 +112,40 @@ def test_what_is_wrong_with_a_server_is_found(
     (finding,) = judge_server(replace(GOOD_SERVER, **change), options, tasks=20)
     assert finding.severity is severity
     assert told in f"{finding.what} {finding.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("way", "warned"),
+    [
+        (Way("db.example", True, "prefer", ""), True),
+        (Way("db.example", True, "require", ""), True),
+        (Way("db.example", True, "prefer", "password"), True),
+        (Way("db.example", True, "prefer", "scram-sha-256, password"), True),
+        (Way("db.example", True, "prefer", "!none"), True),
+        (Way("db.example", True, "prefer", "!none,!password"), False),
+        (Way("db.example", True, "prefer", "scram-sha-256"), False),
+        (Way("db.example", True, "verify-full", ""), False),
+        (Way("db.example", False, "prefer", ""), False),
+        *[(Way(h, True, "prefer", ""), False) for h in ("/tmp", "localhost", "127.0.0.1", "::1")],
+    ],
+)
+def test_a_password_that_a_stranger_can_ask_for_in_clear_is_warned_of(
+    way: Way, warned: bool
+) -> None:
+    found = list(judge_way(way))
+    assert [finding.severity for finding in found] == [Severity.WARNING] * warned
+    for finding in found:
+        assert "db.example can ask for the password in clear" in finding.what
+        assert "sslmode=verify-full" in finding.remedy
+
+
+@pytest.mark.services
+def test_the_way_of_a_session_is_told_as_libpq_took_it(shared_database: str) -> None:
+    with psycopg.connect(shared_database) as connection:
+        way = way_of(connection)
+    assert way.sslmode in {"prefer", "disable"}
+    assert way.local
+    assert list(judge_way(way)) == []
 
 
 def test_without_prepared_transactions_both_remedies_are_named() -> None:

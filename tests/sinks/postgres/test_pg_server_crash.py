@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from abs_core.errors import NotPreparedError, UnavailableError
 from abs_services import PostgresService
-from abs_sinks.postgres.testing import TableHarness, Variant
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
 from tests import sample
@@ -40,6 +42,45 @@ def test_between_pre_commit_and_commit(
     run.commit(0, shares)
     run.epoch(1, NEXT)
     case.finished(LEFT, RIGHT, NEXT, when="after a crash before the commit")
+    case.close()
+
+
+@pytest.mark.parametrize("name", ["wal-append", "wal-upsert"])
+def test_staging_tables_that_a_crash_has_emptied_but_kept_are_refused_by_their_count(
+    server: PostgresService, shared_database: str, name: str
+) -> None:
+    with open_table(shared_database, VARIANTS[name]) as harness:
+        _emptied_tables_are_refused(server, harness)
+
+
+def test_an_epoch_committed_without_the_rows_of_emptied_tables_is_found(
+    server: PostgresService, shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EpochTransaction, "_incomplete", lambda *_: None)
+    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
+        with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+            _emptied_tables_are_refused(server, harness)
+        assert harness.read() == []
+
+
+def _emptied_tables_are_refused(server: PostgresService, harness: TableHarness) -> None:
+    server.start()
+    harness.reconnect()
+    case = Case(harness)
+    run = case.run()
+    shares = run.tasks(0, LEFT, RIGHT)
+    # Their creation does not wait for the disk: without this the tables themselves are gone, and the
+    # server refuses the INSERT. Nothing but the count refuses tables that are there and empty.
+    with psycopg.connect(server.admin_url, autocommit=True) as superuser:
+        superuser.execute("checkpoint")
+    _crash(server, harness)
+    with pytest.raises(NotPreparedError, match="holds 0 of 3 rows") as refused:
+        run.commit(0, shares)
+    assert refused.value.__cause__ is None, "the table is there: it was counted"
+    case.hides_all("after the crash emptied the staging tables")
+    run = case.run()
+    run.commit(0, run.tasks(0, LEFT, RIGHT))
+    case.finished(LEFT, RIGHT, when="after the epoch was written again")
     case.close()
 
 

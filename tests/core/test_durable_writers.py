@@ -1,0 +1,184 @@
+"""What promises to be durable is on disk when its call returns: its bytes, its name, its folders."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import abs_core.durable
+import abs_core.wal.folder
+from abs_cli.trail import noted
+from abs_core.model import HandleName, JobState
+from abs_core.registers.file import FileRegister
+from abs_core.wal import FolderSegments, SegmentWriter
+from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_services.native.lifecycle import write_private
+from abs_services.state import changing_state
+from abs_sources.files.cells import FolderCells
+from abs_spark.ownfile import OwnFile
+from abs_spark.wal_default import _id_of
+from tests.core.power_cut import watched
+
+ROOT = Path(__file__).parents[2]
+STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
+BATCH = pa.record_batch({"a": pa.array([1, 2, 3])})
+
+
+def register(folder: Path) -> None:
+    store = FileRegister(folder / "of" / "jobs")
+    version = store.compare_and_set("job", None, STATE)
+    assert isinstance(version, str)
+    store.compare_and_set("job", version, STATE)
+
+
+def segment(folder: Path) -> None:
+    name = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
+    writer = SegmentWriter(FolderSegments(folder / "wal"), name, BATCH.schema)
+    writer.write(BATCH)
+    writer.finish()
+
+
+def blob_and_record(folder: Path) -> None:
+    store = LocalSnapshotStore(folder / "snapshots")
+    store.complete(1, b"record", [store.put("1/part", b"content")])
+
+
+def files_log(folder: Path) -> None:
+    assert FolderCells(folder / "log").put_new("1", b"content")
+
+
+def certificate(folder: Path) -> None:
+    file = OwnFile(str(folder), "job.json")
+    file.replace(b"first")
+    file.replace(b"second")
+
+
+def id_of_wal(folder: Path) -> None:
+    _id_of(folder / "abs" / "wal")
+
+
+def trail(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABS_TRAIL", str(folder / "of" / "commands" / "trail.jsonl"))
+        with noted("act", "job", "file:///register"):
+            pass
+
+
+def services(folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("abs_services.state.cache_folder", lambda: folder)
+        with changing_state():
+            pass
+    write_private(folder / "server.json", {"password": "x"})
+
+
+WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
+    register: ("abs_core/registers/file.py",),
+    segment: ("abs_core/wal/folder.py",),
+    blob_and_record: ("abs_embedded/state/local_store.py",),
+    files_log: ("abs_sources/files/cells.py",),
+    certificate: ("abs_spark/ownfile.py",),
+    id_of_wal: ("abs_spark/wal_default.py",),
+    trail: ("abs_cli/trail.py",),
+    services: ("abs_services/state.py", "abs_services/native/lifecycle.py"),
+}
+"""Each writer, and the modules that write by it."""
+
+NOT_DURABLE = {
+    "abs_core/durable.py": "what the writers write by",
+    "abs_services/paths.py": "a cache that is filled again",
+    "abs_services/native/kafka.py": "settings, made at each start",
+    "abs_services/native/postgres.py": "settings, made at each start",
+    "abs_services/native/server.py": "what a server says",
+    "abs_services/native/initdb.py": "a password that initdb reads and that is deleted",
+    "abs_services/native/kafka_jars.py": "a cache that is filled again",
+    "abs_spark/foreach/run.py": "renames an old name, which is found by either",
+    "abs_demo/process.py": "what a process says",
+    "abs_embedded/trace.py": "a picture for people",
+    "abs_embedded/state/scratch.py": "scratch, made again from the checkpoint",
+    "abs_embedded/state/rocks.py": "scratch, made again from the checkpoint",
+}
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_a_power_cut_loses_nothing_of_what_was_written(
+    write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    with watched(tmp_path) as disk:
+        write(tmp_path)
+    assert any(path.is_file() for path in tmp_path.rglob("*"))
+    assert disk.lost() == []
+
+
+def test_every_module_that_writes_files_is_among_the_writers_or_says_why_not() -> None:
+    found = {
+        path.relative_to(ROOT / room).as_posix()
+        for room in (".", "clients", "sinks", "sources", "integration")
+        for package in (ROOT / room).glob("abs_*")
+        for path in package.rglob("*.py")
+        if "testing" not in path.as_posix() and _writes(path)
+    }
+    assert found == {module for modules in WRITERS.values() for module in modules} | {*NOT_DURABLE}
+
+
+_DURABLY = {"replace_durably", "create_durably", "write_beside"}
+_NAMING = {"rename", "hardlink_to", "write_text", "write_bytes"}
+
+
+def _writes(path: Path) -> bool:
+    for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        name = call.func.id if isinstance(call.func, ast.Name) else name
+        modes = {a.value for a in call.args if isinstance(a, ast.Constant)}
+        if name in _DURABLY | _NAMING or (name == "open" and modes & {"w", "wb", "a", "ab", "xb"}):
+            return True
+    return False
+
+
+def _seal_unflushed(self: abs_core.wal.folder.FolderFile) -> None:
+    self._file.close()
+    self._open.rename(self._path)
+    abs_core.durable.flush_folder(self._path.parent)
+
+
+def _written_unflushed(path: Path, content: bytes, suffix: str = ".tmp", **_: object) -> Path:
+    abs_core.durable.make_durably(path.parent)
+    temporary = path.with_name(f"{path.name}{suffix}")
+    temporary.write_bytes(content)
+    return temporary
+
+
+def _no_flush(folder: Path) -> None:
+    """Does nothing."""
+
+
+PLANTED = {
+    "segment unflushed": (segment, "abs_core.wal.folder.FolderFile.seal", _seal_unflushed),
+    "segment's name": (segment, "abs_core.wal.folder.flush_folder", _no_flush),
+    "register unflushed": (register, "abs_core.durable.write_beside", _written_unflushed),
+    "register's name": (register, "abs_core.durable.flush_folder", _no_flush),
+    "blob unflushed": (
+        blob_and_record,
+        "abs_embedded.state.local_store.write_beside",
+        _written_unflushed,
+    ),
+    "blob's name": (blob_and_record, "abs_embedded.state.local_store.flush_folder", _no_flush),
+    "cell unflushed": (files_log, "abs_core.durable.write_beside", _written_unflushed),
+    "certificate unflushed": (certificate, "abs_core.durable.write_beside", _written_unflushed),
+    "trail's name": (trail, "abs_core.durable.flush_folder", _no_flush),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_an_fsync_that_is_left_out_is_found(
+    bug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, place, planted = PLANTED[bug]
+    monkeypatch.setattr(place, planted)
+    with watched(tmp_path) as disk:
+        write(tmp_path)
+    assert disk.lost()

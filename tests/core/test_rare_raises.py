@@ -1,0 +1,98 @@
+"""Errors of the coordinator that no ordinary history meets: each is told, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+import pytest
+
+from abs_core.certificate import Certificate, MemoryCertificates
+from abs_core.errors import ProtocolError, RegisterLostError
+from abs_core.model import Committable, HandleName, Inspection, Outcome
+from abs_testing.case import JOB, LEFT, Case, raises
+from abs_testing.cuts import Cut
+from abs_testing.fakes.committers import HandleCommitter
+from tests.kit.fake_harness import open_fake
+
+
+@pytest.fixture
+def case() -> Iterator[Case]:
+    with open_fake("2pc", "append", own_register=False) as harness, closing(Case(harness)) as case:
+        yield case
+
+
+def test_a_certificate_of_the_engine_that_does_not_match_is_refused_before_the_epoch(
+    case: Case,
+) -> None:
+    run = case.run()
+    run.epoch(0, LEFT)
+    register, generation = run.state().register, run.state().generation
+    run.coordinator.check_begun(Certificate(JOB, register, "there", generation, 0, 0))
+    other = Certificate(JOB, "f" * 16, "there", generation, 0, 0)
+    raises(RegisterLostError, lambda: case.run().coordinator.check_begun(other))
+
+
+def test_a_loss_is_accepted_of_the_oldest_open_epoch_only(case: Case) -> None:
+    case.halted(Cut("commit"), LEFT)
+    run = case.run()
+    run.begin(0)
+    error = raises(ProtocolError, lambda: run.coordinator.accept_loss(7, []))
+    assert "is epoch 0, not epoch 7" in error.what
+    run.epoch(0, LEFT)
+    error = raises(ProtocolError, lambda: run.coordinator.accept_loss(0, []))
+    assert "is none, not epoch 0" in error.what
+
+
+def _aborted(
+    self: HandleCommitter, committables: Sequence[Committable]
+) -> Mapping[HandleName, Outcome]:
+    return {each.handle: Outcome.ABORTED for each in committables}
+
+
+def test_a_consent_that_names_other_handles_than_are_lost_is_refused(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted = case.halted(Cut("commit"), LEFT)
+    before = halted.state()
+    monkeypatch.setattr(HandleCommitter, "commit", _aborted)
+    run = case.run()
+    run.begin(0)
+    error = raises(ProtocolError, lambda: run.coordinator.accept_loss(0, []))
+    assert "1 handles of the decision are lost" in error.what
+    assert run.state().open == before.open
+
+
+def test_a_handle_that_is_prepared_though_it_was_given_up_keeps_its_decision(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted = case.halted(Cut("commit"), LEFT)
+    decision = halted.state().open[0]
+
+    def prepared(
+        self: HandleCommitter, committables: Sequence[Committable]
+    ) -> Mapping[HandleName, Inspection]:
+        return {each.handle: Inspection(Outcome.PREPARED) for each in committables}
+
+    monkeypatch.setattr(HandleCommitter, "commit", _aborted)
+    monkeypatch.setattr(HandleCommitter, "inspect", prepared)
+    run = case.run()
+    run.begin(0)
+    error = raises(
+        ProtocolError, lambda: run.coordinator.accept_loss(0, list(decision.committables))
+    )
+    assert "still prepared; nothing is recorded" in error.what
+    assert run.state().open == (decision,)
+
+
+def test_a_register_that_goes_back_behind_its_certificate_is_refused_before_the_decision(
+    case: Case,
+) -> None:
+    certificates = MemoryCertificates()
+    case.run(certificates=certificates).epoch(0, LEFT)
+    run = case.run(certificates=certificates)
+    shares = run.tasks(1, LEFT)
+    kept = run.state()
+    certificates.certificate = Certificate(JOB, "f" * 16, "there", 9, 9, 9)
+    raises(RegisterLostError, lambda: run.commit(1, shares))
+    assert run.state() == kept
