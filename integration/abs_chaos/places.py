@@ -43,7 +43,10 @@ class Bucket:
 @contextmanager
 def fresh_topic(server: KafkaService) -> Iterator[Topic]:
     """A new topic of two partitions. A server that is down is started."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
+        AdminClient,
+        NewTopic,
+    )
 
     server.start()
     name = f"t-{secrets.token_hex(6)}"

@@ -7,6 +7,7 @@ session of an environment that has the package, so it imports nothing that takes
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from abs_chaos.job import Job
     from abs_chaos.places import Bucket, Topic
     from abs_services import KafkaService, PostgresService, S3Service, Services
+    from abs_testing.relay import Relay
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -110,3 +112,16 @@ def abs_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     yield make
     for job in made:
         job.kill()
+
+
+@pytest.fixture
+def abs_faults() -> Iterator[Callable[[str, int], Relay]]:
+    """Puts a relay before a server: ``abs_faults(host, port)``; clients connect to its ``port``.
+
+    It loses a request or a reply, delays a request, or stands still: ``abs_testing.relay``. Not for
+    Kafka, whose brokers tell clients to connect to them directly.
+    """
+    from abs_testing.relay import Relay
+
+    with contextlib.ExitStack() as stack:
+        yield lambda host, port: stack.enter_context(Relay((host, port), answers=False))

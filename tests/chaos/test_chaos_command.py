@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     with psycopg.connect(database, autocommit=True) as connection:
@@ -98,7 +97,7 @@ def test_each_kind_of_mistake_is_told_by_its_name(
     place: Place, mode: str, wrong: str | None
 ) -> None:
     place.fill(30)
-    words = [*place.target, *place.checkpoint, "--seed", "7", "--kills", "3"]
+    words = [*place.target, *place.checkpoint, "--seed", "7", "--kills", "2"]
     code, found = place.chaos(*words, *place.plain(mode))
     assert code == (0 if wrong is None else 1), found
     assert [name for name in NAMED if found[name]] == ([] if wrong is None else [wrong])
@@ -189,25 +188,22 @@ def test_a_spark_job_into_a_table_is_judged(place: Place, mode: str, wrong: str 
 @pytest.mark.spark
 @pytest.mark.campaign
 def test_a_spark_job_that_takes_records_for_sent_loses_them(
-    place: Place, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+    place: Place, kafka: KafkaService
 ) -> None:
     place.fill(16)
     kafka.start()
     with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-        words = [
-            *place.checkpoint,
-            "--seed",
-            "7",
-            "--kills",
-            "1",
-            "--at",
-            "between",
+        words = [*place.checkpoint, "--seed", "7", "--kills", "1", "--at", "between"]
+        actual = [
+            "--actual",
+            f"kafka://{kafka.bootstrap}/{topic.topic}",
+            "--schema",
+            "id BIGINT",
             "--settle",
             "0",
         ]
-        actual = ["--actual", f"kafka://{kafka.bootstrap}/{topic.name}", "--schema", "id BIGINT"]
         code, found = place.chaos(
-            *words, *actual, *place.spark("losing", kafka.bootstrap, topic.name)
+            *words, *actual, *place.spark("losing", kafka.bootstrap, topic.topic)
         )
     assert code == 1
     assert [name for name in NAMED if found[name]] == ["missing"], found

@@ -49,6 +49,20 @@ def test_job(doubled, table, abs_postgres, abs_job, tmp_path):
     assert job.run_to_end() == ()
     assert_exactly_once(ROWS, abs_postgres, table="target", key=["id"], settle=0)
 
+def test_lost_reply(table, abs_postgres, abs_faults):
+    from urllib.parse import urlsplit, urlunsplit
+    from abs_testing.calls import Loss
+    parts = urlsplit(abs_postgres)
+    relay = abs_faults(parts.hostname, parts.port)
+    user = parts.netloc.rpartition("@")[0]
+    url = urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{relay.port}"))
+    with pytest.raises(psycopg.OperationalError):
+        with psycopg.connect(url) as connection:
+            connection.execute("insert into target values (1, 'n1')")
+            relay.lose_if(Loss.REPLY, lambda message: b"COMMIT" in message)
+    assert relay.fired
+    assert table.execute("select id from target").fetchall() == [(1,)]
+
 def test_too_few_kills(abs_job):
     abs_job(["true"]).run_to_end(kills=1)
 
@@ -92,7 +106,7 @@ def test_fixtures_give_places_and_jobs_and_the_audit_as_an_assertion(tmp_path: P
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_mine.py").write_text(SESSION)
     done = session(tmp_path, "-q", "-ra")
-    assert counted(done.stdout.splitlines()[-1]) == {"passed": 6, "failed": 2}, done.stdout
+    assert counted(done.stdout.splitlines()[-1]) == {"passed": 7, "failed": 2}, done.stdout
     assert re.search(
         r"FAILED test_mine.py::test_job\[True\] .*not exactly once: \d+ dup", done.stdout
     )

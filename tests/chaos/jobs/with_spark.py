@@ -38,8 +38,8 @@ def without_flush(producer: Producer, topic: str) -> Recipe:
     """Spark notes an epoch whose records are still in the producer."""
 
     def write(batch: DataFrame, epoch: int) -> None:
-        for row in batch.toJSON().collect():
-            producer.produce(topic, row)
+        for row in batch.selectExpr("to_json(struct(*)) AS value").collect():
+            producer.produce(topic, row["value"])
         producer.poll(0)
 
     return write
@@ -69,4 +69,4 @@ def main(mode: str, address: str, topic: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], Path(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
