@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, people, print_json
-from abs_core.errors import OptionError
+from abs_cli.output import AsJson, errors, one_of, people, print_json
 
 if TYPE_CHECKING:
     from abs_demo.hops import Places
     from abs_demo.settings import Result
-
-Kind = TypeVar("Kind", bound=StrEnum)
 
 Routes = Annotated[
     str,
@@ -74,8 +70,8 @@ def demo(
         protocol=UNSAFE if unsafe else protocol,
         kills=kills,
         days=days,
-        route=_one_of(Route, "route", route),
-        engine=_one_of(Engine, "engine", engine),
+        route=one_of(Route, "route", route),
+        engine=one_of(Engine, "engine", engine),
     )
     console = errors if as_json else people
     fetches = "" if settings.route is Route.DIRECT else " (the first time fetches Kafka, 43 MB)"
@@ -121,13 +117,6 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     people.print(again, soft_wrap=True)
     if result.settings.protocol == UNSAFE:
         people.print("This was the plain writer. Without --unsafe, the same kills do no harm.")
-
-
-def _one_of(kind: type[Kind], option: str, text: str) -> Kind:
-    if text not in list(kind):
-        known = ", ".join(kind)
-        raise OptionError(f"There is no {option} {text!r}.", remedy=f"choose from {known}.")
-    return kind(text)
 
 
 def _show_places(console: Console, places: Places) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from abs_cli import audit, demo, doctor, in_doubt, job, register, services, trace, wal
+from abs_cli import audit, chaos, demo, doctor, in_doubt, job, register, services, trace, wal
 from abs_cli.codes import INTERRUPTED, exit_code
 from abs_cli.entry import print_release
 from abs_cli.output import errors
@@ -32,6 +32,7 @@ app.command("up")(services.up)
 app.command("down")(services.down)
 app.command("status")(services.status)
 app.command("audit")(audit.audit)
+app.command("chaos")(chaos.chaos)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("trace")(trace.trace)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from abs_cli.codes import FAILED
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, OptionError
 from abs_core.model import HandleName, JobState
+
+Kind = TypeVar("Kind", bound=StrEnum)
 
 people = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -29,10 +33,13 @@ def print_table(table: Table) -> None:
     Console(width=_WIDEST).print(table, soft_wrap=True)
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document to stdout, without colours and wrapping."""
-    json.dump(value, sys.stdout, indent=2, default=str)
-    sys.stdout.write("\n")
+def print_json(value: Any, file: Path | None = None) -> None:
+    """Print one JSON document to stdout, or a file, without colours and wrapping."""
+    text = json.dumps(value, indent=2, default=str) + "\n"
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        file.write_text(text)
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -59,3 +66,11 @@ def handle_of(text: str, listing: str) -> HandleName:
     if name is None:
         raise ConfigError(f"{text!r} is not the name of a handle.", remedy=f"see `{listing}`.")
     return name
+
+
+def one_of(kind: type[Kind], option: str, text: str) -> Kind:
+    """The member of that name; raises OptionError."""
+    if text not in list(kind):
+        known = ", ".join(kind)
+        raise OptionError(f"There is no {option} {text!r}.", remedy=f"choose from {known}.")
+    return kind(text)

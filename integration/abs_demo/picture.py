@@ -14,11 +14,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from abs_chaos.killing import Killed
+from abs_chaos.moments import Sight, counted
+from abs_chaos.process import JobProcess
 from abs_demo.hops import JOB
 from abs_demo.job import UNSAFE
-from abs_demo.moments import Sight, counted
-from abs_demo.process import JobProcess
-from abs_demo.settings import DemoSettings, Killed
+from abs_demo.settings import DemoSettings
 from abs_demo.watch import Watch
 
 REFRESH_S = 0.5

@@ -15,12 +15,15 @@ from rich.console import Console
 from abs_audit import AuditSettings, Files, Relation, audit, by_epoch
 from abs_audit.checkpoint import epochs_in
 from abs_audit.postgres import PostgresTable
+from abs_chaos.aim import Aim
+from abs_chaos.killing import Killing
+from abs_chaos.process import JobProcess
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import TABLE, Places, Route, further_places
 from abs_demo.job import JobSettings
-from abs_demo.killing import Killing
+from abs_demo.picture import Picture
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
 from abs_demo.watch import database_errors, watching
 from abs_services import chosen_provider, fresh_database, in_database, services
@@ -45,7 +48,16 @@ def run(settings: DemoSettings, console: Console, places: Places) -> Result:
     url = places.url
     create_table(url, unique=settings.protocol == "idempotent")
     with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch:
-        kills, seconds = Killing(settings, job, watch, console, rows).run()
+        log = job.places.folder / "job.log"
+        log.touch()
+
+        def start() -> JobProcess:
+            return JobProcess(job.command(), job.environment(), job.scratch, log)
+
+        with Picture(settings, watch, console, rows, log) as picture:
+            kills = Killing(start, Aim(settings.planned), watch, picture, log).run()
+            seconds = picture.elapsed
+            picture.ended(watch.settled())
         frontier = watch.look().finished
     table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
     targets: dict[str, Relation] = {"table": table}

@@ -7,13 +7,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from abs_audit import EpochFound, Report
+from abs_chaos.killing import Killed
+from abs_chaos.moments import Moment
+from abs_chaos.schedule import Kill, schedule
 from abs_core.errors import OptionError
 from abs_demo.engine import Engine
 from abs_demo.flights import DAYS, ROWS
 from abs_demo.hops import TAKEN_PER_EPOCH, Route
 from abs_demo.job import UNSAFE
-from abs_demo.moments import Moment
-from abs_demo.schedule import Kill, schedule
 from abs_sinks.options import PROTOCOLS
 
 FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24, Route.EPOCH: 24}
@@ -25,6 +26,17 @@ _STORIES = {
     Route.CHAIN: "flights of 2013 -> Kafka -> PostgreSQL and S3, three Spark queries",
     Route.EPOCH: "flights of 2013 -> PostgreSQL, Kafka and S3, one Spark query, one decision",
 }
+
+MOMENTS = {
+    "2pc": (Moment.PREPARED, Moment.RECOVERING, Moment.DECIDED, Moment.WRITING),
+    # Rows and register change in one transaction: nothing lies between decision and commit.
+    "wal": (Moment.PREPARED, Moment.RECOVERING, Moment.WRITING),
+    # Tasks apply their rows themselves; nothing is pre-committed.
+    "idempotent": (Moment.WRITING, Moment.RECOVERING),
+    # No register either.
+    UNSAFE: (Moment.WRITING,),
+}
+"""The phases in which a job can be killed, by protocol, besides the one that every plan has."""
 
 LEAST_KILLS = 5
 _PER_DAY = ROWS // DAYS
@@ -93,7 +105,11 @@ class DemoSettings:
     def planned(self) -> tuple[Kill, ...]:
         """The kills that the seed draws."""
         return schedule(
-            self.seed, self.protocol, self.kills, self.epochs, spark=self.engine is Engine.SPARK
+            self.seed,
+            MOMENTS[self.protocol],
+            self.kills,
+            self.epochs,
+            spark=self.engine is Engine.SPARK,
         )
 
     @property
@@ -102,29 +118,6 @@ class DemoSettings:
         if self.engine is Engine.EMBEDDED:
             return "flights of 2013, each twice -> embedded runtime, keyed state -> PostgreSQL"
         return _STORIES[self.route]
-
-
-@dataclass(frozen=True, slots=True)
-class Killed:
-    """One kill and its effect.
-
-    Args:
-        at_seconds: since the job's first start.
-        wanted: the awaited phase.
-        found: the phase that it hit.
-        epoch: the current or the last one.
-        in_doubt: what was left pre-committed.
-        processes: number of killed processes.
-        story: the same for people.
-    """
-
-    at_seconds: float
-    wanted: Moment
-    found: Moment
-    epoch: int | None
-    in_doubt: int
-    processes: int
-    story: str
 
 
 @dataclass(frozen=True, slots=True)

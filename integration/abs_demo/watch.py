@@ -6,7 +6,6 @@ The demo's output is based on this, so nothing comes from the job itself.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -17,13 +16,14 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import Connection, sql
 
+from abs_chaos.moments import Sight
+from abs_chaos.watch import CheckpointWatch, names_in, newest
 from abs_core.codec import state_from_text
 from abs_core.errors import UnavailableError
 from abs_core.model import JobState
 from abs_demo.engine import Engine
 from abs_demo.hops import JOB, TABLE
 from abs_demo.job import UNSAFE
-from abs_demo.moments import Sight
 
 STATE_SCHEMA = "abs"
 _QUIET_WITHIN_S = 2.0
@@ -52,6 +52,7 @@ class Watch(ABC):
     def __init__(self, connection: Connection[Any], checkpoint: Path) -> None:
         self._connection = connection
         self._checkpoint = checkpoint
+        self._files = CheckpointWatch(checkpoint)
 
     @abstractmethod
     def look(self, *, closely: bool = True) -> Sight:
@@ -124,9 +125,9 @@ class RegisterWatch(Watch):
 
     def look(self, *, closely: bool = True) -> Sight:
         # In this order: what Spark notes after the target was asked is not taken for older news.
-        planned = _newest(self._checkpoint / "offsets")
+        planned = newest(names_in(self._checkpoint / "offsets"))
         state, in_doubt = self._register()
-        noted = _newest(self._checkpoint / "commits")
+        noted = newest(names_in(self._checkpoint / "commits"))
         if state is None:
             return Sight(planned, noted, in_doubt=in_doubt)
         undone = sum(len(decision.committables) for decision in state.open)
@@ -157,7 +158,7 @@ class EmbeddedWatch(RegisterWatch):
     """Watches the embedded runtime: an epoch is always current, and no record follows a commit."""
 
     def look(self, *, closely: bool = True) -> Sight:
-        begun = _newest(self._checkpoint / "blobs")
+        begun = newest(names_in(self._checkpoint / "blobs"))
         seen = super().look()
         following = 0 if seen.finished is None else seen.finished + 1
         planned = following if begun is None else max(begun, following)
@@ -165,29 +166,13 @@ class EmbeddedWatch(RegisterWatch):
 
 
 class PlainWatch(Watch):
-    """Watches a job without a register: the number of rows shows the epoch in the table."""
+    """Watches a job without a register, as ``abs chaos`` does."""
 
     thing = "transaction"
 
-    def __init__(self, connection: Connection[Any], checkpoint: Path) -> None:
-        super().__init__(connection, checkpoint)
-        self._planned: int | None = None
-        self._rows_before = 0
-
     def look(self, *, closely: bool = True) -> Sight:
-        planned = _newest(self._checkpoint / "offsets")
-        if not closely:
-            return Sight(planned, _newest(self._checkpoint / "commits"))
-        rows = self.rows()
-        if planned != self._planned:
-            self._planned, self._rows_before = planned, rows
-        noted = _newest(self._checkpoint / "commits")
-        return Sight(planned, noted, finished=planned if rows > self._rows_before else noted)
+        return self._files.look()
 
-
-def _newest(folder: Path) -> int | None:
-    """The highest number among the names in a folder of Spark's checkpoint."""
-    try:
-        return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=None)  # noqa: PTH208 (called a thousand times a second)
-    except FileNotFoundError:
-        return None
+    def settled(self) -> Sight:
+        super().settled()
+        return self._files.settled()

@@ -12,7 +12,7 @@ import pytest
 
 from abs_testing.calls import Loss
 from abs_testing.case import within
-from tests.fault_proxy.relay import Relay, exactly
+from abs_testing.relay import Relay, exactly
 
 SIZE = 4
 """Bytes of each message; the server answers each by its number and the message."""

@@ -11,7 +11,7 @@ import socket
 from enum import IntEnum
 
 from abs_testing.calls import Loss
-from tests.fault_proxy.relay import Relay, exactly
+from abs_testing.relay import Relay, exactly
 
 
 class Api(IntEnum):

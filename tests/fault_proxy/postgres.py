@@ -11,7 +11,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
 from abs_testing.calls import Loss
-from tests.fault_proxy.relay import Relay
+from abs_testing.relay import Relay
 
 
 class LossyProxy(Relay):

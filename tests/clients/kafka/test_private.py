@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import abs_audit
+import abs_chaos
 import abs_clients.kafka
 import abs_demo
 import abs_services
@@ -26,6 +27,7 @@ PACKAGES = (
     abs_sinks.kafka,
     abs_sources.kafka,
     abs_audit,
+    abs_chaos,
     abs_services,
     abs_demo,
 )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from abs_core.errors import UnavailableError
 from abs_testing.calls import Again, Loss
 
 _CHUNK = 1 << 16
@@ -195,9 +196,16 @@ class Relay:
             return self._plan is not None and self._plan.fired
 
     def release(self, deadline_s: float = 60.0) -> None:
-        """Let the delayed message go on to the server, and return when it has answered."""
+        """Let the delayed message go on to the server, and return when it has answered.
+
+        Raises UnavailableError if it does not answer in time.
+        """
         self._released.set()
-        assert self._delivered.wait(deadline_s), "the server does not answer the delayed message"
+        if not self._delivered.wait(deadline_s):
+            raise UnavailableError(
+                f"The server does not answer the delayed message within {deadline_s:.0f} s.",
+                remedy="look whether it runs.",
+            )
 
     def _accept(self) -> None:
         while True:

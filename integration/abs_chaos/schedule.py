@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from abs_chaos.moments import Moment
 from abs_core.errors import OptionError
-from abs_demo.job import UNSAFE
-from abs_demo.moments import Moment
 
 MOST_DELAY_S = 0.15
 """Of a kill while tasks write: about as long as they do."""
 
-_MOMENTS = {
-    "2pc": (Moment.PREPARED, Moment.RECOVERING, Moment.DECIDED, Moment.WRITING),
-    # Rows and register change in one transaction: nothing lies between decision and commit.
-    "wal": (Moment.PREPARED, Moment.RECOVERING, Moment.WRITING),
-    # Tasks apply their rows themselves; nothing is pre-committed.
-    "idempotent": (Moment.WRITING, Moment.RECOVERING),
-    # No register either.
-    UNSAFE: (Moment.WRITING,),
-}
-"""The phases in which a job can be killed, by protocol, besides the one that every plan has."""
+UNSEEN = (Moment.WRITING, Moment.BETWEEN)
+"""The phases of a job whose sink is not known, besides the one that every plan has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +36,12 @@ class Kill:
 
 
 def schedule(
-    seed: int, protocol: str, kills: int, epochs: int, *, spark: bool = True
+    seed: int, turns: Sequence[Moment], kills: int, epochs: int, *, spark: bool = True
 ) -> tuple[Kill, ...]:
-    """Draw the kills of one demo.
+    """Draw the kills of one run.
 
     One of them is between the sink's ``commit()`` and Spark's ``commits/N`` (if Spark runs the
-    job). The others take the protocol's phases in turn, in a random order. A kill during recovery
+    job). The others take the phases ``turns`` in turn, in a random order. A kill during recovery
     has the epoch of the one before it; all others are in different epochs over the whole job.
     Raises OptionError if there are too few epochs.
     """
@@ -57,10 +49,10 @@ def schedule(
     if not 0 <= kills <= most:
         raise OptionError(
             f"{kills} kills were asked for; {epochs} epochs have room for {most}.",
-            remedy="ask for fewer, or for more days.",
+            remedy="ask for fewer, or give the job more input.",
         )
     draw = random.Random(seed)  # noqa: S311 (a demo's schedule is no secret)
-    blocks = _blocks(draw, protocol, kills, spark=spark)
+    blocks = _blocks(draw, turns, kills, spark=spark)
     planned: list[Kill] = []
     for index, block in enumerate(blocks):
         # One block for each stretch of the job; the last epoch is left for the end.
@@ -70,9 +62,10 @@ def schedule(
     return tuple(planned)
 
 
-def _blocks(draw: random.Random, protocol: str, kills: int, *, spark: bool) -> list[list[Moment]]:
+def _blocks(
+    draw: random.Random, turns: Sequence[Moment], kills: int, *, spark: bool
+) -> list[list[Moment]]:
     """The phases in the order of the kills; a recovery goes with the kill before it."""
-    turns = _MOMENTS[protocol]
     moments: list[Moment] = [turns[index % len(turns)] for index in range(kills - spark)]
     recoveries = moments.count(Moment.RECOVERING)
     blocks: list[list[Moment]] = [[m] for m in moments if m is not Moment.RECOVERING]

@@ -1,4 +1,4 @@
-"""When the demo kills: drawn from the seed alone, and never at a loss for the kill that matters."""
+"""When a job is killed: drawn from the seed alone, and never at a loss for the kill that matters."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abs_chaos.aim import PATIENCE_EPOCHS, Aim, Clock
+from abs_chaos.moments import Moment, Sight, story
+from abs_chaos.schedule import MOST_DELAY_S, UNSEEN, Kill, schedule
 from abs_core.errors import OptionError
-from abs_demo.aim import PATIENCE_EPOCHS, Aim
-from abs_demo.moments import Moment, Sight, story
-from abs_demo.schedule import MOST_DELAY_S, Kill, schedule
+from abs_demo.settings import MOMENTS
 
-PROTOCOLS = ["2pc", "wal", "idempotent", "unsafe"]
+TURNS = [*MOMENTS.values(), UNSEEN]
 EPOCHS = 46
 
 
-@given(st.integers(0, 10**6), st.sampled_from(PROTOCOLS), st.integers(1, EPOCHS - 2))
+@given(st.integers(0, 10**6), st.sampled_from(TURNS), st.integers(1, EPOCHS - 2))
 def test_every_plan_spreads_its_kills_and_has_the_one_before_spark_notes_the_epoch(
-    seed: int, protocol: str, kills: int
+    seed: int, turns: tuple[Moment, ...], kills: int
 ) -> None:
-    planned = schedule(seed, protocol, kills, EPOCHS)
-    assert planned == schedule(seed, protocol, kills, EPOCHS)
+    planned = schedule(seed, turns, kills, EPOCHS)
+    assert planned == schedule(seed, turns, kills, EPOCHS)
     assert len(planned) == kills
     assert [kill.moment for kill in planned].count(Moment.COMMITTED) == 1
     assert all(0 <= kill.delay_s <= MOST_DELAY_S for kill in planned)
@@ -37,24 +38,24 @@ def test_every_plan_spreads_its_kills_and_has_the_one_before_spark_notes_the_epo
 
 @pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
 def test_no_kill_waits_for_a_record_that_only_spark_has(protocol: str) -> None:
-    planned = schedule(7, protocol, 5, EPOCHS, spark=False)
+    planned = schedule(7, MOMENTS[protocol], 5, EPOCHS, spark=False)
     assert len(planned) == 5
     assert Moment.COMMITTED not in {kill.moment for kill in planned}
 
 
 def test_another_seed_is_another_plan() -> None:
-    assert len({schedule(seed, "2pc", 5, EPOCHS) for seed in range(20)}) == 20
+    assert len({schedule(seed, MOMENTS["2pc"], 5, EPOCHS) for seed in range(20)}) == 20
 
 
 def test_five_kills_of_2pc_take_every_phase() -> None:
-    moments = {kill.moment for kill in schedule(1, "2pc", 5, EPOCHS)}
-    assert moments == set(Moment) - {Moment.BETWEEN}
+    moments = {kill.moment for kill in schedule(1, MOMENTS["2pc"], 5, EPOCHS)}
+    assert moments == set(Moment) - {Moment.BETWEEN, Moment.ANY}
 
 
 @pytest.mark.parametrize(("kills", "epochs"), [(3, 4), (-1, 46), (1, 1)])
 def test_more_kills_than_there_is_room_for_are_refused(kills: int, epochs: int) -> None:
     with pytest.raises(OptionError, match=f"{kills} kills"):
-        schedule(1, "2pc", kills, epochs)
+        schedule(1, MOMENTS["2pc"], kills, epochs)
 
 
 WRITING = Sight(planned=7, noted=6, finished=6, generation=1)
@@ -83,7 +84,7 @@ def test_people_are_told_epoch_and_what_is_in_doubt() -> None:
     assert "during the recovery" in story(WRITING, "transaction", recovering=True)
 
 
-@pytest.mark.parametrize("sight", [WRITING, PREPARED, DECIDED, COMMITTED])
+@pytest.mark.parametrize("sight", [WRITING, PREPARED, DECIDED, COMMITTED, BETWEEN])
 def test_a_kill_waits_for_its_own_phase_and_its_delay(sight: Sight) -> None:
     aim = Aim([Kill(7, sight.moment, 0.1)])
     others = {WRITING, PREPARED, DECIDED, COMMITTED, BETWEEN} - {sight}
@@ -112,8 +113,24 @@ def test_a_kill_during_recovery_waits_for_the_next_generation() -> None:
     assert aim.due(Sight(planned=7, noted=6, finished=6, generation=2), 1.0)
 
 
-def test_a_phase_that_never_shows_does_not_hold_up_the_demo() -> None:
+def test_a_phase_that_never_shows_does_not_hold_up_the_run() -> None:
     aim = Aim([Kill(7, Moment.DECIDED, 0.0)])
     late = 7 + PATIENCE_EPOCHS + 1
     assert not aim.due(Sight(planned=late - 1, noted=late - 2, finished=late - 2), 0.0)
     assert aim.due(Sight(planned=late, noted=late - 1, finished=late - 1), 1.0)
+
+
+def test_kills_by_the_clock_come_in_their_own_time_after_each_start() -> None:
+    clock = Clock(7, 2, every_s=10.0)
+    first, second = (Clock(7, 2, every_s=10.0), Clock(8, 2, every_s=10.0))
+    assert first.next == clock.next != second.next
+    for began in (100.0, 200.0):
+        assert clock.next is not None
+        wait = clock.next.delay_s
+        assert 5.0 <= wait <= 15.0
+        assert not clock.due(Sight(), began)
+        assert not clock.due(Sight(), began + wait - 0.1)
+        assert clock.due(Sight(), began + wait)
+        clock.killed(Sight())
+    assert clock.next is None
+    assert not clock.due(Sight(), 1000.0)

@@ -1,4 +1,4 @@
-"""The demo kills all of the job: also children that went into groups of their own."""
+"""A kill takes all of the job: also children that went into groups of their own."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-import pytest
 
-from abs_core.errors import ConfigError
-from abs_demo.engine import Engine
-from abs_demo.process import JobProcess
+from abs_chaos.process import JobProcess
 
 # A driver with a child in a process group of its own, which has a child again: as PySpark's are.
 _DRIVER = """
@@ -73,12 +70,3 @@ def _lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def test_the_embedded_runtime_needs_no_java(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    Engine.EMBEDDED.check_machine()
-    with pytest.raises(ConfigError, match="there is no java"):
-        Engine.SPARK.check_machine()

@@ -74,7 +74,7 @@ class JobProcess:
         while alive := self._members():
             if time.monotonic() > give_up:
                 raise UnavailableError(
-                    f"Process {alive[0].pid} of the demo's job outlives SIGKILL.",
+                    f"Process {alive[0].pid} of the job outlives SIGKILL.",
                     remedy="look at its state with ps; a hung disk is the usual cause.",
                 )
             for process in alive:

@@ -21,6 +21,8 @@ class Moment(StrEnum):
     """Spark has noted the last epoch, and has not planned the next."""
     RECOVERING = "recovering"
     """A restarted job has begun the epoch in which it was killed; any of the phases above."""
+    ANY = "any"
+    """No phase is awaited: the kill comes by the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,10 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
             after = "before epoch 0" if sight.noted is None else f"after epoch {sight.noted}"
             return f"{after}{again}: nothing in doubt"
         case Moment.COMMITTED if sight.generation is None:
-            what = f"its rows are in the table, but Spark's commits/{sight.epoch} is not written"
+            what = f"its rows are in the target, but Spark's commits/{sight.epoch} is not written"
         case Moment.COMMITTED:
             what = (
-                f"after commit(), before Spark's commits/{sight.epoch}: all rows are in the table"
+                f"after commit(), before Spark's commits/{sight.epoch}: all rows are in the target"
             )
         case Moment.DECIDED if sight.in_doubt == 0:
             what = "decided and committed, not recorded as finished yet"

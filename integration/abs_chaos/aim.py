@@ -1,0 +1,117 @@
+"""Determines the moment of the next kill: by the job's phases, or by the clock. No I/O."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from abs_chaos.moments import Moment, Sight
+from abs_chaos.schedule import Kill
+
+PATIENCE_EPOCHS = 3
+"""After so many epochs without its moment, a kill takes any other."""
+
+
+class Aiming(Protocol):
+    """Which kill is next, and when; ``Aim`` and ``Clock``."""
+
+    @property
+    def next(self) -> Kill | None: ...
+
+    def pause(self, sight: Sight) -> float:
+        """Seconds until the next look."""
+        ...
+
+    def due(self, sight: Sight, now: float) -> bool:
+        """Whether to kill now (seconds of any clock)."""
+        ...
+
+    def killed(self, found: Sight) -> None:
+        """Note that the kill was carried out, and what it hit."""
+        ...
+
+
+class Aim:
+    """The remaining planned kills, and whether the next one is due.
+
+    Only the kill between ``commit()`` and ``commits/N`` is repeated until it has hit.
+    """
+
+    def __init__(self, planned: Sequence[Kill]) -> None:
+        self._left = list(planned)
+        self._seen_at: float | None = None
+        self._killed_generation: int | None = None
+
+    @property
+    def next(self) -> Kill | None:
+        return self._left[0] if self._left else None
+
+    def pause(self, sight: Sight) -> float:
+        """Seconds until the next look: phases may last a few milliseconds."""
+        kill = self.next
+        if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
+            return 0.05
+        return 0.005 if kill.moment in (Moment.WRITING, Moment.RECOVERING) else 0.0005
+
+    def due(self, sight: Sight, now: float) -> bool:
+        """Whether to kill now (seconds of any clock)."""
+        kill = self.next
+        if kill is None or sight.planned is None or sight.planned < kill.epoch:
+            return False
+        if (sight.epoch is None) != (kill.moment is Moment.BETWEEN):
+            return False
+        if self._seen_at is None and self._is_there(kill, sight):
+            self._seen_at = now
+        return self._seen_at is not None and now >= self._seen_at + kill.delay_s
+
+    def killed(self, found: Sight) -> None:
+        """Note that the kill was carried out, and what it hit."""
+        kill = self._left.pop(0)
+        self._seen_at = None
+        self._killed_generation = found.generation
+        at = max(found.planned or 0, kill.epoch)
+        if kill.moment is Moment.COMMITTED and found.moment is not Moment.COMMITTED:
+            self._left.insert(0, kill)
+        self._left = [
+            one if one.moment is Moment.RECOVERING else one.later(at + 1) for one in self._left
+        ]
+
+    def _is_there(self, kill: Kill, sight: Sight) -> bool:
+        assert sight.planned is not None
+        if kill.moment in (Moment.COMMITTED, Moment.BETWEEN):
+            return sight.moment is kill.moment
+        late = sight.planned > kill.epoch + PATIENCE_EPOCHS
+        if kill.moment is Moment.RECOVERING:
+            return late or sight.generation not in (None, self._killed_generation)
+        return late or sight.moment is kill.moment
+
+
+class Clock:
+    """Kills after a time that is drawn anew for each: half of ``every_s`` to one and a half.
+
+    Args:
+        every_s: seconds from the job's start, or restart, to its next kill, on average.
+    """
+
+    def __init__(self, seed: int, kills: int, every_s: float) -> None:
+        draw = random.Random(seed)  # noqa: S311 (a schedule is no secret)
+        waits = (draw.uniform(0.5, 1.5) * every_s for _ in range(kills))
+        self._left = [Kill(0, Moment.ANY, wait) for wait in waits]
+        self._began: float | None = None
+
+    @property
+    def next(self) -> Kill | None:
+        return self._left[0] if self._left else None
+
+    def pause(self, sight: Sight) -> float:
+        return 0.02
+
+    def due(self, sight: Sight, now: float) -> bool:
+        if self._began is None:
+            self._began = now
+        return bool(self._left) and now >= self._began + self._left[0].delay_s
+
+    def killed(self, found: Sight) -> None:
+        del self._left[0]
+        self._began = None

@@ -1,0 +1,181 @@
+"""``abs chaos``: is MY job exactly-once? Runs it, kills it again and again, audits its target."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from abs_cli import audit as audited
+from abs_cli.audit_job import compared_by
+from abs_cli.codes import FAILED
+from abs_cli.output import AsJson, errors, one_of, people, print_json
+from abs_core.errors import OptionError
+
+if TYPE_CHECKING:
+    from abs_chaos.killing import Killed
+    from abs_chaos.moments import Sight
+    from abs_chaos.outcome import Outcome
+    from abs_chaos.process import JobProcess
+
+Command = Annotated[list[str], typer.Argument(help="The job's command, after --.")]
+Kills = Annotated[int, typer.Option(help="How often the job is killed.")]
+Every = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Kill by the clock: after so many seconds on average, such as 10s. The default without "
+        "--checkpoint.",
+    ),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MOMENT",
+        help="Kill in this phase of an epoch only: committed (the sink's commit() is through, and "
+        "Spark's commits/N is not written), writing, or between. Default with --checkpoint: each.",
+    ),
+]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        help="The Spark query's checkpointLocation, on this machine: it shows the phases."
+    ),
+]
+Seed = Annotated[
+    int | None, typer.Option(help="Chooses the moments of the kills; default: random.")
+]
+Quiet = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="The job never ends by itself: it is through when the checkpoint shows no new epoch for "
+        "so long.",
+    ),
+]
+Stalled = Annotated[
+    str, typer.Option(metavar="SECONDS", help="Give up if no epoch ends for so long.")
+]
+Failures = Annotated[
+    int,
+    typer.Option(help="How often in a row the job may fail by itself, and is started again."),
+]
+ReportTo = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Write the result as JSON, too.")
+]
+Log = Annotated[
+    Path | None, typer.Option(help="For the job's output. Default: a file that is named.")
+]
+
+
+def chaos(
+    *,
+    command: Command,
+    expected: audited.Expected = None,
+    actual: audited.Actual = None,
+    table: audited.Table = None,
+    expected_table: audited.ExpectedTable = None,
+    key: audited.Key = "",
+    columns: audited.Columns = "",
+    schema: audited.Schema = None,
+    null: audited.Null = None,
+    settle: audited.Settle = 10.0,
+    samples: audited.Samples = 10,
+    state_schema: audited.StateSchema = "abs",
+    kills: Kills = 5,
+    every: Every = None,
+    at: At = None,
+    checkpoint: Checkpoint = None,
+    seed: Seed = None,
+    quiet: Quiet = None,
+    stalled: Stalled = "300s",
+    failures: Failures = 3,
+    log: Log = None,
+    report: ReportTo = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job, kill all of its processes by SIGKILL again and again, and audit its target.
+
+    The job may use any sink. It is started again after each kill, until it ends by itself. Exit code
+    0: every kill was carried out, and every row is in the target exactly once. 1: otherwise.
+    """
+    from abs_audit import AuditSettings, relation
+    from abs_chaos.moments import Moment
+    from abs_chaos.run import ChaosSettings, chaos
+
+    if not expected or not actual:
+        raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    settings = ChaosSettings(
+        command,
+        log or _new_log(),
+        seed=seed,
+        kills=kills,
+        checkpoint=checkpoint,
+        every_s=None if every is None else seconds(every, "--every"),
+        moment=None if at is None else one_of(Moment, "moment", at),
+        failures=failures,
+        quiet_s=None if quiet is None else seconds(quiet, "--quiet"),
+        stalled_after_s=seconds(stalled, "--stalled"),
+    )
+    compared = AuditSettings(**compared_by(key, columns, schema), settle=settle, samples=samples)
+    source = relation(expected, table=expected_table, null=null, stateschema=state_schema)
+    target = relation(actual, table=table, null=null, stateschema=state_schema)
+    errors.print(f"seed {seed}; the job's output: {settings.log}", soft_wrap=True, markup=False)
+    outcome = chaos(settings, source, target, compared, _Lines())
+    if report is not None:
+        print_json(outcome.to_dict(), report)
+    if as_json:
+        print_json(outcome.to_dict())
+    else:
+        _show(outcome)
+    if not outcome.clean:
+        raise typer.Exit(FAILED)
+
+
+class _Lines:
+    """A line for each kill."""
+
+    def update(self, sight: Sight, process: JobProcess, *, aiming: bool) -> None:
+        """Nothing is shown between kills."""
+
+    def killed(self, number: int, kill: Killed, sight: Sight) -> None:
+        line = (
+            f"{kill.at_seconds:7.1f} s  SIGKILL #{number} {kill.story} ({kill.processes} processes)"
+        )
+        errors.print(line, soft_wrap=True, markup=False)
+
+
+def _show(outcome: Outcome) -> None:
+    from abs_audit.render import show
+
+    show(outcome.report, people)
+    p50, p99 = outcome.recovery(0.5), outcome.recovery(0.99)
+    recovered = "" if p50 is None else f", {p50:.1f} s to recover (p50), {p99:.1f} s (p99)"
+    figures = f"{len(outcome.kills)} x SIGKILL, {outcome.job_seconds:.0f} s{recovered}."
+    if outcome.clean:
+        people.print(f"[bold green]Exactly once.[/] {figures}", soft_wrap=True)
+        return
+    why = escape("; ".join(outcome.shortcomings))
+    people.print(f"[bold red]Not exactly once:[/] {why}.", soft_wrap=True)
+    people.print(f"{figures} To repeat it: --seed {outcome.seed}", soft_wrap=True)
+
+
+def seconds(text: str, option: str) -> float:
+    """A time in seconds; ``10``, ``10s`` and ``2m`` are understood. Raises OptionError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|)", text.strip())
+    if found is None:
+        raise OptionError(f"{option} is {text!r}.", remedy="give seconds, such as 10s or 0.5s.")
+    return float(found[1]) * {"ms": 0.001, "m": 60.0}.get(found[2], 1.0)
+
+
+def _new_log() -> Path:
+    descriptor, name = tempfile.mkstemp(prefix="abs-chaos-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
