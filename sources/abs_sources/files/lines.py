@@ -73,9 +73,13 @@ class CsvForm:
         if b"\r" not in lines and (not quote or quote not in lines):
             return lines
         q, e, sep = map(re.escape, (quote, escape, self.sep.encode()))
-        inside = b"[^%b\n]|%b%b" % (q, q, q) if e in (b"", q) else b"[^%b%b\n]|%b[^\n]" % (q, e, e)
+        inside = (
+            b"[^%b\n]++|%b%b" % (q, q, q) if e in (b"", q) else b"[^%b%b\n]++|%b[^\n]" % (q, e, e)
+        )
         quoted = b"%b((?:%b)*+)%b|(?!%b)" % (q, inside, q, q) if q else b""
-        field = b"(?:%b[^%b\n\r]*+)(?:%b|\n|\\Z)" % (quoted, sep, sep)
+        field = b"(?:%b[^%b\n\r]*+)(?:%b|\n)" % (quoted, sep, sep)
+        if not lines.endswith(b"\n"):
+            lines += b"\n"  # before 3.11.5, Python matches part of a field at the end (gh-106052)
         read = re.match(b"(?:%b)*+" % field, lines)
         end = read.end() if read else 0
         if end < len(lines):

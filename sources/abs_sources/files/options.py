@@ -123,7 +123,6 @@ _ELSEWHERE = {
     "dateFormat": "read it as a string and use to_date in the query.",
     "timestampFormat": "read it as a string and use to_timestamp in the query.",
     "timestampNTZFormat": "read it as a string and use to_timestamp_ntz in the query.",
-    "timeZone": "read it as a string and use to_timestamp in the query.",
     **HADOOP,
 }
 """Options of Spark's file sources and of Hadoop's S3 client."""
