@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.buffers import Array, binaries, bytes_of, offsets_of, values_of
-from abs_sinks.refusals import refuse
+from abs_sinks.refusals import Code, Reason, refuse
 
 # Arrow writes years of four digits, and PostgreSQL reads them, in this range: Spark's own.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
@@ -32,9 +32,9 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
     if pa.types.is_floating(arrow):
         return _floats(array)
     if pa.types.is_date32(arrow):
-        _require_years(array, array.view(pa.int32()), _FIRST_DAY, _LAST_DAY, column)
+        _require_years(array.view(pa.int32()), _FIRST_DAY, _LAST_DAY, column)
     elif pa.types.is_timestamp(arrow):
-        _require_years(array, array.view(pa.int64()), _FIRST_US, _LAST_US, column)
+        _require_years(array.view(pa.int64()), _FIRST_US, _LAST_US, column)
         # Without a zone: the cast of a zoned timestamp looks the zone up for every value.
         clock = array.view(pa.timestamp("us")).cast(pa.string())
         iso = pc.replace_substring(clock, " ", "T")
@@ -58,10 +58,10 @@ _POINT_BEFORE_E = ".E" in str(_SMALL.cast(pa.string())[0])
 """Whether this pyarrow (15 does) writes a small decimal as ``1.E-38``, which is no number in JSON."""
 
 
-def _require_years(array: pa.Array, ticks: pa.Array, first: int, last: int, column: str) -> None:
+def _require_years(ticks: pa.Array, first: int, last: int, column: str) -> None:
     outside = pc.or_(pc.less(ticks, first), pc.greater(ticks, last))
     why = "lie outside the years 1 to 9999, which have a text form"
-    refuse(column, array, outside, why, "correct or filter them in Spark")
+    refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
 
 
 _NOT_FINITE = (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity"))
@@ -111,7 +111,7 @@ def interval_parts(array: pa.Array, column: str) -> Array:
     parts = values_of(array, _MONTHS_DAYS_NANOS)
     lost = pc.and_(pa.array(parts["nanos"] % 1000 != 0), array.is_valid())
     why = "have nanoseconds, and an interval keeps microseconds"
-    refuse(column, array, lost, why, "round them before")
+    refuse(Reason(Code.TOO_PRECISE, column, why, "round them before"), lost)
     return parts
 
 

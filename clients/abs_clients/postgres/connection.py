@@ -105,7 +105,8 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
             },
         ).fetchone()
     assert row is not None
-    connection.watch(silence, partial(doing_of, conninfo, row[-1], look_after(silence)))
+    ask = partial(doing_of, conninfo, row[-1], look_after(silence))
+    connection.watch(silence, ask, server.standbytimeout)
     return connection
 
 

@@ -1,8 +1,8 @@
 """Maps the driver's exceptions to the project's own, by SQLSTATE (manual, appendix A).
 
-The server's primary message is kept, its DETAIL only for a violated constraint: other details, and
-CONTEXT, can contain whole rows. No message of libpq or the server contains a password; statements
-are never quoted.
+The server's primary message is kept, for bad values only up to the first quote: the value follows.
+DETAIL is kept only for a violated constraint: other details, and CONTEXT, can contain whole rows. No
+message of libpq or the server contains a password; statements are never quoted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from abs_core.errors import (
 _Mapped = tuple[type[AbsError], str]
 
 SYSTEM = "PostgreSQL"
+
+STANDBY = "SyncRep"
+"""The wait event of a commit that waits for a synchronous standby."""
 
 _BY_STATE: dict[str, _Mapped] = {
     # Single states go before their class.
@@ -68,7 +71,10 @@ _BY_CLASS: dict[str, _Mapped] = {
     "57": (UnavailableError, ""),
     "58": (TargetError, "see the server's log."),
     "F0": (RefusedError, "correct the server's configuration."),
-    "P0": (RefusedError, "a trigger or rule of the table raised it."),
+    "P0": (
+        RefusedError,
+        "a trigger or rule of the table raised it; of CREATE or DROP, an event trigger.",
+    ),
     "XX": (TargetError, "see the server's log."),
 }
 
@@ -110,7 +116,13 @@ def _translated(error: psycopg.Error, doing: str) -> AbsError:
     if state is None:
         return _without_state(error, doing)
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
+    copied = _COPY_CONTEXT.match(error.diag.context or "")
+    if state.startswith("42") and copied and copied["column"]:
+        # The text input of a type with a syntax of its own: tsquery, jsonpath, regclass.
+        kind, remedy = _BY_CLASS["22"]
     primary = _without_stop(error.diag.message_primary or str(error).splitlines()[0])
+    if issubclass(kind, RowError):
+        primary = _without_value(primary, state)
     further = _further(error)
     # A traceback shows the cause, too: without DETAIL and CONTEXT there.
     error.args = (primary,)
@@ -144,6 +156,11 @@ def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
 def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     """No SQLSTATE: the connection broke, or the driver itself objects."""
     text = _without_stop(" ".join(str(error).split())) or type(error).__name__
+    if STANDBY in text:
+        return UnavailableError(
+            f"PostgreSQL does not answer while {doing}: {text}.",
+            remedy="bring the standby back, or take it out of synchronous_standby_names and reload.",
+        )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return UnavailableError(
             f"PostgreSQL went away while {doing}: {text}.",
@@ -156,6 +173,23 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
             remedy="correct the value in the input.",
         )
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
+
+
+_QUOTE = re.compile("[\"'`\u00ab\u00bb\u201c\u201d\u201e\u2018\u2019]")
+"""The first quote in a message, whatever lc_messages is."""
+
+_BYTES = re.compile(r"(?: ?0x[0-9a-fA-F]{2})+")
+
+
+def _without_value(text: str, state: str) -> str:
+    """The message of an error of class 22 without the value that it quotes."""
+    if state in ("22021", "22P05"):  # they quote encodings, and show the bytes of a character
+        return _without_stop(_BYTES.sub("", text))
+    kept = _without_stop(_QUOTE.split(text, maxsplit=1)[0])
+    if kept == _without_stop(text):
+        return kept
+    kind = re.sub("(?<!^)(?=[A-Z])", " ", psycopg.errors.lookup(state).__name__).lower()
+    return f"{kept} ({kind})"
 
 
 def _without_stop(text: str) -> str:

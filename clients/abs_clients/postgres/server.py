@@ -16,11 +16,13 @@ class Server:
         address: with credentials; hidden from ``repr``.
         locktimeout: seconds that a statement waits for a lock.
         connecttimeout: seconds to wait for a connection.
+        standbytimeout: seconds that a commit waits for a synchronous standby.
     """
 
     address: Address
     locktimeout: float = 10.0
     connecttimeout: float = 10.0
+    standbytimeout: float = 180.0
 
     @classmethod
     def at(cls, url: str, user: str | None = None, password: str | None = None) -> Self:

@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import Connection
 
+from abs_clients.postgres.errors import STANDBY
 from abs_core.errors import AbsError
 
 T = TypeVar("T")
 
 _DOING = """
-select wait_event_type = 'Client' from pg_stat_activity where pid = %s
+select wait_event_type = 'Client', wait_event from pg_stat_activity where pid = %s
 """
 
 
@@ -32,6 +33,7 @@ class Doing(Enum):
     """The session's activity, as a second connection finds it."""
 
     WORKING = "it works"
+    STANDBY = f"its commit waits for a synchronous standby (wait event {STANDBY})"
     NOT_FOR_US = "it waits for its client, or has gone"
     NOT_KNOWN = "nobody answers"
 
@@ -44,15 +46,19 @@ class WatchedConnection(Connection[Any]):
 
     _silence = 0.0
     _ask: Callable[[], Doing] | None = None
+    _standby = 0.0
 
-    def watch(self, silence: float, ask: Callable[[], Doing] | None = None) -> None:
+    def watch(
+        self, silence: float, ask: Callable[[], Doing] | None = None, standby: float = 0.0
+    ) -> None:
         """Wait for the server no longer than this from now on.
 
         ``silence`` is the seconds after which a server that cannot be asked counts as gone; 0: never.
         ``ask`` returns the session's activity in bounded time. Without it every statement must be
-        answered within ``silence``.
+        answered within ``silence``. ``standby`` is the seconds that a commit may wait for a
+        synchronous standby, which may be away for ever.
         """
-        self._silence, self._ask = silence, ask
+        self._silence, self._ask, self._standby = silence, ask, standby
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
         """See ``Connection``; ends it and raises OperationalError if the server is gone."""
@@ -64,23 +70,25 @@ class WatchedConnection(Connection[Any]):
         """The same generator; its driver sends a false value if nothing has arrived."""
         try:
             wanted = next(gen)
-            heard = time.monotonic()
+            heard = asked = time.monotonic()
             look_at, idle_seen = heard + look_after(self._silence), 0
             while True:
                 ready = yield wanted
                 now = time.monotonic()
                 if ready:
-                    heard, idle_seen = now, 0
+                    heard = asked = now
+                    idle_seen = 0
                     look_at = now + look_after(self._silence)
                 elif now >= look_at:
                     doing = Doing.NOT_KNOWN if self._ask is None else self._ask()
-                    if doing is Doing.WORKING:
+                    overdue = doing is Doing.STANDBY and now - asked >= self._standby
+                    if doing is Doing.WORKING or (doing is Doing.STANDBY and not overdue):
                         heard, idle_seen = time.monotonic(), 0
                     elif doing is Doing.NOT_FOR_US:
                         # Twice: the first time its answer may have been on the way.
                         idle_seen += 1
-                    silent = time.monotonic() - heard
-                    if idle_seen == 2 or silent >= self._silence:
+                    silent = time.monotonic() - (asked if overdue else heard)
+                    if overdue or idle_seen == 2 or silent >= self._silence:
                         self._end()
                         raise psycopg.OperationalError(
                             f"no byte has come or gone for {silent:.0f} s, and {doing.value}"
@@ -121,4 +129,6 @@ def doing_of(conninfo: Callable[[], str], pid: int, seconds: float) -> Doing:
         return Doing.WORKING if error.sqlstate or "FATAL" in str(error) else Doing.NOT_KNOWN
     except AbsError:  # no password for the second connection
         return Doing.NOT_KNOWN
+    if row is not None and row[1] == STANDBY:
+        return Doing.STANDBY
     return Doing.NOT_FOR_US if row is None or row[0] else Doing.WORKING

@@ -30,8 +30,9 @@ import xxhash
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_clients.layouts import is_bytes, is_text
-from abs_core.errors import RowError, SchemaError
-from abs_sinks.kafka.columnar.headers import Header
+from abs_core.errors import SchemaError
+from abs_sinks.kafka.columnar.headers import Header, encoded_headers, header_bytes
+from abs_sinks.refusals import Code, Reason, inside, refuse
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 
@@ -147,30 +148,28 @@ _TYPES = {
 """By column: the type check, the type in words, and the remedy."""
 
 
-def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> Records:
+def records_of(batch: pa.RecordBatch, columns: Columns) -> Records:
     """Convert a batch to records.
 
-    Args:
-        first_row: the task's rows before this batch, to name a bad row.
-
     Raises:
-        RowError: a topic or a header's key is null, a partition is negative, or a timestamp is not
-            after the start of 1970.
+        BadValuesError: a topic or a header's key is null, a partition is negative, or a timestamp is
+            not after the start of 1970.
     """
     taken: dict[str, Any] = {name: batch.column(at) for name, at in columns.written.items()}
     if (topics := taken.get("topic")) is not None:
         topics = topics.cast(pa.string())
-        refuse(topics.is_null(), first_row, "has no topic", "set the option topic.")
+        refuse(Reason(Code.NULL, "topic", "are NULL", "set the option topic"), topics.is_null())
     if (partitions := taken.get("partition")) is not None:
         negative = pc.less(partitions, 0)
-        refuse(negative, first_row, "has a negative partition", "correct the column partition.")
+        remedy = "correct the column partition"
+        refuse(Reason(Code.PARTITION, "partition", "are negative", remedy), negative)
     return Records(
         values=_binary(taken["value"]),
         keys=_binary(taken["key"]) if "key" in taken else None,
-        headers=_headers(taken["headers"], first_row) if "headers" in taken else None,
+        headers=_headers(taken["headers"]) if "headers" in taken else None,
         topics=topics,
         partitions=partitions,
-        timestamps=_millis(taken["timestamp"], first_row) if "timestamp" in taken else None,
+        timestamps=_millis(taken["timestamp"]) if "timestamp" in taken else None,
     )
 
 
@@ -214,16 +213,13 @@ def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
 
 
 def sizes_of(records: Records) -> pa.Int64Array:
-    """Bytes of key, value and headers of each record, without Kafka's overhead."""
+    """Bytes of key, value and encoded headers of each record, without Kafka's other overhead."""
     size = _length(records.values)
     if records.keys is not None:
         size = pc.add(size, _length(records.keys))
     if records.headers is not None:
-        items = records.headers.flatten()
-        each = pc.add(_length(items.field(0).cast(pa.binary())), _length(items.field(1)))
-        rows = pc.list_parent_indices(records.headers)
-        extra = np.bincount(rows, weights=each, minlength=records.rows)
-        size = pc.add(size, pa.array(extra.astype(np.int64)))
+        # As the broker counts them: each with the lengths of its key and value.
+        size = pc.add(size, pa.array(header_bytes(encoded_headers(records.headers))))
     return size
 
 
@@ -233,15 +229,6 @@ def most_bytes(records: Records) -> int | None:
         return None
     columns = [records.values] if records.keys is None else [records.keys, records.values]
     return sum(int(np.diff(offsets_of(column)).max(initial=0)) for column in columns)
-
-
-def refuse(wrong: pa.BooleanArray, first_row: int, what: str, remedy: str) -> None:
-    """Raise ``RowError`` for the first row where ``wrong`` is true, by its number in the task."""
-    count = pc.sum(wrong).as_py()
-    if count:
-        row = first_row + pc.index(wrong, True).as_py()
-        more = f", and {count - 1} more in its batch" if count > 1 else ""
-        raise RowError(f"Row {row} of the task {what}{more}.", remedy=remedy)
 
 
 def _binary(column: pa.Array) -> pa.BinaryArray:
@@ -254,20 +241,17 @@ def _length(column: pa.Array) -> pa.Int64Array:
     return pc.binary_length(column).fill_null(0).cast(pa.int64())
 
 
-def _millis(column: pa.Array, first_row: int) -> pa.Int64Array:
+def _millis(column: pa.Array) -> pa.Int64Array:
     plain = column.cast(pa.timestamp("ms"), safe=False) if column.type.tz is None else column
     millis = plain.cast(pa.timestamp("ms", plain.type.tz), safe=False).cast(pa.int64())
     early = pc.less_equal(millis, 0)  # librdkafka takes 0 for the time of sending
-    refuse(
-        early,
-        first_row,
-        "has a timestamp that is not after 1970-01-01 00:00:00 UTC",
-        "correct the column timestamp; null is the time of sending.",
-    )
+    why = "are not after 1970-01-01 00:00:00 UTC"
+    remedy = "correct the column timestamp; null is the time of sending"
+    refuse(Reason(Code.OUT_OF_RANGE, "timestamp", why, remedy), early)
     return millis
 
 
-def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
+def _headers(column: pa.Array) -> pa.ListArray:
     """The headers without ``abs.attempt``; the struct's fields are taken by position."""
     # A copied ``abs.attempt`` names another attempt: a reader by winners would wait for a decision
     # that never comes, or drop the record as a loser's.
@@ -276,9 +260,10 @@ def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     rows = np.repeat(np.arange(len(column)), lengths)
     if keys.null_count or items.null_count:
-        missing: Any = pc.or_(items.is_null(), keys.is_null())
-        bad = np.isin(np.arange(len(column)), rows[missing.to_numpy(zero_copy_only=False)])
-        refuse(pa.array(bad), first_row, "has a header without a key", "give each header a key.")
+        why, remedy = "hold a header without a key", "give each header a key"
+        with inside(lambda: rows):
+            missing: Any = pc.or_(items.is_null(), keys.is_null())
+            refuse(Reason(Code.KEY_MISSING, "headers", why, remedy), missing)
     kept: Any = pc.not_equal(keys, ATTEMPT)
     ends = np.bincount(rows[kept.to_numpy(zero_copy_only=False)], minlength=len(column)).cumsum()
     pairs = pa.StructArray.from_arrays([keys, values], ["key", "value"]).filter(kept)

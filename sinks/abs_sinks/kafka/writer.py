@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.kafka.attempts import side_topic
-from abs_clients.kafka.topics import TopicFacts, topics_in_time
+from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_core.stepwise import StepwiseWriter
@@ -22,9 +23,12 @@ from abs_sinks.kafka.records import (
     most_bytes,
     plan_columns,
     records_of,
-    refuse,
     sizes_of,
 )
+from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, naming_rows, refuse
+
+CLOCKS_MS = 60_000
+"""How far this machine's clock may be from a broker's."""
 
 
 class RecordWriter(StepwiseWriter):
@@ -53,12 +57,22 @@ class RecordWriter(StepwiseWriter):
 
         Raises:
             SchemaError: the option's topic does not exist.
-            RowError: a row names a topic that does not exist or holds registers or winners, names a
-                missing partition, is too large, or has no key for a compacted topic.
+            RowError: a row names a topic that does not exist, is internal, or holds registers or
+                winners; names a missing partition, is too large, has a time that the topic does not
+                take, or has no key for a compacted topic.
         """
-        records = records_of(batch, self._columns, self._rows)
-        self._check(records)
+        with naming_rows(batch, self.bad_rows, self._rows):
+            records = self._checked(batch)
         self._keep_checked(batch, records)
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that Kafka would refuse; nothing is kept of the batch."""
+        return find_bad_rows(batch, self._checked)
+
+    def _checked(self, batch: pa.RecordBatch) -> Records:
+        records = records_of(batch, self._columns)
+        self._check(records)
+        return records
 
     def _check(self, records: Records) -> None:
         if records.topics is None:
@@ -78,12 +92,9 @@ class RecordWriter(StepwiseWriter):
         known = pa.array(list(facts), pa.string())
         unknown = pc.invert(pc.is_in(records.topics, known))
         missing = sorted(set(names) - set(facts))
-        refuse(
-            unknown,
-            self._rows,
-            f"names a topic that does not exist ({', '.join(missing[:3])})",
-            "create it, or correct the column topic.",
-        )
+        why = f"name a topic that does not exist ({', '.join(missing[:3])})"
+        remedy = "create it, or correct the column topic"
+        refuse(Reason(Code.TOPIC, "topic", why, remedy), unknown)
         for name in names:
             self._check_one(records, facts[name], pc.equal(records.topics, name))
 
@@ -91,13 +102,12 @@ class RecordWriter(StepwiseWriter):
         """Refuse rows for registers or side topics: a copy of all topics would contain such rows."""
         register = self._options.registertopic
         own: Any = pc.or_(pc.equal(topics, register), pc.ends_with(topics, side_topic("")))
-        refuse(
-            own,
-            self._rows,
-            f"names a topic that is this sink's own ({register}, or one that ends with "
-            f"{side_topic('')})",
-            "filter the rows of such topics out; their content is of no use in another cluster.",
+        why = (
+            f"name a topic that is this sink's own ({register}, or one that ends with "
+            f"{side_topic('')})"
         )
+        remedy = "filter such rows out; their content is of no use in another cluster"
+        refuse(Reason(Code.TOPIC, "topic", why, remedy), own)
 
     def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
         look = partial(topics_in_time, self._options.kafka, names, again=again)
@@ -107,7 +117,7 @@ class RecordWriter(StepwiseWriter):
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> None:
         """Check the records of one topic; ``among`` is true for them, None if all are."""
-        for wrong in (self._too_large, _misplaced, _keyless):
+        for wrong in (_internal, self._too_large, _misplaced, _keyless, _untimely):
             found = wrong(records, topic, among)
             if found is None or not pc.any(found.rows).as_py():
                 continue
@@ -116,7 +126,7 @@ class RecordWriter(StepwiseWriter):
             if now is None:
                 raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
             if (found := wrong(records, now, among)) is not None:
-                refuse(found.rows, self._rows, found.what, found.remedy)
+                refuse(found.reason, found.rows)
 
     def _too_large(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
@@ -128,11 +138,9 @@ class RecordWriter(StepwiseWriter):
             return None  # of small records that is enough to know
         size = sizes_of(records)
         large = _both(pc.greater(size, limit), among)
-        return _Wrong(
-            large,
-            f"is too large for topic {topic.name}: {pc.max(size.filter(large))} bytes of {limit}",
-            "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
-        )
+        why = f"are too large for topic {topic.name}: {pc.max(size.filter(large))} bytes of {limit}"
+        remedy = "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink them"
+        return _Wrong(large, Reason(Code.TOO_LARGE, "", why, remedy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,30 +148,48 @@ class _Wrong:
     """What is wrong with the rows that are true in ``rows``."""
 
     rows: pa.BooleanArray
-    what: str
-    remedy: str
+    reason: Reason
+
+
+def _internal(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if not topic.internal:
+        return None
+    rows = pa.repeat(True, records.rows) if among is None else among
+    why = f"go to topic {topic.name}, which the brokers keep for themselves"
+    remedy = "filter the rows of such topics out, or write to another topic"
+    return _Wrong(rows, Reason(Code.TOPIC, "" if records.topics is None else "topic", why, remedy))
+
+
+def _untimely(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if records.timestamps is None or topic.time_limits is None:
+        return None
+    before, after = topic.time_limits
+    # Within the slack the broker decides, whose clock may differ from this machine's.
+    now = time.time_ns() // 1_000_000
+    early = pc.less(records.timestamps, now - before - CLOCKS_MS)
+    late = pc.greater(records.timestamps, min(now + after + CLOCKS_MS, NO_LIMIT))
+    why = f"are times that topic {topic.name} does not take: {BEFORE} is {before}, {AFTER} {after}"
+    remedy = "correct them, or raise that setting of the topic; null is the time of sending"
+    untimely = _both(pc.or_(early, late).fill_null(False), among)
+    return _Wrong(untimely, Reason(Code.OUT_OF_RANGE, "timestamp", why, remedy))
 
 
 def _misplaced(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
     if records.partitions is None:
         return None
     beyond = pc.greater_equal(records.partitions, topic.partitions).fill_null(False)
-    return _Wrong(
-        _both(beyond, among),
-        f"names a partition that topic {topic.name} does not have (it has {topic.partitions})",
-        "correct the column partition, or add partitions.",
-    )
+    why = f"name a partition that topic {topic.name} does not have (it has {topic.partitions})"
+    remedy = "correct the column partition, or add partitions"
+    return _Wrong(_both(beyond, among), Reason(Code.PARTITION, "partition", why, remedy))
 
 
 def _keyless(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
     if not topic.compacted:
         return None
     keyless = pc.is_null(pa.nulls(records.rows) if records.keys is None else records.keys)
-    return _Wrong(
-        _both(keyless, among),
-        f"has no key, and topic {topic.name} is compacted",
-        "give it a key, or set cleanup.policy=delete.",
-    )
+    why = f"have no key, and topic {topic.name} is compacted"
+    remedy = "give each a key, or set cleanup.policy=delete"
+    return _Wrong(_both(keyless, among), Reason(Code.KEY_MISSING, "", why, remedy))
 
 
 def _both(wrong: pa.BooleanArray, among: pa.BooleanArray | None) -> pa.BooleanArray:

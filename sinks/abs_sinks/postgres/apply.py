@@ -15,10 +15,13 @@ from abs_sinks.postgres.table import Table
 
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:
-    """Column definitions of a staging table: names and types, without constraints."""
+    """Column definitions of a staging table: names, types and collations, without constraints."""
+    # The collation decides which keys are equal, and which orderby is the greatest.
     return sql.SQL(", ").join(
-        sql.SQL("{} {}").format(
-            sql.Identifier(planned.column.name), sql.SQL(planned.column.type.label)
+        sql.SQL("{} {}{}").format(
+            sql.Identifier(planned.column.name),
+            sql.SQL(planned.column.type.label),
+            sql.SQL(f" collate {found}" if (found := planned.column.collation) else ""),
         )
         for planned in plan.columns
     )
@@ -50,18 +53,33 @@ def latest_of(
     )
 
 
-def inserting(plan: CopyPlan, source: sql.Composable, key: Sequence[str]) -> sql.Composed:
+def inserting(
+    plan: CopyPlan,
+    source: sql.Composable,
+    key: Sequence[str],
+    names: Sequence[str] | None = None,
+    *,
+    keeping: bool = False,
+) -> sql.Composed:
     """INSERT the rows of ``source``; with a key, replace existing rows.
 
     The server refuses two rows of one key in ``source`` (SQLSTATE 21000).
+
+    Args:
+        names: the columns of ``source``; default: all of the plan.
+        keeping: existing rows stay instead; without a key, those of any unique index.
     """
+    names = plan.names if names is None else names
     statement = sql.SQL("insert into {} ({}) {}").format(
-        plan.table.identifier, columns_of(plan.names), source
+        plan.table.identifier, columns_of(names), source
     )
+    if keeping:
+        inferred = sql.SQL("({})").format(columns_of(key)) if key else sql.SQL("")
+        return sql.SQL("{} on conflict {} do nothing").format(statement, inferred)
     if not key:
         return statement
     # A row of key columns only is set to itself, so that it is counted and locked.
-    changed = [name for name in plan.names if name not in key] or list(key[:1])
+    changed = [name for name in names if name not in key] or list(key[:1])
     return sql.SQL("{} on conflict ({}) do update set {}").format(
         statement,
         columns_of(key),
@@ -86,7 +104,7 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
         columns = columns_of(key).as_string()
         raise SchemaError(
             f"Table {table.label} has no unique index on its key ({columns}), so rows cannot be "
-            "upserted by it.",
+            f"upserted by it.{_PARTITIONED if table.partitioned else ''}",
             remedy=f"CREATE UNIQUE INDEX ON {table.label} ({columns}); or name the columns of one "
             f"that is there{_known_keys(table)}.",
         )
@@ -107,15 +125,20 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
 
 def duplicate_key(
     connection: Connection[Any], plan: CopyPlan, key: Sequence[str], source: sql.Composable
-) -> DataError | None:
-    """The error for a key that occurs twice in ``source``, if any."""
+) -> DataError:
+    """The error for rows of one key, which the server found in ``source``."""
     query = sql.SQL(
         "select concat_ws(', ', {keys}), count(*) from ({source}) s group by {keys}"
         " having count(*) > 1 limit 1"
     ).format(keys=columns_of(key), source=source)
     row = connection.execute(query).fetchone()
     if row is None:
-        return None
+        return DataError(
+            f"Rows of one epoch have different keys ({columns_of(key).as_string()}), but table "
+            f"{plan.table.label} takes them for the same row.",
+            remedy="a trigger that changes the key is the likely cause: change it in Spark in the same "
+            "way, so that orderby can choose among its rows.",
+        )
     return DataError(
         f"Several rows of one epoch have the same key ({columns_of(key).as_string()}): "
         f"({str(row[0])[:200]}) appears {row[1]} times. It is unknown which of the rows is the "
@@ -146,6 +169,9 @@ def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
             remedy=f"the input has {', '.join(plan.names)}.",
         )
     return found[0]
+
+
+_PARTITIONED = " A unique index of a partitioned table must contain the partition's columns."
 
 
 def _known_keys(table: Table) -> str:

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from abs_clients.arrow import is_list
 from abs_clients.buffers import values_of
 from abs_sinks.postgres.types import PgType
-from abs_sinks.refusals import check_text, refuse
+from abs_sinks.refusals import Code, Reason, check_text, inside, parents_of, refuse
+from abs_sinks.text import interval_parts
 
 # src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
 # (294277 AD) lies beyond what 64 bits of microseconds since 1970 can say.
@@ -31,16 +32,19 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         column: its name, for the message.
 
     Raises:
-        RowError: names the column, what is wrong, and how many values are.
+        BadValuesError: of the column's rows.
     """
     arrow = array.type
     outside = f"lie outside the range of {pg.label}"
     if pa.types.is_string(arrow):
         check_text(array, column)
         _check_length(array, pg, column)
-    elif pg.element is not None:
-        if is_list(arrow):
-            check_values(array.flatten(), pg.element, column)
+        _check_parsed(array, pg, column)
+    elif is_list(arrow) and pg.element is not None:
+        inner = array.flatten()
+        # All dimensions of an array are of one type: the elements' is that of the leaves.
+        with inside(lambda: parents_of(array)):
+            check_values(inner, pg if is_list(inner.type) else pg.element, column)
     elif pa.types.is_timestamp(arrow):
         before = f"lie before 4714-11-24 BC, the first moment that {pg.label} holds"
         _check_range(array, pa.int64(), MIN_TIMESTAMP_US, MAX_INT64, column, before)
@@ -52,6 +56,11 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         _check_fraction(array, pg, column)
     elif pa.types.is_duration(arrow):
         _check_fraction(array, pg, column)
+    elif arrow.equals(pa.month_day_nano_interval()):
+        micros = pa.array(
+            interval_parts(array, column)["nanos"] // 1000, mask=array.is_null().to_numpy(False)
+        )
+        _check_fraction(micros, pg, column)
 
 
 def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
@@ -59,13 +68,52 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
     most = pg.max_chars
     if most is None or (pc.max(pc.binary_length(array)).as_py() or 0) <= most:
         return
-    refuse(
-        column,
-        array,
-        pc.greater(pc.utf8_length(array), most),
-        f"are too long for {pg.label}",
-        "cut them in Spark with left(), or make the column longer",
-    )
+    remedy = "cut them in Spark with left(), or make the column longer"
+    reason = Reason(Code.TOO_LONG, column, f"are too long for {pg.label}", remedy)
+    length = pc.binary_length(array) if pg.one_byte else pc.utf8_length(array)
+    refuse(reason, pc.greater(length, most))
+
+
+_DATE, _TIME, _ZONE = (
+    r"\d{4,7}-\d\d-\d\d",
+    r"\d\d:\d\d(:\d\d(\.\d{1,%d})?)?",
+    r"\s?(Z|[-+]\d\d(:?\d\d){0,2})",
+)
+_ISO = {
+    "date": _DATE,
+    "timetz": _TIME + _ZONE,
+    "timestamp": f"{_DATE}[ T]{_TIME}",
+    "timestamptz": f"{_DATE}[ T]{_TIME}{_ZONE}",
+}
+"""Texts that mean the same under any DateStyle and TimeZone of the role."""
+
+
+def _check_parsed(array: pa.Array, pg: PgType, column: str) -> None:
+    """Check text that the server would round, cut, or read as the role's settings say."""
+    times = pg.bounds or pg
+    digits = times.fraction_digits
+    code, bad = Code.TOO_PRECISE, None
+    if times.name in _ISO:
+        iso = _ISO[times.name].replace("%d", str(max(1, digits)))
+        rest = pc.replace_substring_regex(array, iso, "")
+        bad = pc.match_substring_regex(rest, "[0-9]")
+        why = f"are not in the ISO form of {times.label}, or have more digits of a second"
+        remedy = "write 2026-01-02 03:04:05.678901, with +00:00 where the type has a zone"
+    elif times.category == "T":
+        # Under IntervalStyle sql_standard a first minus applies to all fields.
+        signs = r"^\s*-[^-+P]*[0-9][^-+P]*\s[^-+P]*[0-9][^-+P]*$"
+        bad = pc.match_substring_regex(
+            array, rf"\.[0-9]{{{digits + 1}}}|[0-9][eE][-+]?[0-9]|{signs}"
+        )
+        why = f"have more digits than {pg.label} keeps, or one minus for several fields"
+        remedy = "cut the digits, and give each field its sign"
+    elif pg.category == "U" and 0 < pg.size <= 8:
+        # tid drops what follows its parenthesis; a sign makes xid and cid wrap around.
+        code, why, remedy = Code.MALFORMED, f"are no {pg.label}", "correct them in Spark"
+        good = r"^\s*\(?[0-9A-Fa-f][0-9A-Fa-f:/,.-]*\)?\s*$"
+        bad = pc.invert(pc.match_substring_regex(array, good))
+    if bad is not None:
+        refuse(Reason(code, column, why, remedy), bad)
 
 
 def _check_range(
@@ -77,7 +125,7 @@ def _check_range(
         return
     ticks = array.view(ticks_type)
     outside = pc.or_(pc.less(ticks, low), pc.greater(ticks, high))
-    refuse(column, ticks, outside, why, "correct or filter them in Spark")
+    refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
 
 
 def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:
@@ -87,10 +135,6 @@ def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:
         return
     ticks = array.view(pa.int64())
     rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, unit), unit))
-    refuse(
-        column,
-        array,
-        pc.not_equal(rest, 0),
-        f"have more digits of a second than {pg.label} keeps",
-        "truncate them in Spark with date_trunc(), or make the column more precise",
-    )
+    why = f"have more digits of a second than {pg.label} keeps"
+    remedy = "truncate them in Spark with date_trunc(), or make the column more precise"
+    refuse(Reason(Code.TOO_PRECISE, column, why, remedy), pc.not_equal(rest, 0))

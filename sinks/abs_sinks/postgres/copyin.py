@@ -22,6 +22,7 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.target import noticing_new_columns
+from abs_sinks.refusals import BadRows
 
 
 class CopyIn:
@@ -103,6 +104,10 @@ class CopyWriter(StepwiseWriter):
         self._copy: CopyIn | None = None
         self._into: Table | None = None
         self._digests: list[str] = []
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the table cannot hold; nothing is sent."""
+        return self.table.target().plan.encoder().bad_rows(batch)
 
     def abort(self) -> None:
         if self._connection is not None:

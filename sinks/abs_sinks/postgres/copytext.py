@@ -13,6 +13,7 @@ from abs_clients.arrow import is_list
 from abs_sinks.jsontext import joined, json_text
 from abs_sinks.postgres.nesting import unnest
 from abs_sinks.postgres.types import PgType, becomes_json
+from abs_sinks.refusals import inside, parents_of
 from abs_sinks.text import plain_text
 
 NULL = r"\N"
@@ -56,11 +57,13 @@ def _array_literal(array: pa.Array, element: PgType, column: str) -> pa.StringAr
     """Manual, 8.15.2: {"a","b\\"c",NULL}; inner arrays are not quoted."""
     inner = array.flatten()
     if is_list(inner.type):
-        items = _array_literal(inner, element, column)
+        with inside(lambda: parents_of(array)):
+            items = _array_literal(inner, element, column)
     elif pa.types.is_null(inner.type):
         items = pa.repeat("NULL", len(inner))
     else:
-        items = _text(inner, element, column)
+        with inside(lambda: parents_of(array)):
+            items = _text(inner, element, column)
         items = pc.replace_substring(pc.replace_substring(items, "\\", "\\\\"), '"', '\\"')
         items = pc.binary_join_element_wise('"', items, '"', "").fill_null("NULL")
     text = joined(items, pc.list_value_length(array), "{", "}")

@@ -15,14 +15,22 @@ from pgpq.schema import Jsonb
 
 from abs_clients.arrow import cast_plain, plain_type
 from abs_clients.buffers import bytes_of
-from abs_core.errors import AbsError, RowError, SchemaError
+from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.checks import check_values
 from abs_sinks.postgres.copytext import copy_text
 from abs_sinks.postgres.payload import payload
 from abs_sinks.postgres.type_mapping import Conversion, Wire
 from abs_sinks.postgres.types import Column, becomes_json
-from abs_sinks.refusals import row_error
+from abs_sinks.refusals import (
+    BadRows,
+    BadValuesError,
+    Code,
+    Reason,
+    find_bad_rows,
+    naming_rows,
+    refuse,
+)
 
 SLICE_BYTES = 64 << 20
 """Larger batches are sliced, to keep Arrow string columns far below 2 GiB."""
@@ -43,11 +51,18 @@ class Encoder(ABC):
 
     It may hold bytes back until a later call. After an error neither the encoder nor its COPY may be
     used.
+
+    Args:
+        key: columns of the input that identify a row, to name one.
     """
 
-    def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
+    def __init__(
+        self, schema: pa.Schema, columns: Sequence[PlannedColumn], key: Sequence[str] = ()
+    ) -> None:
         self._planned = self._seen = schema
         self._columns = columns
+        self._key = tuple(key)
+        self._rows = 0
 
     def header(self) -> bytes:
         """The start of the stream."""
@@ -58,11 +73,22 @@ class Encoder(ABC):
 
         Raises:
             SchemaError: the batch is of another schema.
-            RowError: names the column with a value that the table cannot hold.
+            RowError: names the first row, and the column, with a value that the table cannot hold.
         """
         self._check_schema(batch.schema)
-        made = [self._encoded(piece) for piece in _pieces(batch)]
+        with naming_rows(batch, self.bad_rows, self._rows, self._key):
+            made = [self._encoded(piece) for piece in _pieces(batch)]
+        self._rows += batch.num_rows
         return made[0] if len(made) == 1 else b"".join(made)
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the table cannot hold; nothing is encoded."""
+
+        def check(part: pa.RecordBatch) -> None:
+            for piece in _pieces(part):
+                self._converted(piece.columns)
+
+        return find_bad_rows(batch, check)
 
     def finish(self) -> bytes:
         """The bytes held back, and the end of the stream."""
@@ -96,27 +122,25 @@ class Encoder(ABC):
             if array.type != conversion.arrow:
                 array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
             if planned.column.not_null and array.null_count:
-                raise row_error(
-                    name,
-                    f"{array.null_count} of {len(array)} values are NULL, and the column is NOT NULL",
-                    "fill or filter them in Spark",
-                )
+                why = "are NULL, and the column is NOT NULL"
+                reason = Reason(Code.NULL, name, why, "fill or filter them in Spark")
+                refuse(reason, array.is_null())
             check_values(array, planned.column.type, name)
             return self._wired(array, planned)
-        except AbsError:
-            raise
-        except pa.ArrowException as error:
-            raise RowError(
-                f'Column "{name}" cannot be converted to {planned.column.type.label}: {error}.',
-                remedy="correct or cast the values in Spark.",
-            ) from error
+        except pa.ArrowException:
+            why = f"cannot be converted to {planned.column.type.label}"
+            remedy = "correct or cast them in Spark"
+            reason = Reason(Code.NOT_CONVERTIBLE, name, why, remedy)
+            raise BadValuesError(reason, None) from None  # Arrow's text shows the value
 
 
 class BinaryEncoder(Encoder):
     """COPY ... (FORMAT BINARY), by pgpq; it gets types that it does not know in binary form."""
 
-    def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
-        super().__init__(schema, columns)
+    def __init__(
+        self, schema: pa.Schema, columns: Sequence[PlannedColumn], key: Sequence[str] = ()
+    ) -> None:
+        super().__init__(schema, columns, key)
         # Positions as names: pgpq finds columns by name, and the input's may be unusual.
         fields = [pa.field(str(n), _wire_type(column)) for n, column in enumerate(columns)]
         self._schema = pa.schema(fields)

@@ -18,8 +18,9 @@ from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import proof
+from abs_sinks.postgres import changes_judge, changes_sql, proof
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
+from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
 from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.staging import Staging
@@ -155,10 +156,27 @@ class EpochTransaction:
         if replaced or len(parts) > 1:
             # With deferred foreign keys the order of the tables does not matter.
             before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
+        changing = sorted(
+            [target.changes for _, target in parts if target.changes is not None],
+            key=lambda changes: changes.plan.table.oid,
+        )
+        before += map(changes_sql.locking, changing)
         returned: tuple[Any, ...] | None = None
         if replaced:
             returned, before = self._delete(connection, before, replaced), []
         for part, target in parts:
+            if target.changes is not None:
+                results = self._judge(connection, before, part, target, target.changes)
+                if before:
+                    returned, before = results[1].row, []
+        # In reverse order, for foreign keys; all before the first upsert.
+        for part, target in reversed(parts):
+            if target.changes is not None:
+                self._apply(connection, part, target, target.changes, slice(1))
+        for part, target in parts:
+            if target.changes is not None:
+                self._apply(connection, part, target, target.changes, slice(1, None))
+                continue
             results = self._insert(connection, before, part, target)
             if before:
                 returned, before = results[1].row, []
@@ -203,7 +221,8 @@ class EpochTransaction:
     ) -> list[_Result]:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
-        insert = inserting(target.plan, source, target.key)
+        keeping = part.table.options.onconflict == "nothing"
+        insert = inserting(target.plan, source, target.key, keeping=keeping)
         statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
         with translate_errors(f"applying staged rows to table {target.table.label}"):
             results = self._run(connection, statements, part, target)
@@ -219,6 +238,62 @@ class EpochTransaction:
                 connection.execute("ROLLBACK")
                 raise lost
         return results
+
+    def _judge(
+        self,
+        connection: Connection[Any],
+        before: Sequence[sql.Composable],
+        part: Part,
+        target: Target,
+        changes: Changes,
+    ) -> list[_Result]:
+        """Send ``before`` and judge the changes in one message; the statements' results.
+
+        Raises:
+            DataError: changes contradict each other, or cannot be applied.
+        """
+        union, judged = self._union(part, target), self._judged(part)
+        judging = sql.SQL("create unlogged table {} as {}").format(
+            judged, changes_judge.judging(changes, union)
+        )
+        finding = changes_sql.finding(changes, judged)
+        counting = sql.SQL("select count(*) from ({}) s").format(union)
+        shape = target.plan.shape_query()
+        statements = sql.SQL("; ").join([*before, judging, finding, counting, shape])
+        with translate_errors(f"looking at the changes of table {target.table.label}"):
+            results = self._run(connection, statements, part, target)
+        (_, first), (_, counted), (_, found_shape) = results[-3:]
+        wrong: AbsError | None = None
+        if found_shape != (target.shape,):
+            wrong = altered(part.table.options, target.plan)
+        elif counted != (part.rows,):
+            wrong = self._incomplete(connection, part.staged)
+        wrong = wrong or changes_sql.error_of(changes, first)
+        if wrong is not None:
+            connection.execute("ROLLBACK")
+            raise wrong
+        return results
+
+    def _apply(
+        self,
+        connection: Connection[Any],
+        part: Part,
+        target: Target,
+        changes: Changes,
+        which: slice,
+    ) -> None:
+        """Execute some of the statements that apply judged changes: the first deletes."""
+        judged = self._judged(part)
+        dropping = sql.SQL("drop table {}").format(judged)
+        statements = [*changes_sql.applying(changes, judged), dropping][which]
+        with translate_errors(f"applying changes to table {target.table.label}"):
+            self._run(connection, sql.SQL("; ").join(statements), part, target)
+
+    def _judged(self, part: Part) -> sql.Identifier:
+        """The table of judged changes, which the transaction creates and drops."""
+        names = "\n".join(sorted(str(committable.handle) for committable in part.staged))
+        digest = blake2b(names.encode(), digest_size=16).hexdigest()
+        return self._state.table(f"judged_{digest}")
 
     def _run(
         self,

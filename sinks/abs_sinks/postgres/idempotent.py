@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
@@ -26,6 +26,7 @@ from abs_core.contracts import Conflict, Task, Version
 from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
+from abs_sinks.postgres import changes_judge, changes_sql
 from abs_sinks.postgres.apply import (
     columns_of,
     duplicate_key,
@@ -34,6 +35,7 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
+from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.plan import CopyPlan
@@ -58,6 +60,16 @@ select from {register}
 
 _MAY = "savepoint staged; with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
+_JUDGED = "create temporary table if not exists {} on commit delete rows as {} with no data"
+
+# Without a row of ``may`` there is no judged row, so that nothing is changed.
+_JUDGE = """
+savepoint staged; {lock};
+with may as materialized ({may} and ({shape_query}) = {shape} for share)
+insert into {judged} select j.* from ({judging}) j, may;
+{finding}; {apply}; COMMIT
+"""
+
 
 class IdempotentWriter(CopyWriter):
     """Rows are visible when ``pre_commit`` returns; a replay sets them to the same values.
@@ -78,12 +90,15 @@ class IdempotentWriter(CopyWriter):
         Raises:
             FencedError: a newer run has taken over; nothing was changed.
             AbandonedError: the epoch was given up; nothing was changed.
-            DataError: the task's rows hold a key twice.
+            DataError: the task's rows hold a key twice, or changes that cannot be applied.
         """
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
         with or_close(connection), translate_errors(doing):
-            changed = self._upsert(connection, self._target)
+            if self._target.changes is None:
+                changed = self._upsert(connection, self._target)
+            else:
+                changed = self._change(connection, self._target, self._target.changes)
             if changed < made.rows:
                 self._check_may_write(connection, self._target)
 
@@ -94,6 +109,8 @@ class IdempotentWriter(CopyWriter):
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
+            if (changes := self._target.changes) is not None:
+                connection.execute(sql.SQL(_JUDGED).format(*_judging(changes)))
         return CopyIn(connection, plan, self._options, staged)
 
     def _upsert(self, connection: Connection[Any], target: Target) -> int:
@@ -112,24 +129,53 @@ class IdempotentWriter(CopyWriter):
             target.shape,
             inserting(plan, source, target.key),
         )
-        for attempt in range(DEADLOCK_TRIES):
+        try:
+            cursor = self._execute(connection, statements, plan)
+        except psycopg.errors.CardinalityViolation as error:
+            connection.execute("rollback to savepoint staged")
+            raise duplicate_key(connection, plan, target.key, staged) from error
+        cursor.nextset()
+        return cursor.rowcount
+
+    def _change(self, connection: Connection[Any], target: Target, changes: Changes) -> int:
+        """Apply the changes, if the epoch may be written; returns how many were judged.
+
+        A row with a problem keeps the statements from changing anything, so the client need not be
+        asked in between, and can stop without holding a lock.
+        """
+        judged, judging = _judging(changes)
+        statements = sql.SQL(_JUDGE).format(
+            lock=changes_sql.locking(changes),
+            may=may_write(self._register, self._task),
+            shape_query=target.plan.shape_query(),
+            shape=target.shape,
+            judged=judged,
+            judging=judging,
+            finding=changes_sql.finding(changes, judged),
+            apply=sql.SQL("; ").join(changes_sql.applying(changes, judged)),
+        )
+        cursor = self._execute(connection, statements, target.plan)
+        for _ in range(2):
+            cursor.nextset()
+        rows = cursor.rowcount
+        cursor.nextset()
+        error = changes_sql.error_of(changes, cursor.fetchone())
+        if error is not None:
+            raise error
+        return rows
+
+    def _execute(
+        self, connection: Connection[Any], statements: sql.Composed, plan: CopyPlan
+    ) -> Cursor[Any]:
+        """Execute statements that begin with the savepoint; again after a deadlock."""
+        for _ in range(DEADLOCK_TRIES - 1):
             try:
                 with noticing_changes(self._options, plan):
-                    cursor = connection.execute(statements)
+                    return connection.execute(statements)
             except psycopg.errors.DeadlockDetected:
-                if attempt == DEADLOCK_TRIES - 1:
-                    raise
                 connection.execute("rollback to savepoint staged")
-            except psycopg.errors.CardinalityViolation as error:
-                connection.execute("rollback to savepoint staged")
-                duplicate = duplicate_key(connection, plan, target.key, staged)
-                if duplicate is not None:
-                    raise duplicate from error
-                raise
-            else:
-                cursor.nextset()
-                return cursor.rowcount
-        raise AssertionError("unreachable")
+        with noticing_changes(self._options, plan):
+            return connection.execute(statements)
 
     def _check_may_write(self, connection: Connection[Any], target: Target) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
@@ -150,7 +196,9 @@ class IdempotentWriter(CopyWriter):
 
 
 class IdempotentCoCommitter(NothingToCommit):
-    """A ``CoCommitter`` that changes the register only."""
+    """A ``Committer`` that co-commits that changes the register only."""
+
+    co_commits = True
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -179,3 +227,10 @@ def _staged(plan: CopyPlan) -> sql.Identifier:
     """The session's temporary table for rows of this shape; sessions last over epochs."""
     shape = staging_columns(plan).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
+
+
+def _judging(changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
+    """The session's temporary table for judged changes, and the query that fills it."""
+    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(changes.plan)]))
+    digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
+    return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query

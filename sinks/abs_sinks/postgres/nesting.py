@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from abs_clients.arrow import is_list
 from abs_clients.buffers import Array
-from abs_sinks.refusals import row_error
+from abs_sinks.refusals import Code, Reason, refuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +47,23 @@ def unnest(array: pa.Array, column: str) -> Unnested:
     sizes: list[Array] = []
     while is_list(array.type):
         if sizes and array.null_count:
-            raise _ragged(column, "an inner list is NULL")
+            missing = array.is_null().to_numpy(zero_copy_only=False)
+            _refuse(column, "hold an inner list that is NULL", row_of[missing], rows)
         lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
         size = np.zeros(rows, np.int32)
         size[row_of] = lengths
         if (size[row_of] != lengths).any():
-            raise _ragged(column, "inner lists differ in length")
+            other = row_of[size[row_of] != lengths]
+            _refuse(column, "hold inner lists that differ in length", other, rows)
         if sizes and not lengths.all():
-            raise _ragged(column, "inner lists are empty")
+            _refuse(column, "hold inner lists that are empty", row_of[lengths == 0], rows)
         sizes.append(size)
         row_of = np.repeat(row_of, lengths)
         array = array.flatten()
     return Unnested(np.stack(sizes, axis=1), array, row_of)
 
 
-def _ragged(column: str, what: str) -> Exception:
-    return row_error(
-        column,
-        f"{what}, which a PostgreSQL array of more than one dimension cannot hold",
-        "make the column jsonb",
-    )
+def _refuse(column: str, what: str, wrong: Array, rows: int) -> None:
+    why = f"{what}, which a PostgreSQL array of more than one dimension cannot hold"
+    bad = np.isin(np.arange(rows), wrong)
+    refuse(Reason(Code.NOT_RECTANGULAR, column, why, "make the column jsonb"), bad)

@@ -17,7 +17,7 @@ from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.nesting import Unnested, unnest
 from abs_sinks.postgres.numeric import numeric_values
 from abs_sinks.postgres.types import PgType, becomes_json
-from abs_sinks.refusals import refuse
+from abs_sinks.refusals import Code, Reason, inside, refuse
 from abs_sinks.text import interval_parts
 
 _EPOCH_DAYS = 10_957
@@ -99,11 +99,12 @@ _UUID = r"^[0-9A-Fa-f]{8}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A
 def _uuid(array: pa.Array, column: str) -> pa.BinaryArray:
     if pa.types.is_binary(array.type):
         wrong = pc.not_equal(pc.binary_length(array), 16)
-        refuse(column, array, wrong, "are not 16 bytes long, as a uuid is", "correct them in Spark")
+        why = "are not 16 bytes long, as a uuid is"
+        refuse(Reason(Code.MALFORMED, column, why, "correct them in Spark"), wrong)
         return array
     wrong = pc.invert(pc.match_substring_regex(array, _UUID))
     remedy = "write them as 8-4-4-4-12 hexadecimal digits"
-    refuse(column, array, wrong, "are no uuid", remedy)
+    refuse(Reason(Code.MALFORMED, column, "are no uuid", remedy), wrong)
     present = pc.replace_substring(array.drop_null(), "-", "")
     octets = np.frombuffer(unhexlify(bytes_of(present).tobytes()), np.uint8)  # 16 each, end to end
     packed = np.zeros((len(array), 16), np.uint8)
@@ -115,7 +116,8 @@ def _uuid(array: pa.Array, column: str) -> pa.BinaryArray:
 def _array(array: pa.Array, element: PgType, column: str) -> pa.BinaryArray:
     """arrayfuncs.c, array_recv: dimensions, has-null flag, element type, sizes, then the elements."""
     parts = unnest(array, column)
-    leaves = payload(parts.leaves, element, column)
+    with inside(lambda: parts.row_of):
+        leaves = payload(parts.leaves, element, column)
     lengths = pc.binary_length(leaves).fill_null(-1).to_numpy(zero_copy_only=False)
     prefix = _fixed(lengths.astype(">i4"), pa.array(lengths))
     pieces = pc.binary_join_element_wise(prefix, leaves.fill_null(b""), b"")

@@ -56,7 +56,9 @@ class CopyPlan:
     def encoder(self) -> Encoder:
         """A new encoder, for one COPY."""
         kind = BinaryEncoder if self.format == "binary" else TextEncoder
-        return kind(self.schema, self.columns)
+        sources = {planned.column.name: planned.source for planned in self.columns}
+        keys = (key for key in self.table.unique_keys if sources.keys() >= set(key))
+        return kind(self.schema, self.columns, [sources[name] for name in next(keys, ())])
 
     def copy_statement(self, target: sql.Composable | None = None) -> sql.Composed:
         """COPY ... FROM STDIN, for the bytes of ``encoder``.

@@ -215,9 +215,9 @@ def judge_table(
         right
         for right, granted in (
             ("INSERT", facts.may_insert),
-            ("UPDATE", facts.may_update or not options.key),
+            ("UPDATE", facts.may_update or not (options.key or options.changes)),
             ("SELECT", facts.may_select or options.write == "append"),
-            ("DELETE", facts.may_delete or not options.replaces),
+            ("DELETE", facts.may_delete or not (options.replaces or options.changes)),
         )
         if not granted
     ]
@@ -251,8 +251,12 @@ def judge_table(
                 "A transaction whose trigger uses NOTIFY or a temporary table cannot be prepared: each "
                 "epoch would fail. Then use protocol=wal."
             )
-    if facts.has_rules and options.protocol == "2pc":
-        yield Finding.note(f"Rules of table {table.label} do not apply to COPY (manual, COPY).")
+    if facts.has_rules and options.protocol != "2pc":  # COPY follows no rules
+        yield Finding.warning(
+            f"Table {table.label} has rules. They apply to the INSERT of protocol={options.protocol}: "
+            "DO INSTEAD can divert rows, which then are not in the table.",
+            "see pg_rules; drop those that must not apply, or take protocol=2pc to append.",
+        )
 
 
 def judge_plan(plan: CopyPlan) -> Iterator[Finding]:

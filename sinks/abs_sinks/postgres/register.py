@@ -12,13 +12,14 @@ from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import sql
+from psycopg.errors import FeatureNotSupported, UntranslatableCharacter
 
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
-from abs_core.errors import ContentionError
+from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.errors import ContentionError, RefusedError
 from abs_core.inventory import check_finished
 from abs_core.model import JobState
 from abs_sinks.postgres.fence import terminate_older
@@ -52,7 +53,7 @@ returning version::text
 """
 
 
-class PostgresRegister:
+class PostgresRegister(Inventory):
     """A ``RegisterStore`` in the table ``register`` of the state schema; the first write creates it."""
 
     option = "stateschema"
@@ -73,7 +74,17 @@ class PostgresRegister:
             with leased(self._options.server) as connection:
                 self._schema.ensure(connection)
                 with translate_errors(f"writing the register of job {job}"):
-                    row = connection.execute(swapping(self._schema, expected, state)).fetchone()
+                    try:
+                        row = connection.execute(swapping(self._schema, expected, state)).fetchone()
+                    except (UntranslatableCharacter, FeatureNotSupported) as error:
+                        encoding = connection.info.parameter_status("server_encoding")
+                        raise RefusedError(
+                            f"The database's encoding ({encoding}) lacks a character of the register"
+                            f" of job {job}: of the checkpoint's location ({state.checkpoint}), or of"
+                            " another name.",
+                            remedy="take a checkpointLocation of ASCII characters, or a database of"
+                            " encoding UTF8.",
+                        ) from error
             return Conflict() if row is None else str(row[0])
 
         return persistently(self._options, state, once)

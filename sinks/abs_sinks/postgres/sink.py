@@ -10,7 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from abs_clients.postgres.pool import leased
-from abs_core.contracts import Task, Writer
+from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.told_writer import ToldWriter
@@ -69,9 +69,23 @@ _GUARANTEES = {
 }
 
 
+_OF_CHANGES = (
+    (
+        "A change that arrives after the tombstone of its key has expired (option tombstones) is "
+        "applied, however old it is."
+    ),
+    (
+        "Of two different changes with one position that come in two epochs the first stays. Other "
+        "writers of the table are not asked for a position."
+    ),
+)
+
+
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
     found = replace(_GUARANTEES[options.protocol], write=options.write)
+    if options.changes:
+        return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
     if options.replaces:
         return replace(
             found, visibility="whole epoch: its rows replace all rows of the table at once"
@@ -79,7 +93,7 @@ def guarantee(options: PostgresOptions) -> Guarantee:
     return found
 
 
-class PostgresSink:
+class PostgresSink(Sink):
     """Writes batches of one schema to one table, exactly once.
 
     It connects at its first use, over connections that the process keeps.
@@ -135,7 +149,7 @@ class PostgresSink:
                 return TwoPhaseWriter(self._table, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
-        """A ``CoCommitter`` for ``wal`` and ``idempotent``; a ``Composer`` for a register elsewhere."""
+        """See ``committer_of``."""
         return committer_of(Tables({0: self._table}), co_commit=self._co_commit)
 
     def register(self) -> PostgresRegister:
@@ -165,7 +179,7 @@ class PostgresSink:
         return row == (True,)
 
     def reach(self) -> None:
-        """See ``Reachable``. It resolves the table, which every writer needs."""
+        """See ``Sink``. It resolves the table, which every writer needs."""
         self._table.target()
 
     def close(self) -> None:

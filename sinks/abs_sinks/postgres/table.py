@@ -24,6 +24,7 @@ class Table:
         row_security: row-level security applies to this role; COPY FROM is refused then.
         columns: in the order of the catalog.
         unique_keys: each set of columns that ON CONFLICT can name, the primary key among them.
+        primary_key: the columns of the primary key; none if there is none, or it is deferrable.
     """
 
     schema: str
@@ -33,6 +34,8 @@ class Table:
     logged: bool = True
     row_security: bool = False
     unique_keys: tuple[tuple[str, ...], ...] = ()
+    primary_key: tuple[str, ...] = ()
+    partitioned: bool = False
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -77,7 +80,8 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         columns = cursor.execute(_COLUMNS, {"oid": found["oid"]}).fetchall()
         types = cursor.execute(_TYPES, {"oid": found["oid"]}).fetchall()
         keys = cursor.execute(_KEYS, {"oid": found["oid"]}).fetchall()
-    by_oid = {row["oid"]: row for row in types}
+    encoding = connection.info.parameter_status("server_encoding")
+    by_oid = {row["oid"]: {**row, "one_byte": encoding == "SQL_ASCII"} for row in types}
     return Table(
         schema=found["schema"],
         name=found["name"],
@@ -86,6 +90,8 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         logged=found["persistence"] == "p",
         row_security=found["row_security"],
         unique_keys=tuple(tuple(key["columns"]) for key in keys),
+        primary_key=next((tuple(key["columns"]) for key in keys if key["primary"]), ()),
+        partitioned=found["kind"] == "p",
     )
 
 
@@ -141,6 +147,7 @@ def _column(row: Mapping[str, Any], types: Mapping[int, Mapping[str, Any]]) -> C
         has_default=row["has_default"] and not row["generated"],
         identity=row["identity"],
         generated=bool(row["generated"]),
+        collation=row["collation"] or "",
     )
 
 
@@ -155,6 +162,9 @@ def _type(oid: int, typmod: int, label: str, types: Mapping[int, Mapping[str, An
         element = _type(inner["oid"], typmod, inner["label"], types)
         if typmod >= 0 and label.endswith("[]"):
             element = replace(element, label=label.removesuffix("[]"))
+    bounds = None
+    if base["bounds"]:
+        bounds = _type(base["bounds"], -1, types[base["bounds"]]["label"], types)
     builtin = base["schema"] == "pg_catalog"
     return PgType(
         oid=oid,
@@ -163,6 +173,10 @@ def _type(oid: int, typmod: int, label: str, types: Mapping[int, Mapping[str, An
         typmod=typmod,
         receive=base["receive"],
         element=element,
+        category=base["category"],
+        size=base["size"],
+        bounds=bounds,
+        one_byte=base["one_byte"],
     )
 
 
@@ -186,7 +200,10 @@ _COLUMNS = """
 select attname as name, atttypid as type, atttypmod as typmod,
        format_type(atttypid, atttypmod) as label, attnotnull as not_null,
        atthasdef or typdefault is not null as has_default,
-       attidentity::text as identity, attgenerated::text as generated
+       attidentity::text as identity, attgenerated::text as generated,
+       (select format('%%I.%%I', n.nspname, c.collname)
+          from pg_collation c join pg_namespace n on n.oid = c.collnamespace
+         where c.oid = attcollation and attcollation <> typcollation) as collation
   from pg_attribute join pg_type on pg_type.oid = atttypid
  where attrelid = %(oid)s and attnum > 0 and not attisdropped
  order by attnum
@@ -201,7 +218,8 @@ with recursive reached(oid) as (
     union
     select next.oid
       from reached join pg_type t on t.oid = reached.oid
-     cross join lateral (values (t.typbasetype),
+     left join pg_range r on t.oid in (r.rngtypid, r.rngmultitypid)
+     cross join lateral (values (t.typbasetype), (coalesce(r.rngsubtype, 0)),
             (case when t.typcategory = 'A' and t.typlen = -1 then t.typelem else 0 end)) next(oid)
      where next.oid <> 0
 )
@@ -210,11 +228,13 @@ select t.oid, t.typname as name, n.nspname as schema, t.typtype::text as kind,
        case when t.typcategory = 'A' and t.typlen = -1 and t.typtype = 'b'
             then t.typelem else 0 end as element,
        case when p.prolang = 12 then p.prosrc else '' end as receive,
-       format_type(t.oid, null) as label
+       format_type(t.oid, null) as label,
+       t.typcategory::text as category, t.typlen as size, coalesce(r.rngsubtype, 0) as bounds
   from reached
   join pg_type t on t.oid = reached.oid
   join pg_namespace n on n.oid = t.typnamespace
   left join pg_proc p on p.oid = t.typreceive
+  left join pg_range r on t.oid in (r.rngtypid, r.rngmultitypid)
 """
 
 # What INSERT ... ON CONFLICT can infer: no partial, invalid, expression or deferrable index.
@@ -222,7 +242,7 @@ _KEYS = """
 select (select array_agg(a.attname::text order by k.position)
           from unnest(i.indkey::int2[]) with ordinality k(attnum, position)
           join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
-         where k.position <= i.indnkeyatts) as columns
+         where k.position <= i.indnkeyatts) as columns, i.indisprimary as primary
   from pg_index i
  where i.indrelid = %(oid)s and i.indisunique and i.indisvalid and i.indimmediate
    and i.indpred is null and i.indexprs is null

@@ -146,8 +146,14 @@ def _fit_string(plain: pa.DataType, pg: PgType) -> _Answer:
         return Wire.PAYLOAD, plain
     if pg.name in _HAS_SPARK_TYPE or pg.element is not None:
         raise _misfit(plain, pg)
-    if pg.name in ("money", "char"):
+    # What text input drops in silence, by pg_type: numbers (money, oid) are rounded or wrap around,
+    # text of a fixed size (name, "char") is cut off, and so are fields that an interval does not keep.
+    if pg.category == "N":
+        raise _lossy(plain, pg, "the type's text input rounds, or wraps around")
+    if pg.category in ("S", "Z") and pg.size > 0:
         raise _lossy(plain, pg, "the type's text input cuts off in silence what does not fit")
+    if pg.category == "T" and pg.interval_fields != _FULL_RANGE:
+        raise _lossy(plain, pg, "fields that the column does not keep would be dropped")
     return Wire.TEXT, plain
 
 

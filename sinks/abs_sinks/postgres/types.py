@@ -27,6 +27,10 @@ class PgType:
         typmod: the modifier (length, precision) as the catalog has it; -1: none.
         receive: name of the internal function that reads the binary form; empty if it is not one.
         element: the type of the elements, for an array.
+        category: pg_type's typcategory of the base type: ``N`` for numbers.
+        size: pg_type's typlen of the base type: bytes of each value; negative: varies.
+        bounds: of a range or multirange, the type of its bounds.
+        one_byte: each byte is one character there: the database's encoding is SQL_ASCII.
     """
 
     oid: int
@@ -35,6 +39,10 @@ class PgType:
     typmod: int = -1
     receive: str = ""
     element: PgType | None = None
+    category: str = ""
+    size: int = -1
+    bounds: PgType | None = None
+    one_byte: bool = False
 
     @property
     def takes_text(self) -> bool:
@@ -43,7 +51,7 @@ class PgType:
 
     @property
     def max_chars(self) -> int | None:
-        """Length limit of varchar(n) and char(n), in characters."""
+        """Length limit of varchar(n) and char(n), in the server's characters."""
         if self.name in ("varchar", "bpchar") and self.typmod >= 0:
             return self.typmod - 4
         return None
@@ -61,7 +69,7 @@ class PgType:
         """Digits of a second that a date/time type keeps: 0 to 6."""
         if self.typmod < 0:
             return 6
-        if self.name == "interval":
+        if self.category == "T":
             # The low half is the precision, 0xFFFF if not given (timestamp.h, INTERVAL_PRECISION).
             precision = self.typmod & 0xFFFF
             return 6 if precision == 0xFFFF else precision
@@ -79,6 +87,7 @@ class Column:
 
     Args:
         not_null: whether NULL is refused by the column itself.
+        collation: its collation, as SQL writes it, where it is not the type's own; else empty.
         has_default: whether a default value is declared (of the column, not of its domain).
         identity: ``""``, ``"a"`` (GENERATED ALWAYS AS IDENTITY) or ``"d"`` (BY DEFAULT).
         generated: whether the column is computed from others, stored or virtual.
@@ -90,6 +99,7 @@ class Column:
     has_default: bool = False
     identity: str = ""
     generated: bool = False
+    collation: str = ""
 
     @property
     def fills_itself(self) -> bool:

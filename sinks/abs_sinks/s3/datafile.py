@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from abs_sinks.s3.formats import Encoder, encoder, encoding
+from abs_sinks.refusals import BadRows, find_bad_rows, naming_rows
+from abs_sinks.s3.formats import Encoder, encoder, encoding, try_encoding
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import PartFile
 from abs_sinks.s3.uploads import Upload
@@ -44,7 +45,7 @@ class DataFile:
             return
         table = pa.Table.from_batches(self._gathered, self._schema)
         self._gathered, self.gathered_bytes = [], 0
-        with encoding(self._options):
+        with naming_rows(table, self._bad_rows), encoding(self._options):
             self._encoder.write(table)
 
     def finish(self) -> Upload:
@@ -58,3 +59,6 @@ class DataFile:
         """Abort the upload, at best effort. Never raises."""
         self._gathered = []
         self._out.discard()
+
+    def _bad_rows(self, table: pa.Table) -> BadRows:
+        return find_bad_rows(table, lambda part: try_encoding(part, self._options))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from abs_clients.s3.location import KEY_MAX, Location
-from abs_core.errors import RowError
 from abs_core.model import HandleName
+from abs_sinks.refusals import BadValuesError, Code, Reason
 
 _FILE = re.compile(
     r"(?P<lead>[A-Za-z0-9_-]+)\.(?P<job>[A-Za-z0-9_.~@!-]+)-(?P<register>[0-9a-f]{16})"
@@ -103,13 +103,11 @@ def data_key(location: Location, folder: str, name: FileName) -> str:
         folder: partition folders with a slash at the end, or empty.
 
     Raises:
-        RowError: the key is longer than S3 allows.
+        BadValuesError: the key is longer than S3 allows.
     """
     key = location.key(f"{folder}{name}")
     if len(key.encode()) > KEY_MAX:
-        raise RowError(
-            f"A value of partitionby makes a key of {len(key.encode())} bytes; S3 allows {KEY_MAX}: "
-            f"{folder[:100]!r}...",
-            remedy="shorten the value in Spark, or take another column.",
-        )
+        why = f"have values of partitionby that make a key longer than S3's {KEY_MAX} bytes"
+        remedy = "shorten them in Spark, or take another column"
+        raise BadValuesError(Reason(Code.TOO_LONG, "", why, remedy), None)
     return key

@@ -13,7 +13,9 @@ import pyarrow as pa
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
+from abs_sinks.refusals import BadRows, find_bad_rows, naming_rows
 from abs_sinks.s3.datafile import DataFile
+from abs_sinks.s3.formats import try_encoding
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import Lanes, PartFile
@@ -56,8 +58,20 @@ class TaskFiles:
             DataError: a folder name or the format cannot hold a value.
             TargetError: the server refused or went away.
         """
-        self._take(batch)
+        with naming_rows(batch, self.bad_rows, self.rows):
+            self._take(batch)
         self.rows += batch.num_rows
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the format or a key cannot hold; nothing is written."""
+        return find_bad_rows(batch, self._check)
+
+    def _check(self, part: pa.RecordBatch) -> None:
+        # All folders at once: the rows that it names are then those of the batch.
+        rows = pa.Table.from_batches([self._partitioning.inside(part)])
+        try_encoding(rows, self._options)
+        for folder, _ in self._partitioning.split(part):
+            data_key(self._options.path, folder, self._next_name())
 
     def finish(self) -> tuple[Upload, ...]:
         """End every file; all parts are acknowledged when it returns."""
@@ -131,13 +145,7 @@ class TaskFiles:
             largest.flush()
 
     def _begin(self, folder: str) -> DataFile:
-        name = FileName(
-            self._handle,
-            self._files,
-            lead(self._options.filename, self._handle),
-            (BY_MANIFEST if self._options.protocol == "idempotent" else "")
-            + ending(self._options.fileformat, self._options.compression),
-        )
+        name = self._next_name()
         self._files += 1
         out = PartFile(
             self._options,
@@ -151,3 +159,12 @@ class TaskFiles:
         except BaseException:
             out.discard()
             raise
+
+    def _next_name(self) -> FileName:
+        return FileName(
+            self._handle,
+            self._files,
+            lead(self._options.filename, self._handle),
+            (BY_MANIFEST if self._options.protocol == "idempotent" else "")
+            + ending(self._options.fileformat, self._options.compression),
+        )

@@ -10,11 +10,12 @@ from dataclasses import replace
 import pyarrow as pa
 
 from abs_core.aborting import abort_each
-from abs_core.contracts import Task
+from abs_core.contracts import Committer, Task
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
 from abs_core.stepwise import StepwiseWriter
 from abs_core.wal import SegmentWriter, read_segment
+from abs_sinks.refusals import BadRows
 from abs_sinks.s3.ahead import Batches, reading_ahead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
@@ -27,7 +28,12 @@ class WalWriter(StepwiseWriter):
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
         super().__init__()
+        self._options, self._schema, self._handle = options, schema, task.handle
         self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="zstd")
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the files of a later compose could not hold; nothing is written."""
+        return TaskFiles(self._options, self._schema, self._handle).bad_rows(batch)
 
     def abort(self) -> None:
         self._segment.abort()
@@ -44,8 +50,10 @@ class WalWriter(StepwiseWriter):
         return seal.committable()
 
 
-class WalCommitter:
-    """A ``Composer`` of segments to uploads, which are committed as those of ``2pc``."""
+class WalCommitter(Committer):
+    """A ``Committer`` that composes of segments to uploads, which are committed as those of ``2pc``."""
+
+    composes = True
 
     def __init__(self, options: S3Options, schema: pa.Schema) -> None:
         self._options = options
@@ -53,7 +61,7 @@ class WalCommitter:
         self._segments = S3Segments(options)
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``, and ``compose``."""
+        """See ``Committer``, and ``compose``."""
         return compose(self._options, self._schema, committables)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_core.stepwise import StepwiseWriter
+from abs_sinks.refusals import BadRows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.uploads import Upload
@@ -31,6 +32,10 @@ class StreamingWriter(StepwiseWriter):
         if self._files is not None:
             self._files.discard()
             self._files = None
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the format or a key cannot hold; nothing is written."""
+        return TaskFiles(self._options, self._schema, self._handle).bad_rows(batch)
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         if self._files is None:

@@ -68,7 +68,7 @@ def test_a_record_that_is_too_large_is_named_before_anything_is_sent(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
     given = batch(value=["a", "b" * 1_100_000, "c"])
-    error = refused(writer_of(), given, "Row 1 of the task", "too large", "max.message.bytes")
+    error = refused(writer_of(), given, "row 1 of the task", "too large", "max.message.bytes")
     assert isinstance(error, RowError)
     assert harness.open_ids() == {}
 
@@ -76,13 +76,13 @@ def test_a_record_that_is_too_large_is_named_before_anything_is_sent(
 def test_rows_are_counted_over_all_batches_of_a_task(writer_of: WriterOf) -> None:
     writer = writer_of()
     writer.write(batch(value=["a", "b"]))
-    refused(writer, batch(value=["c", "d" * 1_100_000]), "Row 3 of the task")
+    refused(writer, batch(value=["c", "d" * 1_100_000]), "row 3 of the task")
 
 
 def test_a_partition_that_does_not_exist_is_named(writer_of: WriterOf) -> None:
     schema = pa.schema([("value", pa.string()), ("partition", pa.int32())])
     given = batch(value=["a", "b"], partition=pa.array([0, PARTITIONS], pa.int32()))
-    error = refused(writer_of(schema), given, "Row 1", f"it has {PARTITIONS}")
+    error = refused(writer_of(schema), given, "row 1 ", f"it has {PARTITIONS}")
     assert isinstance(error, RowError)
 
 
@@ -96,7 +96,7 @@ def test_a_topic_that_does_not_exist_is_named(
         return  # it takes no column topic
     schema = pa.schema([("value", pa.string()), ("topic", pa.string())])
     given = batch(value=["a", "b"], topic=[harness.topic, "no-such-topic"])
-    error = refused(writer_of(schema, topic=None), given, "Row 1", "no-such-topic")
+    error = refused(writer_of(schema, topic=None), given, "row 1 ", "no-such-topic")
     assert isinstance(error, RowError)
 
 
@@ -111,7 +111,7 @@ def test_a_row_that_would_go_among_registers_or_winners_is_named(
         make_topic(harness.options.kafka, name)
     schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string())])
     given = batch(key=["j", "j"], value=["a", "b"], topic=[harness.topic, name])
-    error = refused(writer_of(schema, topic=None), given, "Row 1", "this sink's own")
+    error = refused(writer_of(schema, topic=None), given, "row 1 ", "this sink's own")
     assert isinstance(error, RowError)
 
 
@@ -122,9 +122,9 @@ def test_a_record_without_a_key_is_named_where_its_topic_is_compacted(
     make_topic(harness.options.kafka, name, 1, {"cleanup.policy": "compact"})
     keyed = pa.schema([("key", pa.string()), ("value", pa.string())])
     given = batch(key=["a", None], value=["v", "w"])
-    error = refused(writer_of(keyed, topic=name), given, "Row 1", "no key", name)
+    error = refused(writer_of(keyed, topic=name), given, "row 1 ", "no key", name)
     assert isinstance(error, RowError)
-    refused(writer_of(topic=name), batch(value=["v"]), "Row 0", "no key", name)
+    refused(writer_of(topic=name), batch(value=["v"]), "row 0 ", "no key", name)
     writer_of(keyed, topic=name).write(batch(key=["a"], value=["v"]))
     _configure(harness, name, "cleanup.policy", "delete")  # behind the writers' back
     writer_of(keyed, topic=name).write(given)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.failures import Failures
-from abs_core.errors import RowError, SchemaError
+from abs_core.errors import SchemaError
 from abs_sinks.kafka.librdkafka import LibrdkafkaSender
 from abs_sinks.kafka.records import (
     Digest,
@@ -19,6 +19,7 @@ from abs_sinks.kafka.records import (
     records_of,
     sizes_of,
 )
+from abs_sinks.refusals import find_bad_rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -197,8 +198,10 @@ def test_a_value_that_does_not_fit_names_its_row(
     column: str, values: pa.Array, topic: str | None
 ) -> None:
     batch = pa.record_batch({"value": ["a", "b"], column: values})
-    with pytest.raises(RowError, match="Row 11 of the task"):
-        records_of(batch, plan_columns(batch.schema, topic), first_row=10)
+    columns = plan_columns(batch.schema, topic)
+    bad = find_bad_rows(batch, lambda part: records_of(part, columns))
+    assert bad.mask.to_pylist() == [False, True]
+    assert [reason.column for reason in bad.reasons] == [column]
 
 
 def test_equal_content_has_an_equal_digest_whatever_its_layout() -> None:

@@ -137,6 +137,28 @@ def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
         case.close()
 
 
+@pytest.mark.parametrize("name", UPSERTS)
+def test_keys_that_a_trigger_makes_equal_are_an_error_that_says_so(
+    shared_database: str, name: str
+) -> None:
+    with open_table(shared_database, VARIANTS[name]) as harness:
+        harness.db.execute(
+            f"create function {harness.table}_even() returns trigger language plpgsql as"
+            " $$ begin new.id := new.id / 2 * 2; return new; end $$;"
+            f"create trigger even before insert on {harness.table}"
+            f" for each row execute function {harness.table}_even()"
+        )
+        try:
+            case = Case(harness)
+            with pytest.raises(DataError, match="takes them for the same row") as caught:
+                case.run().epoch(0, [(6, "a"), (7, "b")])
+            assert "trigger" in caught.value.remedy
+            case.hides_all("after keys that became equal")
+            case.close()
+        finally:
+            harness.db.execute(f"drop function {harness.table}_even cascade")
+
+
 def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_database: str) -> None:
     with open_table(shared_database, VARIANTS["wal-upsert"]) as harness:
         case = Case(harness)

@@ -129,7 +129,8 @@ def test_without_prepared_transactions_both_remedies_are_named() -> None:
         (REPLACING, TABLE, {"may_delete": False}, Severity.ERROR, "GRANT DELETE ON"),
         (IDEMPOTENT, TABLE, {"insert_triggers": ("a",)}, Severity.WARNING, "fire again"),
         (WAL, TABLE, {"insert_triggers": ("a",)}, Severity.NOTE, "(a)"),
-        (TWO_PC, TABLE, {"has_rules": True}, Severity.NOTE, "Rules"),
+        (WAL, TABLE, {"has_rules": True}, Severity.WARNING, "DO INSTEAD can divert rows"),
+        (IDEMPOTENT, TABLE, {"has_rules": True}, Severity.WARNING, "DO INSTEAD can divert rows"),
         (TWO_PC, replace(TABLE, logged=False), {}, Severity.WARNING, "UNLOGGED"),
         (TWO_PC, replace(TABLE, row_security=True), {}, Severity.ERROR, "Row-level"),
     ],
@@ -142,8 +143,10 @@ def test_what_is_wrong_with_a_table_is_found(
     assert told in f"{finding.what} {finding.remedy}"
 
 
-def test_appending_needs_insert_only() -> None:
-    facts = replace(GOOD_TABLE, may_update=False, may_select=False, may_delete=False)
+def test_appending_by_copy_needs_insert_only_and_follows_no_rules() -> None:
+    facts = replace(
+        GOOD_TABLE, may_update=False, may_select=False, may_delete=False, has_rules=True
+    )
     assert list(judge_table(TABLE, facts, GOOD_SERVER, TWO_PC)) == []
 
 

@@ -14,7 +14,9 @@ from psycopg import sql
 from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, RefusedError, SchemaError, TargetError
 from abs_services import PostgresService
+from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.create import create_table_statement
+from abs_sinks.postgres.schema import plan_columns
 from abs_sinks.postgres.table import Table, read_table
 
 pytestmark = pytest.mark.services
@@ -262,3 +264,12 @@ def test_any_identifier_can_be_a_schema_a_table_and_a_column(
     assert (table.schema, table.name) == (name, name)
     assert [column.name for column in table.columns] == [name, "plain"]
     assert table.unique_keys == ((name,),)
+
+
+def test_a_column_has_the_collation_of_its_own_in_staging(connection: Connection) -> None:
+    connection.execute('create table t (a text, b text collate "C", c integer)')
+    table = read(connection, "t")
+    assert [column.collation for column in table.columns] == ["", 'pg_catalog."C"', ""]
+    names = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.int32())])
+    staged = staging_columns(plan_columns(names, table)).as_string()
+    assert staged == '"a" text, "b" text collate pg_catalog."C", "c" integer'

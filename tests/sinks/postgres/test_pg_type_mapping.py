@@ -16,7 +16,7 @@ CITEXT = PgType(16401, "public.citext", "citext", receive="textrecv")
 JSON = PgType(114, "json", "json", receive="json_recv")
 JSONB = PgType(3802, "jsonb", "jsonb", receive="jsonb_recv")
 INET = PgType(869, "inet", "inet", receive="inet_recv")
-MONEY = PgType(790, "money", "money")
+MONEY = PgType(790, "money", "money", category="N")
 INT2, INT4, INT8 = (PgType(0, f"int{n}", f"int{n}") for n in (2, 4, 8))
 FLOAT4, FLOAT8 = PgType(700, "float4", "real"), PgType(701, "float8", "double precision")
 NUMERIC = PgType(1700, "numeric", "numeric")
@@ -155,7 +155,7 @@ def tagged(tag: bytes) -> pa.DataType:
         (pa.string(), TIMESTAMP, "does not fit timestamp"),
         (pa.string(), BYTEA, "does not fit bytea"),
         (pa.string(), array(TEXT), "does not fit"),
-        (pa.string(), MONEY, "cuts off"),
+        (pa.string(), MONEY, "rounds"),
         (pa.binary(), TEXT, "does not fit text"),
         (pa.binary(), JSONB, "does not fit jsonb"),
         (pa.bool_(), INT4, "does not fit int4"),

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from abs_clients.kafka import timeouts
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.crash import reached
 from abs_core.errors import (
     AbsError,
@@ -53,7 +53,7 @@ ENVELOPE = 1024
 """Bytes of a message besides key and value: envelope and batch header."""
 
 
-class KafkaRegister:
+class KafkaRegister(Inventory):
     """A ``RegisterStore`` in the topic ``registertopic``, which the first write creates."""
 
     option = "registertopic"
@@ -273,7 +273,7 @@ class KafkaRegister:
         """The open producer if it can write the cell; else a new one."""
         timeout_ms = timeouts.CELL_TIMEOUT_MS if rows is None else rows.timeout_ms
         found = self._session.producer(key)
-        if found is None or found.version != expected or found.timeout_ms < timeout_ms:
+        if found is None or found.version != expected or not found.fits(self._options, timeout_ms):
             return self._open(key, timeout_ms)
         if rows is not None and not found.may_carry_rows:
             return self._open(key, timeout_ms)
@@ -282,7 +282,7 @@ class KafkaRegister:
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """Open the cell's producer, which fences all others, and read the cell."""
         self._session.topic()
-        producer = self._session.open_producer(job, timeout_ms)
+        producer = self._session.open_producer(self._options, job, timeout_ms)
         try:
             producer.cell = self._read(job)
         except BaseException:
