@@ -195,7 +195,8 @@ def _called(settings: Settings) -> Token:
             remedy="return (token, expiry in seconds since 1970), as confluent-kafka's oauth_cb "
             "does; a principal and a dict of extensions may follow.",
         )
-    text, expires, principal, extensions = (*given, *("", {})[len(given) - 2 :])
+    parts: tuple[Any, ...] = (*given, *("", {})[len(given) - 2 :])
+    text, expires, principal, extensions = parts
     if expires > _MOST_SECONDS:
         raise OptionError(
             f"The function kafka.{CALLABLE}={name} returned its expiry in milliseconds.",

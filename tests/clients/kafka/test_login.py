@@ -111,10 +111,12 @@ def test_both_clients_have_one_login_and_no_secret_of_it_is_in_their_settings(
 ) -> None:
     settings = Settings.of(server.settings("a:1"))
     own, others = admin_settings(settings), access_settings(settings)
-    assert own["oauth_cb"].__self__ is others["sasl_oauth_token_provider"] is login_of(settings)
+    mine: Login = others["sasl_oauth_token_provider"]
+    assert own["oauth_cb"].__self__ is mine
+    assert mine is login_of(settings)
     assert len(server.tokens) == 1, "one token serves both"
-    assert others["sasl_oauth_token_provider"].token() == own["oauth_cb"]("")[0] == server.tokens[0]
-    shown = f"{own} {others} {settings!r} {others['sasl_oauth_token_provider'].current()!r}"
+    assert mine.token() == own["oauth_cb"]("")[0] == server.tokens[0]
+    shown = f"{own} {others} {settings!r} {mine.current()!r}"
     assert server.secret not in shown
     assert server.tokens[0] not in shown
 
