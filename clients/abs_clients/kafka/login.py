@@ -100,11 +100,12 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
                     remedy="check the clock of this machine, and the life of new tokens.",
                 )
         except AbsError as error:
+            level = logging.WARNING if self.failure is None else logging.DEBUG  # once an outage
             self.failure = error
             if not error.retryable or self._token is None or self._token.expires <= begun:
                 self._token = None
                 raise
-            log.warning("the token for Kafka is not renewed yet: %s", error)
+            log.log(level, "the token for Kafka is not renewed yet: %s", error)
             self._due = min(begun + PAUSE_SECONDS, self._token.expires)
             return
         self._token, self.failure = found, None
