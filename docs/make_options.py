@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from abs_clients.kafka.setting_table import NO_EQUIVALENT, SETTINGS
 from abs_clients.options import Option, options_of
 from abs_clients.s3.server import Server
 from abs_sinks.delta.options import DeltaOptions
@@ -83,6 +84,9 @@ SECTIONS: Sections = (
             "dbtable": "`table` or `schema.table`, quoted where needed",
             "user": "takes precedence over the URL",
             "password": "takes precedence over the URL",
+            "passwordcommand": "a program whose first line is the password; run for each new connection",
+            "passwordfile": "a file that holds the password; read for each new connection",
+            "passwordfunction": "`module:function`; gets libpq's parameters as a dict and returns the password or token, for each new connection",
             "write": "`append`, `upsert` by `key`, or `changes`: see [changes](../how-to/changes.md)",
             "key": "columns of the key, separated by commas; `upsert` needs it; default for `changes`: the primary key",
             "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins. "
@@ -104,7 +108,7 @@ SECTIONS: Sections = (
     ),
     (
         "`abs-kafka` as a sink",
-        "`kafka.*` are settings of librdkafka, by their names there; see [Kafka](kafka.md#use).",
+        "`kafka.*` are settings of librdkafka, by their names there; see [Kafka](kafka.md#use) and [logins](../how-to/access.md).",
         kafka_sink.OPTIONS,
         {
             "topic": "the topic of every record; without it, the column `topic` names it. Never a register's topic or a side topic",
@@ -241,7 +245,30 @@ def written(sections: Sections = SECTIONS) -> str:
             f"{note}\n" if note else "",
             f"| option | default | |\n| --- | --- | --- |\n{rows}",
         ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(part for part in [*parts, clients_settings()] if part)
+
+
+def clients_settings() -> str:
+    """The table of ``kafka.*`` settings that are known by name."""
+    rows = "".join(
+        f"| `kafka.{each.name}` | {'yes' if each.everywhere else ''} | {'hidden' if each.secret else ''} "
+        f"| {', '.join(f'`{java}`' for java in each.javas)} |\n"
+        for each in SETTINGS
+    )
+    refused = "".join(f"| `{java}` | {what} |\n" for java, what in NO_EQUIVALENT.items())
+    return f"""## `kafka.*` settings
+
+A setting that is not listed is librdkafka's alone, and its value is hidden unless it is a number. Column by column: the
+columnar producer heeds it, too. Hidden: errors, logs and `repr` do not show its value.
+
+| setting | column by column | | Java's name |
+| --- | --- | --- | --- |
+{rows}
+Of the Java client only, and refused:
+
+| Java's name | instead |
+| --- | --- |
+{refused}"""
 
 
 def _default(option: Option) -> str:

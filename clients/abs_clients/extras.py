@@ -10,6 +10,7 @@ from abs_core.errors import ConfigError
 DISTRIBUTION = "abs-sinks"
 
 EXTRAS = {
+    "aws_msk_iam_sasl_signer": "msk",
     "awscrt": "s3",
     "boto3": "s3",
     "botocore": "s3",

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.configs import CERTIFICATES_REMEDY, admin_settings
 from abs_clients.kafka.errors import is_auth_failure, to_abs_error
+from abs_clients.kafka.login import login_of
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import OptionError
 
@@ -34,12 +35,16 @@ def check_access(settings: Settings, *, again: bool = False) -> None:
     """
     events: list[KafkaError] = []
     client = new_client(settings, events.append)
+    login = login_of(settings)
     deadline = time.monotonic() + timeouts.CHECK_SECONDS
     while (now := time.monotonic()) < deadline:
         client.poll(0.01)
         for event in events:
             if is_auth_failure(event):
-                raise to_abs_error(event, f"connecting to {settings.bootstrap}", settings)
+                if login is not None:
+                    login.close()  # the next try gets a new token
+                doing = f"connecting to {settings.bootstrap}"
+                raise to_abs_error(event, doing, settings, new=True)
         codes = [event.code() for event in events]
         if KafkaError._ALL_BROKERS_DOWN in codes:
             # That they are down may be told before why; a busy machine takes its time between the two.

@@ -43,6 +43,7 @@ class ClusterFacts:
         can_end: whether it knows the requests by which a driver ends a task's transaction.
         state: the topic of the transaction coordinators; None if it does not exist yet, or may
             not be described.
+        since_3_8: whether the brokers are of version 3.8 or newer (ListTransactions 1).
     """
 
     brokers: int
@@ -50,6 +51,7 @@ class ClusterFacts:
     transaction_version: int | None
     can_end: bool
     state: TopicFacts | None
+    since_3_8: bool = True
 
     def number(self, name: str) -> int | None:
         """A numeric setting; None if it may not be read."""
@@ -95,7 +97,7 @@ def request_bytes(settings: Settings) -> int | None:
 def cluster_facts(settings: Settings) -> ClusterFacts:
     """Query the brokers, without what the principal may not see; raises TargetError."""
 
-    async def work(manager: Any) -> tuple[list[int], bool]:
+    async def work(manager: Any) -> tuple[list[int], bool, bool]:
         versions = manager.broker_version_data
         needed = (
             DescribeTransactionsRequest,
@@ -104,9 +106,10 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
             InitProducerIdRequest,
         )
         knows = all(_knows(versions, request) for request in needed)
-        return await brokers_of(manager), knows
+        since_3_8 = _knows(versions, ListTransactionsRequest, least=1)
+        return await brokers_of(manager), knows, since_3_8
 
-    nodes, can_end = cluster(settings).run("asking for the brokers", work)
+    nodes, can_end, since_3_8 = cluster(settings).run("asking for the brokers", work)
     configs = _if_allowed(lambda: cluster(settings).admin.broker_configs(nodes[0]))
     finalized = (
         _if_allowed(lambda: _features(settings)).get("transaction.version", {}).get("finalized")
@@ -117,12 +120,13 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
         None if finalized is None else int(finalized[1]),
         can_end,
         _if_allowed(lambda: topic_facts(settings, [STATE_TOPIC], again=True)).get(STATE_TOPIC),
+        since_3_8,
     )
 
 
-def _knows(versions: Any, request: Any) -> bool:
+def _knows(versions: Any, request: Any, least: int = 0) -> bool:
     try:
-        versions.api_version(request)
+        versions.api_version(request, min_version=least)
     except Exception:  # noqa: BLE001 - of whatever kind: the broker's version has no such request
         return False
     return True

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.login import for_librdkafka, login_of
+from abs_clients.kafka.login_rules import OAUTH, mechanism_of
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import OptionError
 
@@ -85,7 +87,7 @@ def producer_settings(
     if transactional_id is not None:
         ours["transactional.id"] = transactional_id
         ours["transaction.timeout.ms"] = str(timeout)
-    return {**defaults, **dict(settings.pairs), **ours}
+    return {**defaults, **for_librdkafka(settings), **ours}
 
 
 def consumer_settings(
@@ -105,7 +107,7 @@ def consumer_settings(
         "enable.partition.eof": True,
         "logger": librdkafka_log,
     }
-    return {**_QUIET, **defaults, **dict(settings.pairs), **always, **ours}
+    return {**_QUIET, **defaults, **for_librdkafka(settings), **always, **ours}
 
 
 def admin_settings(settings: Settings) -> dict[str, Any]:
@@ -115,7 +117,8 @@ def admin_settings(settings: Settings) -> dict[str, Any]:
     an error.
     """
     own = {"allow.auto.create.topics": "false", **_QUIET, "logger": librdkafka_log}
-    return {k: v for k, v in settings.pairs if not k.startswith(_CONSUMER_ONLY)} | own
+    given = for_librdkafka(settings)
+    return {k: v for k, v in given.items() if not k.startswith(_CONSUMER_ONLY)} | own
 
 
 def control_settings(settings: Settings) -> dict[str, Any]:
@@ -132,39 +135,26 @@ def control_settings(settings: Settings) -> dict[str, Any]:
 
 
 def access_settings(settings: Settings) -> dict[str, Any]:
-    """Protocol, password and certificates for any client of kafka-python.
+    """Protocol, login and certificates for any client of kafka-python.
 
-    Raises OptionError for an authentication that kafka-python does not support.
+    Raises OptionError if a certificate cannot be read, and as ``Login.current``.
     """
     given = dict(settings.pairs)
     protocol = given.get("security.protocol", "plaintext").upper()
     found: dict[str, Any] = {"security_protocol": protocol}
-    if protocol.startswith("SASL"):
-        found |= _sasl(given)
-    if protocol.endswith("SSL"):
-        found["ssl_context"] = _ssl_context(given)
-        found["ssl_check_hostname"] = found["ssl_context"].check_hostname
-    return found
-
-
-def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
-    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "GSSAPI")).upper()
-    if mechanism == "GSSAPI":
-        return {
-            "sasl_mechanism": mechanism,
-            "sasl_kerberos_service_name": given.get("sasl.kerberos.service.name", "kafka"),
-        }
-    if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        return {
+    if (login := login_of(settings)) is not None:
+        login.current()  # who cannot get one is told why, before a client is made
+        found |= {"sasl_mechanism": OAUTH, "sasl_oauth_token_provider": login}
+    elif (mechanism := mechanism_of(given)) is not None:
+        found |= {
             "sasl_mechanism": mechanism,
             "sasl_plain_username": given.get("sasl.username"),
             "sasl_plain_password": given.get("sasl.password"),
         }
-    raise OptionError(
-        f"kafka.sasl.mechanisms={mechanism} is not known to the client that ends transactions.",
-        remedy="use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI, or certificates "
-        "(kafka.security.protocol=ssl).",
-    )
+    if protocol.endswith("SSL"):
+        found["ssl_context"] = _ssl_context(given)
+        found["ssl_check_hostname"] = found["ssl_context"].check_hostname
+    return found
 
 
 def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:

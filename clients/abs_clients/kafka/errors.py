@@ -14,6 +14,7 @@ import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
 from abs_clients.kafka.codes import ACCESS, BY_NUMBER, CONSEQUENCES, Meaning
+from abs_clients.kafka.login import login_of
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.durable import RAISE_FILES, name_open_files
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
@@ -28,6 +29,14 @@ AWAY = (
     kafka.errors.RequestTimedOutError,
 )
 """What kafka-python raises where no broker has answered."""
+
+_NO_TOKEN = ("Failed to acquire SASL OAUTHBEARER token", "OAuth token not set")
+"""librdkafka's words if its ``oauth_cb`` has raised: that is no refusal of a broker."""
+
+_LATER = Meaning(
+    UnavailableError,
+    "the token has expired, or is not to be had; each new connection asks for one.",
+)
 
 _REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
 """TLS alerts by which a broker refuses a client: no certificate, or none that it knows or takes."""
@@ -46,11 +55,20 @@ def is_auth_failure(error: KafkaError) -> bool:
             return True
         alert = re.search(r"SSL alert number (\d+)", text)
         return alert is not None and int(alert[1]) in _REFUSING_ALERTS
-    return error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+    refuses = error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+    return refuses and not _lacks_token(error.str())
+
+
+def _lacks_token(text: str) -> bool:
+    return any(words in text for words in _NO_TOKEN)
 
 
 def to_abs_error(
-    error: BaseException | KafkaError, doing: str, who: Settings | None = None
+    error: BaseException | KafkaError,
+    doing: str,
+    who: Settings | None = None,
+    *,
+    new: bool = False,
 ) -> AbsError:
     """The project's error for one of either client.
 
@@ -58,6 +76,8 @@ def to_abs_error(
         error: a KafkaError, a KafkaException around one, or an exception of kafka-python.
         doing: the action, as the end of a sentence: ``sending to topic t``.
         who: the connection's settings; if it is refused, its principal is named.
+        new: the client has just been made, with a token that is good: a refusal of it is final. A
+            token may expire under an older one while no new one is to be had.
     """
     if isinstance(error, KafkaException):
         error = error.args[0]
@@ -68,6 +88,13 @@ def to_abs_error(
         found = Meaning(UnavailableError if retriable else TargetError)
     if isinstance(error, KafkaError) and is_auth_failure(error):
         found = ACCESS
+    elif _lacks_token(text):
+        found = _LATER
+    login = None if who is None else login_of(who)
+    if login is not None and found in (ACCESS, _LATER) and not new:
+        why = login.failure
+        found = _LATER if why is None else Meaning(type(why), why.remedy)
+        text = text if why is None else why.what.rstrip(".")
     shown = "" if code is None else f" [{code}]"
     if who is not None and found.kind is RefusedError:
         shown += f"; the principal is {who.principal}"

@@ -11,86 +11,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from abs_clients.kafka.login_rules import javas_equivalent
+from abs_clients.kafka.setting_table import JAVA_ONLY
 from abs_clients.options import Problems
 from abs_core.strictjson import decimal
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
 
-JAVA_ONLY = {
-    "sasl.jaas.config": "set kafka.sasl.username and kafka.sasl.password (for Kerberos: "
-    "kafka.sasl.kerberos.principal and kafka.sasl.kerberos.keytab).",
-    "sasl.client.callback.handler.class": "set kafka.sasl.oauthbearer.method and the settings "
-    "that belong to it.",
-    "sasl.login.callback.handler.class": "set kafka.sasl.oauthbearer.method and the settings "
-    "that belong to it.",
-    "sasl.login.class": "leave it out.",
-    "ssl.truststore.location": "set kafka.ssl.ca.location to a file of PEM certificates.",
-    "ssl.truststore.password": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
-    "ssl.truststore.type": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
-    "ssl.truststore.certificates": "set kafka.ssl.ca.pem.",
-    "ssl.keystore.type": "leave it out: certificates and keys are read as PEM.",
-    "ssl.keystore.certificate.chain": "set kafka.ssl.certificate.pem.",
-    "ssl.keystore.key": "set kafka.ssl.key.pem.",
-    "ssl.protocol": "leave it out: the best version that both sides support is used.",
-    "ssl.enabled.protocols": "leave it out: the best version that both sides support is used.",
-    "key.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
-    "value.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
-    "partitioner.class": "set kafka.partitioner (murmur2_random is the default, and Java's).",
-    "partitioner.ignore.keys": "set kafka.partitioner=random.",
-    "interceptor.classes": "leave it out: there are no interceptors here.",
-    "metric.reporters": "leave it out: see the metrics of the query.",
-    "buffer.memory": "set kafka.queue.buffering.max.kbytes.",
-    "max.request.size": "set kafka.message.max.bytes.",
-    "max.block.ms": "leave it out: the sink waits if the queue is full.",
-    "compression.gzip.level": "set kafka.compression.level.",
-    "compression.lz4.level": "set kafka.compression.level.",
-    "compression.zstd.level": "set kafka.compression.level.",
-    "send.buffer.bytes": "set kafka.socket.send.buffer.bytes.",
-    "receive.buffer.bytes": "set kafka.socket.receive.buffer.bytes.",
-    "key.deserializer": "leave it out: keys and values are binary; decode them in the query.",
-    "value.deserializer": "leave it out: keys and values are binary; decode them in the query.",
-    "max.poll.records": "leave it out; a source takes batchsize.",
-    "max.partition.fetch.bytes": "set kafka.fetch.message.max.bytes.",
-}
-"""Names of the Java client that librdkafka does not have, and what to do instead."""
-
 PYTHONS = (
     "default.topic.config",
     "error_cb",
     "logger",
-    "oauth_cb",
     "on_commit",
     "on_delivery",
     "stats_cb",
     "throttle_cb",
 )
 """Settings of confluent-kafka that no text can be."""
-
-SHOWN = (
-    "bootstrap.servers metadata.broker.list security.protocol sasl.mechanism sasl.mechanisms "
-    "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
-    "sasl.oauthbearer.method sasl.oauthbearer.grant.type sasl.oauthbearer.assertion.algorithm "
-    "enable.sasl.oauthbearer.unsecure.jwt ssl.ca.location ssl.certificate.location "
-    "ssl.key.location ssl.crl.location ssl.endpoint.identification.algorithm ssl.cipher.suites "
-    "ssl.curves.list ssl.sigalgs.list enable.ssl.certificate.verification client.id client.rack "
-    "compression.type compression.codec compression.level batch.size acks request.required.acks "
-    "enable.idempotence retries message.send.max.retries partitioner socket.keepalive.enable "
-    "socket.nagle.disable broker.address.family client.dns.lookup "
-    "max.in.flight max.in.flight.requests.per.connection debug log_level"
-)
-SHOWN_ENDINGS = (".ms", ".bytes", ".kbytes", ".messages")
-"""Numbers. What is not known to be harmless is hidden: each release has new settings."""
-
-NAMES = (
-    f"{SHOWN} sasl.username sasl.password sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
-    "sasl.oauthbearer.token.endpoint.url ssl.ca.pem ssl.certificate.pem ssl.key.pem "
-    "ssl.key.password linger.ms batch.num.messages message.max.bytes "
-    "queue.buffering.max.kbytes queue.buffering.max.messages message.timeout.ms "
-    "delivery.timeout.ms request.timeout.ms transaction.timeout.ms retry.backoff.ms "
-    "reconnect.backoff.ms reconnect.backoff.max.ms socket.timeout.ms metadata.max.age.ms"
-)
-"""The settings that a mistyped one is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +105,10 @@ def check(name: str, text: str, role: Role, problems: Problems) -> None:
     if name in PYTHONS:
         problems.add(f"kafka.{name} takes an object of Python, no text.", "leave it out.")
     elif name in JAVA_ONLY:
-        problems.add(f"kafka.{name} is a setting of the Java client only.", JAVA_ONLY[name])
+        named = javas_equivalent(text) if name.startswith("sasl.") else None
+        problems.add(
+            f"kafka.{name} is a setting of the Java client only.", named or JAVA_ONLY[name]
+        )
     elif name in role.refused:
         problems.add(f"kafka.{name} is not for the job to set.", role.refused[name])
     elif name in role.required and text.strip().lower() not in role.required[name]:
@@ -202,11 +143,6 @@ def check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
             f"kafka.{min(shown | held)} is given, and no {'key' if shown else 'certificate'}.",
             "give both: kafka.ssl.certificate.location and kafka.ssl.key.location.",
         )
-
-
-def is_secret(name: str) -> bool:
-    """Whether the setting's value may be secret and must not be shown (I9)."""
-    return name not in SHOWN.split() and not name.endswith(SHOWN_ENDINGS)
 
 
 def _is_number(text: str, least: int, most: int) -> bool:

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from abs_clients.kafka.login_rules import CALLABLE, ID, MSK, check_login, mechanism_of
 from abs_clients.kafka.setting_rules import (
     DEFAULT_TRANSACTION_TIMEOUT_MS,
     SINK,
     Role,
     check,
     check_own_certificate,
-    is_secret,
 )
+from abs_clients.kafka.setting_table import is_secret
 from abs_clients.kafka.settings_probe import refusal_of
 from abs_clients.options import GIVE_ONCE, Problems, is_text
 from abs_core.errors import OptionError
@@ -71,12 +72,21 @@ class Settings:
         return (self.get("security.protocol") or "plaintext").lower() != "plaintext"
 
     @property
+    def is_msk(self) -> bool:
+        """Whether the login is Amazon MSK's IAM."""
+        return mechanism_of(dict(self.pairs)) == MSK
+
+    @property
     def principal(self) -> str:
         """The principal, as far as the settings tell; no secret."""
         if self.get("sasl.username") is not None:
             return f"user {self.get('sasl.username')}"
-        if self.get("sasl.kerberos.principal") is not None:
-            return f"{self.get('sasl.kerberos.principal')}"
+        if self.is_msk:
+            return "the AWS identity that boto3 finds"
+        if self.get(CALLABLE) is not None:
+            return f"who the token of {self.get(CALLABLE)} names"
+        if (client := next(filter(None, map(self.get, ID)), None)) is not None:
+            return f"client {client}"
         if self.get("ssl.certificate.pem") is not None:
             return "the subject of the certificate in kafka.ssl.certificate.pem"
         given = self.get("ssl.certificate.location") or self.get("ssl.keystore.location")
@@ -119,8 +129,11 @@ class Settings:
             wrong = "empty" if "bootstrap.servers" in pairs else "missing"
             problems.add(f"The option kafka.bootstrap.servers is {wrong}.", "it names the brokers.")
         check_own_certificate(pairs, problems)
+        if not problems:
+            check_login(pairs, problems)
         found = cls.of(pairs)
-        refusal = None if problems else refusal_of(found.pairs, writes=role.writes)
+        asked = tuple(pair for pair in found.pairs if pair[0] != CALLABLE)
+        refusal = None if problems else refusal_of(asked, writes=role.writes)
         if refusal is not None:
             what, remedy = refusal
             problems.add(without_secrets(what, found), remedy)

@@ -12,7 +12,8 @@ from functools import lru_cache
 
 from confluent_kafka import KafkaException, Producer
 
-from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS, NAMES, is_secret
+from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
+from abs_clients.kafka.setting_table import NAMES, is_secret
 
 _PROBE = "abs.no.such.setting"
 
@@ -48,7 +49,7 @@ def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str
     if culprit is None:
         return f"librdkafka refuses the kafka.* settings: {text}.", "correct the one that it names."
     if "No such" in text:
-        near = difflib.get_close_matches(culprit, NAMES.split(), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(culprit, NAMES, n=3, cutoff=0.5)
         meant = " or ".join(f"kafka.{n}" for n in near)
         hint = f"did you mean {meant}?" if near else "leave it out, or see librdkafka's list."
         return f"There is no setting kafka.{culprit} in librdkafka.", hint

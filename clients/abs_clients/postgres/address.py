@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from abs_clients.postgres.password import PasswordSource
 from abs_core.errors import OptionError
 
 _JDBC = "jdbc:"
@@ -44,13 +45,21 @@ _JDBC_ONLY = {
 class Address:
     """A server and a database, with credentials.
 
-    ``parameters`` are libpq's, sorted, and hidden from ``repr``.
+    ``parameters`` are libpq's, sorted, and hidden from ``repr``; ``source`` gives a password for each
+    connection.
     """
 
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
+    source: PasswordSource | None = None
 
     @classmethod
-    def parse(cls, url: str, user: str | None = None, password: str | None = None) -> Address:
+    def parse(
+        cls,
+        url: str,
+        user: str | None = None,
+        password: str | None = None,
+        source: PasswordSource | None = None,
+    ) -> Address:
         """Parse the option ``url``; ``user`` and ``password`` take precedence over its parts.
 
         Raises:
@@ -87,11 +96,22 @@ class Address:
                 "The option url names no database.",
                 remedy="write it after the host: postgresql://host:5432/database.",
             )
-        return cls(tuple(sorted(values.items())))
+        if source is not None and "password" in values:
+            raise OptionError(
+                f"A password is given beside the option {source.option}.",
+                remedy="give one of them.",
+            )
+        return cls(tuple(sorted(values.items())), source)
 
     def conninfo(self, **more: str) -> str:
-        """libpq's keyword string, with further parameters. Contains the password: never show it."""
-        return make_conninfo("", **{**dict(self.parameters), **more})
+        """libpq's keyword string, with further parameters. Contains the password: never show it.
+
+        Raises as ``PasswordSource.obtain``.
+        """
+        values = dict(self.parameters)
+        if self.source is not None:
+            values["password"] = self.source.obtain(values)
+        return make_conninfo("", **{**values, **more})
 
     @property
     def label(self) -> str:

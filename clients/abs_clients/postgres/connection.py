@@ -83,7 +83,8 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
     chosen = dict(server.address.parameters)
     tcp = {**_TCP, **{name: chosen[name] for name in _TCP if name in chosen}}
     silence = _whole(tcp["tcp_user_timeout"]) / 1000
-    conninfo = server.address.conninfo(
+    conninfo = partial(
+        server.address.conninfo,
         **tcp,
         application_name=str(tag) if tag else _NO_TAG,
         connect_timeout=str(max(2, round(server.connecttimeout))),
@@ -91,7 +92,7 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
     )
     try:
         # No automatic server-side PREPARE: staging tables come and go under the same text.
-        connection = WatchedConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = WatchedConnection.connect(conninfo(), autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise cannot_connect(error, server.address.label) from error
     connection.watch(silence)

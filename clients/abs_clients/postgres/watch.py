@@ -20,6 +20,7 @@ import psycopg
 from psycopg import Connection
 
 from abs_clients.postgres.errors import STANDBY
+from abs_core.errors import AbsError
 
 T = TypeVar("T")
 
@@ -109,22 +110,25 @@ def look_after(silence: float) -> float:
     return silence / 4
 
 
-def doing_of(conninfo: str, pid: int, seconds: float) -> Doing:
+def doing_of(conninfo: Callable[[], str], pid: int, seconds: float) -> Doing:
     """The activity of the session with this process id, by a connection of its own.
 
     Args:
+        conninfo: libpq's keyword string, with a password that is good now.
         pid: the server's own (a pooler invents another).
         seconds: limit for connecting, and again for the query.
     """
     try:
         with WatchedConnection.connect(
-            conninfo, autocommit=True, connect_timeout=max(2, round(seconds))
+            conninfo(), autocommit=True, connect_timeout=max(2, round(seconds))
         ) as other:
             other.watch(seconds)
             row = other.execute(_DOING, (pid,)).fetchone()
     except psycopg.Error as error:
         # A server that refuses is there; whatever the session does, it may go on.
         return Doing.WORKING if error.sqlstate or "FATAL" in str(error) else Doing.NOT_KNOWN
+    except AbsError:  # no password for the second connection
+        return Doing.NOT_KNOWN
     if row is not None and row[1] == STANDBY:
         return Doing.STANDBY
     return Doing.NOT_FOR_US if row is None or row[0] else Doing.WORKING

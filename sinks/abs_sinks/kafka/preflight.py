@@ -73,6 +73,12 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
             "The brokers cannot describe or list transactions, which protocol 2pc needs.",
             "use Kafka 3.0 or newer.",
         )
+    if options.protocol == "2pc" and options.kafka.is_msk and not cluster.since_3_8:
+        yield Finding.error(
+            "These brokers are older than 3.8: with MSK's IAM they refuse to end a task's transaction "
+            "from the driver, which protocol 2pc needs.",
+            "use brokers of version 3.8 or newer, another login, or protocol=wal.",
+        )
     if options.protocol != "idempotent":
         yield from _judge_timeouts(cluster, options)
     if not cluster.configs:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
@@ -141,6 +142,7 @@ class Pooling:
     NONE = "none"
     SESSION = "session"
     TRANSACTION = "transaction"
+    STATEMENT = "statement"
 
 
 def server_facts(connection: Connection[Any], options: PostgresOptions) -> ServerFacts:
@@ -167,8 +169,9 @@ def way_of(connection: Connection[Any]) -> Way:
 def pooling(connection: Connection[Any], options: PostgresOptions) -> str:
     """One of ``Pooling``.
 
-    A pooler gives clients a false process id. A transaction pooler shows a second client a setting of
-    the first, or moves the first while the second is in a transaction.
+    A pooler gives clients a false process id. A statement pooler refuses to begin a transaction; a
+    transaction pooler shows a second client a setting of the first, or moves the first while the
+    second is in a transaction.
     """
     probe = "select pg_backend_pid(), current_setting('abs.probe', true)"
     first = connection.execute(probe).fetchone()
@@ -177,7 +180,10 @@ def pooling(connection: Connection[Any], options: PostgresOptions) -> str:
         return Pooling.NONE
     with connect(options.server) as other:
         connection.execute("select set_config('abs.probe', 'seen', false)")
-        other.execute("begin")
+        try:
+            other.execute("begin")
+        except psycopg.OperationalError:
+            return Pooling.STATEMENT
         seen = other.execute(probe).fetchone()
         again = connection.execute(probe).fetchone()
     shared = seen is not None and seen[1] == "seen"

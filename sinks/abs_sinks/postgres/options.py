@@ -23,6 +23,7 @@ from abs_clients.options import (
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.name import TableName, check_identifier
+from abs_clients.postgres.password import SOURCES, PasswordSource
 from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
@@ -235,9 +236,7 @@ class PostgresOptions:
                 problems.add(f"The option {needed} is missing.", f"it names {what}.")
         address = None
         if values["url"] is not None:
-            address = problems.attempt(
-                lambda: Address.parse(values["url"], values["user"], values["password"])
-            )
+            address = problems.attempt(lambda: _address(values))
         common = CommonOptions.of(values)
         if values["onconflict"] == "update" and values["write"] == "append":
             values |= {"write": "upsert", "onconflict": "fail"}
@@ -251,6 +250,7 @@ OPTIONS = (
     Option("url", text, secret=True),
     Option("user", text),
     Option("password", str, secret=True),
+    *(Option(name, text, secret=True) for name in SOURCES),
     *options_of(PostgresOptions),
 )
 
@@ -263,6 +263,19 @@ _OF_CHANGES = (
     "tombstones",
     "unchanged",
 )
+
+
+def _address(values: Mapping[str, Any]) -> Address:
+    given = [PasswordSource(name, values[name]) for name in SOURCES if values[name] is not None]
+    if len(given) > 1:
+        raise OptionError(
+            f"The options {' and '.join(each.option for each in given)} both give a password.",
+            remedy="give one of them.",
+        )
+    source = given[0] if given else None
+    if source is not None:
+        source.check()
+    return Address.parse(values["url"], values["user"], values["password"], source)
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:

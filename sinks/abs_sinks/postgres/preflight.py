@@ -212,10 +212,10 @@ def judge_way(way: Way) -> Iterator[Finding]:
 
 
 def judge_pooling(found: str) -> Iterator[Finding]:
-    if found == Pooling.TRANSACTION:
+    if found in (Pooling.TRANSACTION, Pooling.STATEMENT):
         yield Finding.error(
-            "A connection pooler assigns server connections per transaction (pgbouncer's "
-            "pool_mode=transaction), so session settings are lost. Lock timeouts, durable commits and "
+            f"A connection pooler assigns server connections per {found} (pgbouncer's "
+            f"pool_mode={found}), so session settings are lost. Lock timeouts, durable commits and "
             "the end of zombie sessions depend on them.",
             "connect to the server itself, or to a pool with pool_mode=session.",
         )

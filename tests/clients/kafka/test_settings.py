@@ -8,7 +8,8 @@ import confluent_kafka
 import pytest
 
 from abs_clients.kafka import settings_probe
-from abs_clients.kafka.setting_rules import JAVA_ONLY, PYTHONS
+from abs_clients.kafka.setting_rules import PYTHONS
+from abs_clients.kafka.setting_table import JAVA_ONLY
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import OptionError
 from abs_sinks.kafka.options import KafkaOptions

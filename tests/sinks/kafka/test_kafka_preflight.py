@@ -45,6 +45,12 @@ def with_timeout(milliseconds: int) -> KafkaOptions:
     return KafkaOptions.parse(given)
 
 
+def with_msk() -> KafkaOptions:
+    given = {"kafka.bootstrap.servers": "a:1", "topic": "t"}
+    login = {"kafka.security.protocol": "sasl_ssl", "kafka.sasl.mechanism": "AWS_MSK_IAM"}
+    return KafkaOptions.parse(given | login)
+
+
 def errors(findings: list[Finding]) -> list[str]:
     return [finding.what for finding in findings if finding.severity is Severity.ERROR]
 
@@ -64,6 +70,7 @@ def test_a_sound_cluster_and_topic_give_nothing_to_worry_about() -> None:
         (CLUSTER, with_timeout(900_001), "allow 900000 at most"),
         (CLUSTER, with_timeout(240_000), "no epoch can be decided"),
         (replace(CLUSTER, can_end=False), OPTIONS, "cannot describe"),
+        (replace(CLUSTER, since_3_8=False), with_msk(), "older than 3.8"),
     ],
 )
 def test_a_cluster_that_cannot_keep_the_promise_is_an_error(

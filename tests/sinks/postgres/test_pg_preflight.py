@@ -295,7 +295,12 @@ def test_a_read_only_role_is_found(table: TableHarness, postgres: PostgresServic
 @pytest.mark.services
 @pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="pgbouncer is not installed")
 @pytest.mark.parametrize(
-    ("mode", "severity"), [("transaction", Severity.ERROR), ("session", Severity.NOTE)]
+    ("mode", "severity"),
+    [
+        ("transaction", Severity.ERROR),
+        ("statement", Severity.ERROR),
+        ("session", Severity.NOTE),
+    ],
 )
 def test_a_pooler_is_found(table: TableHarness, mode: str, severity: Severity) -> None:
     with _pgbouncer(table.url, mode) as url:
@@ -303,6 +308,7 @@ def test_a_pooler_is_found(table: TableHarness, mode: str, severity: Severity) -
         (finding,) = PostgresSink(options, SCHEMA).preflight("job", 2)
     assert finding.severity is severity
     assert "pooler" in finding.what
+    assert severity is Severity.NOTE or f"pool_mode={mode}" in finding.what
 
 
 def _objects(table: TableHarness) -> list[tuple[object, ...]]:

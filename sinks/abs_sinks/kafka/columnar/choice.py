@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from abs_clients.kafka.setting_table import EVERYWHERE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 from abs_sinks.kafka.columnar.compression import Compression
@@ -18,16 +19,6 @@ AUTO, COLUMNAR, LIBRDKAFKA = PRODUCERS = ("auto", "columnar", "librdkafka")
 """Values of the option ``producer``."""
 
 _PARTITIONERS = ("murmur2_random", "random")
-
-_HEEDED = (
-    "bootstrap.servers client.id security.protocol sasl.mechanism sasl.mechanisms sasl.username "
-    "sasl.password sasl.kerberos.service.name ssl.ca.location ssl.ca.pem ssl.certificate.location "
-    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password "
-    "ssl.endpoint.identification.algorithm enable.ssl.certificate.verification compression.type "
-    "compression.codec compression.level batch.size message.max.bytes partitioner "
-    "transaction.timeout.ms acks request.required.acks enable.idempotence"
-)
-"""Settings of librdkafka that the columnar producer follows."""
 
 _SECURITY = ("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")
 """Prefixes of settings that must not be ignored silently."""
@@ -106,9 +97,8 @@ def refusals_of(topic: str | None, settings: Settings) -> Iterator[Refusal]:
             f"cannot compress by kafka.compression.type={_codec(settings)}: {error}",
             f"correct kafka.compression.*, {instead}",
         )
-    heeded = _HEEDED.split()
     for name, _ in settings.pairs:
-        if name.startswith(_SECURITY) and name not in heeded:
+        if name.startswith(_SECURITY) and name not in EVERYWHERE:
             yield Refusal(f"does not heed kafka.{name}", f"leave that out, {instead}")
     if (lacking := lacking_to_produce()) is not None:
         yield Refusal(
@@ -133,8 +123,7 @@ def _codec(settings: Settings) -> str | None:
 
 def _only_librdkafkas(settings: Settings) -> Iterator[str]:
     """The given settings that only librdkafka has."""
-    heeded = _HEEDED.split()
-    yield from (name for name, _ in settings.pairs if name not in heeded)
+    yield from (name for name, _ in settings.pairs if name not in EVERYWHERE)
     level = settings.get("compression.level")
     if level not in (None, "-1") and compression_of(settings).level is None:
         yield "compression.level"  # of a codec that has none here

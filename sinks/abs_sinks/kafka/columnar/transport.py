@@ -144,7 +144,7 @@ class Transport:
                 response = await manager.send(request, node_id=node)
                 answers = _answers(batches, response)
             except Exception as error:  # noqa: BLE001 - raised by who waits for the answer
-                answers = _unanswered(batches, error)
+                answers = _unanswered(batches, error, self._settings)
             for answer in answers:
                 self._answers.put(answer)
 
@@ -231,13 +231,13 @@ def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
     return answers
 
 
-def _unanswered(batches: Sequence[Batch], error: Exception) -> list[Answer]:
+def _unanswered(batches: Sequence[Batch], error: Exception, who: Settings) -> list[Answer]:
     """Answers for batches whose outcome is unknown: lost connections and timeouts."""
     if isinstance(error, RuntimeError | OSError):  # kafka-python's, for one closed meanwhile
         return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     if not isinstance(error, errors.KafkaError):
         return [Answer(batch, error=error) for batch in batches]
-    found = to_abs_error(error, "sending records")
+    found = to_abs_error(error, "sending records", who)
     if found.retryable:
         return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     found.__cause__ = error

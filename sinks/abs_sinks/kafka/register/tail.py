@@ -169,7 +169,7 @@ class Tail:
         if self._at < self._low or self._at > end or now - self._seen > timeouts.TAIL_SECONDS:
             self._begin_at(end - SPAN)
         if self._at < end:
-            with translate_errors(f"reading {self.name}"):
+            with translate_errors(f"reading {self.name}", self._settings):
                 if not self._read(end, patience) and not self._at_an_end:
                     # No transaction is in the way: this consumer goes on to ask a leader that is dead.
                     log.debug("%s does not answer; reading it with a new consumer", self.name)
@@ -213,7 +213,7 @@ class Tail:
             self._at = max(self._at, _offset(message))
             self._at_an_end = True
         elif not error.retriable() and error.code() not in CONSUMER_RETRIES | UNHEARD:
-            raise to_abs_error(error, f"reading {self.name}")
+            raise to_abs_error(error, f"reading {self.name}", self._settings)
 
 
 def _consumer(settings: Settings) -> Consumer:

@@ -1,0 +1,255 @@
+"""Logins by token (SASL OAUTHBEARER): one object gives the token to both clients.
+
+librdkafka calls ``Login.serve`` (its ``oauth_cb``) on a thread of its own, without ``poll``
+(confluent-kafka 2.13 or newer); kafka-python calls ``Login.token`` at each connection, and before
+the broker's ``connections.max.reauth.ms`` is over. A token is kept in memory only, and renewed after
+80 % of its life; while the token server does not answer, the old one is used until it expires.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import confluent_kafka
+import kafka.errors
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from abs_clients.extras import missing
+from abs_clients.functions import function_named
+from abs_clients.kafka.login_rules import CALLABLE, MSK, OAUTH, extensions_in, mechanism_of
+from abs_clients.kafka.oidc import fetch
+from abs_clients.kafka.settings import Settings, without_secrets
+from abs_clients.per_process import PerProcess
+from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
+
+log = logging.getLogger(__name__)
+
+RENEW_AT = 0.8
+"""After this part of its life a token is renewed, as librdkafka does."""
+
+PAUSE_SECONDS = 1.0
+"""Between two tries to renew a token that is still good."""
+
+SERVED_BY_ITSELF = 0x020D0000
+"""librdkafka 2.13: older bindings call ``oauth_cb`` from ``poll`` only, and nobody polls an admin."""
+
+_MOST_SECONDS = 1e11
+"""An expiry beyond it is in milliseconds."""
+
+_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token. Its ``repr`` does not show it (I9).
+
+    Args:
+        expires: seconds since 1970.
+        principal: as librdkafka logs it; the broker goes by the token.
+    """
+
+    text: str = field(repr=False)
+    expires: float
+    principal: str = ""
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
+    """The login of one set of settings in this process. Thread-safe.
+
+    Args:
+        obtain: gets a new token; raises AbsError.
+    """
+
+    def __init__(self, obtain: Callable[[], Token]) -> None:
+        self._obtain = obtain
+        self._lock = threading.Lock()
+        self._token: Token | None = None
+        self._due = 0.0
+        self.failure: AbsError | None = None
+        """Why the last try gave no token; None if it gave one."""
+
+    def current(self) -> Token:
+        """A token that is good now.
+
+        Raises:
+            OptionError: the function or the signer cannot be used.
+            RefusedError: the token server refuses.
+            UnavailableError: it does not answer, and the last token has expired.
+        """
+        with self._lock:
+            if self._token is None or time.time() >= self._due:
+                self._renew()
+            assert self._token is not None, "or its failure was raised"
+            return self._token
+
+    def _renew(self) -> None:
+        begun = time.time()
+        try:
+            found = self._obtain()
+            if found.expires <= begun:
+                raise RefusedError(
+                    "The token for Kafka has expired already.",
+                    remedy="check the clock of this machine, and the life of new tokens.",
+                )
+        except AbsError as error:
+            level = logging.WARNING if self.failure is None else logging.DEBUG  # once an outage
+            self.failure = error
+            if not error.retryable or self._token is None or self._token.expires <= begun:
+                self._token = None
+                raise
+            log.log(level, "the token for Kafka is not renewed yet: %s", error)
+            self._due = min(begun + PAUSE_SECONDS, self._token.expires)
+            return
+        self._token, self.failure = found, None
+        self._due = begun + RENEW_AT * (found.expires - begun)
+
+    def token(self) -> str:
+        """For kafka-python: the text of the token. Raises its own errors, which close a connection."""
+        try:
+            return self.current().text
+        except AbsError as error:
+            kind = kafka.errors.KafkaConnectionError
+            if not error.retryable:
+                kind = kafka.errors.SaslAuthenticationFailedError
+            raise kind(str(error)) from error
+
+    def extensions(self) -> dict[str, str]:
+        """For kafka-python: the SASL extensions of the last token."""
+        token = self._token
+        return {} if token is None else dict(token.extensions)
+
+    def serve(self, config: str) -> tuple[str, float, str, dict[str, str]]:
+        """For librdkafka, as ``oauth_cb``; what it raises becomes an event of the client."""
+        token = self.current()
+        return token.text, token.expires, token.principal, dict(token.extensions)
+
+    def close(self) -> None:
+        """Forget the token: the brokers have refused it, say."""
+        with self._lock:
+            self._token = None
+
+
+_logins: PerProcess[Settings, Login] = PerProcess(lambda settings: Login(_way(settings)))
+
+
+def login_of(settings: Settings) -> Login | None:
+    """The token login of these settings, one per process; None if they log in otherwise."""
+    if mechanism_of(dict(settings.pairs)) not in (OAUTH, MSK):
+        return None
+    return _logins.of(settings)
+
+
+def for_librdkafka(settings: Settings) -> dict[str, Any]:
+    """The settings as librdkafka takes them: a token login is its ``oauth_cb``, with a token at hand.
+
+    Raises as ``Login.current``.
+    """
+    given: dict[str, Any] = dict(settings.pairs)
+    login = login_of(settings)
+    if login is None:
+        return given
+    if confluent_kafka.libversion()[1] < SERVED_BY_ITSELF:
+        raise OptionError(
+            f"confluent-kafka {confluent_kafka.libversion()[0]} cannot log in by token here.",
+            remedy="install confluent-kafka 2.13 or newer on the driver and every executor.",
+        )
+    login.current()
+    kept = {n: v for n, v in given.items() if not n.startswith(("sasl.oauthbearer.", "sasl.mech"))}
+    return {**kept, "sasl.mechanism": OAUTH, CALLABLE: login.serve}
+
+
+def _way(settings: Settings) -> Callable[[], Token]:
+    pairs = dict(settings.pairs)
+    if mechanism_of(pairs) == MSK:
+        return lambda: _signed(settings)
+    if CALLABLE in pairs:
+        return lambda: _called(settings)
+    return lambda: _of_oidc(settings)
+
+
+def _of_oidc(settings: Settings) -> Token:
+    pairs = dict(settings.pairs)
+    text, expires = fetch(pairs)
+    return Token(text, expires, settings.principal, dict(extensions_in(pairs)))
+
+
+def _called(settings: Settings) -> Token:
+    """The token of the job's own function, whose contract is that of confluent-kafka's ``oauth_cb``."""
+    name = settings.get(CALLABLE) or ""
+    config = settings.get("sasl.oauthbearer.config") or ""
+    given = _calling(
+        f"The function kafka.{CALLABLE}={name}",
+        lambda: function_named(f"kafka.{CALLABLE}", name)(config),
+        settings,
+    )
+    if not _is_token(given):
+        raise OptionError(
+            f"The function kafka.{CALLABLE}={name} returned {type(given).__name__}, and not a token.",
+            remedy="return (token, expiry in seconds since 1970), as confluent-kafka's oauth_cb "
+            "does; a principal and a dict of extensions may follow.",
+        )
+    parts: tuple[Any, ...] = (*given, *("", {})[len(given) - 2 :])
+    text, expires, principal, extensions = parts
+    if expires > _MOST_SECONDS:
+        raise OptionError(
+            f"The function kafka.{CALLABLE}={name} returned its expiry in milliseconds.",
+            remedy="divide it by 1000.",
+        )
+    return Token(text, float(expires), str(principal or ""), dict(extensions or {}))
+
+
+def _is_token(given: Any) -> bool:
+    return (
+        isinstance(given, tuple)
+        and 2 <= len(given) <= 4
+        and isinstance(given[0], str)
+        and isinstance(given[1], int | float)
+    )
+
+
+def _signed(settings: Settings) -> Token:
+    """A token for Amazon MSK, signed on this machine with the credentials that boto3 finds."""
+    region = _region(settings.bootstrap)
+    try:
+        from aws_msk_iam_sasl_signer import MSKAuthTokenProvider
+    except ImportError as error:
+        raise missing(error, f"kafka.sasl.mechanism={MSK}") or error from error
+    text, expires_ms = _calling(
+        "The signer for Amazon MSK",
+        lambda: MSKAuthTokenProvider.generate_auth_token(region),
+        settings,
+    )
+    return Token(text, expires_ms / 1000, settings.principal)
+
+
+def _region(bootstrap: str) -> str:
+    found = _REGION.search(bootstrap)
+    given = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if found is None and not given:
+        raise OptionError(
+            f"kafka.bootstrap.servers does not tell the AWS region of {bootstrap}.",
+            remedy="set AWS_REGION in the environment of the driver and of every executor.",
+        )
+    return found[1] if found is not None else str(given)
+
+
+def _calling(what: str, call: Callable[[], Any], settings: Settings) -> Any:
+    try:
+        return call()
+    except AbsError:
+        raise
+    except (
+        Exception
+    ) as error:  # a function's own errors: most are a server that is away for a while
+        raise UnavailableError(
+            f"{what} failed: {type(error).__name__}: {without_secrets(str(error), settings)}.",
+            remedy="nothing is lost: it is called again; if it keeps failing, call it by hand.",
+        ).of("the token server") from error

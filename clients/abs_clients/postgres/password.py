@@ -1,0 +1,140 @@
+"""Passwords that are obtained anew for each connection: from a program, a file or a function.
+
+So a token that lives for minutes (AWS RDS, Microsoft Entra) may expire under a running job: open
+sessions go on, and each new one gets a new token. Nothing is kept, and nothing is shown (I9).
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from abs_clients.functions import function_named, is_function_name
+from abs_clients.postgres.errors import SYSTEM
+from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
+
+COMMAND, FILE, FUNCTION = SOURCES = ("passwordcommand", "passwordfile", "passwordfunction")
+"""Options, each of which names where the password is obtained."""
+
+COMMAND_SECONDS = 30.0
+"""For the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordSource:
+    """Where passwords come from.
+
+    Args:
+        option: one of ``SOURCES``.
+        text: its value, not shown.
+    """
+
+    option: str
+    text: str = field(repr=False)
+
+    def check(self) -> None:
+        """Raise OptionError for a value that cannot be; nothing is run or read."""
+        if self.option == FUNCTION and not is_function_name(self.text):
+            raise OptionError(
+                f"The option {FUNCTION} must be module:function.",
+                remedy="name a function that every machine of the job can import.",
+            )
+        if self.option == COMMAND:
+            _arguments(self.text)
+
+    def obtain(self, parameters: Mapping[str, str]) -> str:
+        """A password for a new connection.
+
+        Args:
+            parameters: libpq's, for the function; without a password.
+
+        Raises:
+            OptionError: program, file or function cannot be used on this machine.
+            RefusedError: there is no password in what it gave.
+            UnavailableError: the program or function failed; the next try may go well.
+        """
+        if self.option == COMMAND:
+            found = _of_command(self.text)
+        elif self.option == FILE:
+            found = _of_file(self.text)
+        else:
+            found = _of_function(self.text, parameters)
+        if not found or "\0" in found:
+            raise RefusedError(
+                f"The option {self.option} gave no password.",
+                remedy="look what it gives on this machine, as the user of this process.",
+            )
+        return found
+
+
+def _arguments(text: str) -> list[str]:
+    try:
+        found = shlex.split(text)
+    except ValueError:
+        found = []
+    if not found:
+        raise OptionError(
+            f"The option {COMMAND} is not a command line.",
+            remedy="write a program and its arguments, quoted as for a shell; no shell runs it.",
+        )
+    return found
+
+
+def _of_command(text: str) -> str:
+    """The first line that the program writes."""
+    try:
+        ran = subprocess.run(
+            _arguments(text),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # who knows what a program says
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        if ran.returncode == 0:
+            return (ran.stdout.decode().splitlines() or [""])[0]
+        what = f"ended with code {ran.returncode}"
+    except subprocess.TimeoutExpired:
+        what = f"did not end within {COMMAND_SECONDS:g} s"
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(
+            f"The program of the option {COMMAND} cannot be used: {type(error).__name__}.",
+            remedy="install it on the driver and every executor, and give its whole path.",
+        ) from None
+    raise UnavailableError(
+        f"The program of the option {COMMAND} {what}.",
+        remedy="it is run again for the next connection; run it by hand to see why.",
+    ).of(SYSTEM)
+
+
+def _of_file(text: str) -> str:
+    """The file's text without the end of the line. It is read anew each time: secrets are rotated."""
+    try:
+        return Path(text).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(
+            f"The file of the option {FILE} cannot be read: {type(error).__name__}.",
+            remedy="each machine of the job needs it, readable for the job's user.",
+        ) from error
+
+
+def _of_function(name: str, parameters: Mapping[str, str]) -> str:
+    function = function_named(FUNCTION, name)
+    try:
+        found = function(dict(parameters))
+    except AbsError:
+        raise
+    except Exception as error:
+        raise UnavailableError(
+            f"The function {FUNCTION}={name} failed: {type(error).__name__}: {error}.",
+            remedy="it is called again for the next connection; call it by hand to see why.",
+        ).of(SYSTEM) from error
+    if not isinstance(found, str):
+        raise OptionError(
+            f"The function {FUNCTION}={name} returned {type(found).__name__}.",
+            remedy="return the password or token as a str.",
+        )
+    return found

@@ -1,0 +1,318 @@
+"""Logins by token: which settings they take, when a token is renewed, what is refused and how."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import kafka.errors
+import pytest
+from confluent_kafka import KafkaError
+
+from abs_clients.kafka import login
+from abs_clients.kafka.configs import access_settings, admin_settings
+from abs_clients.kafka.errors import is_auth_failure, to_abs_error
+from abs_clients.kafka.login import Login, Token, login_of
+from abs_clients.kafka.setting_table import SETTINGS, is_secret
+from abs_clients.kafka.settings import Settings
+from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sources.kafka.options import KafkaSourceOptions
+from tests.kit.token_server import TokenServer
+
+BASE = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}
+OIDC = BASE | {
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "app",
+    "sasl.oauthbearer.client.secret": "geheim",
+    "sasl.oauthbearer.token.endpoint.url": "https://host/token",
+}
+
+
+def parsed(given: dict[str, str]) -> Settings:
+    options = {"kafka.bootstrap.servers": "a:1", "topic": "t", "protocol": "2pc"}
+    return KafkaOptions.parse(options | {f"kafka.{n}": v for n, v in given.items()}).kafka
+
+
+def by(function: str, **more: str) -> Login:
+    found = login_of(parsed({**BASE, "oauth_cb": f"tests.kit.token_functions:{function}", **more}))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def server() -> Iterator[TokenServer]:
+    with TokenServer(life=1000) as served:
+        yield served
+
+
+def login_at(server: TokenServer) -> Login:
+    found = login_of(Settings.of(server.settings("a:1") | {"client.id": server.url}))
+    assert found is not None
+    found.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (BASE, "gives no way"),
+        (OIDC | {"oauth_cb": "m:f"}, "gives two ways"),
+        (BASE | {"oauth_cb": "no function"}, "module:function"),
+        (BASE | {"oauth_cb": "os.system"}, "module:function"),
+        (OIDC | {"sasl.oauthbearer.client.secret": ""}, "client.secret is missing"),
+        (OIDC | {"sasl.oauthbearer.token.endpoint.url": "file:///etc/passwd"}, "https://"),
+        (OIDC | {"sasl.oauthbearer.token.endpoint.url": "https://u:p@host/"}, "without a password"),
+        (OIDC | {"sasl.oauthbearer.extensions": "a=1,b"}, "name=value"),
+        (OIDC | {"sasl.oauthbearer.grant.type": "jwt-bearer"}, "client credentials grant"),
+        ({"oauth_cb": "m:f"}, "nothing here asks for one"),
+        ({"security.protocol": "sasl_ssl"}, "GSSAPI"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "GSSAPI"}, "Kerberos"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "DIGEST-MD5"}, "DIGEST-MD5"),
+    ],
+)
+def test_a_login_that_cannot_work_is_refused_before_anything_is_connected(
+    given: dict[str, str], named: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        parsed(given)
+    assert named in str(caught.value)
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(OptionError) as source:
+        KafkaSourceOptions.parse(
+            {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+            | {f"kafka.{n}": v for n, v in given.items()}
+        )
+    assert str(caught.value).partition(": ")[2] == str(source.value).partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        ("org.x.OAuthBearerLoginModule required clientId='x';", "oauthbearer.method=oidc"),
+        ("software.amazon.msk.auth.iam.IAMLoginModule required;", "AWS_MSK_IAM"),
+        ("com.sun.security.auth.module.Krb5LoginModule required;", "Kerberos"),
+        ("org.x.scram.ScramLoginModule required;", "kafka.sasl.username"),
+    ],
+)
+def test_a_jaas_line_of_java_is_refused_with_its_equivalent(value: str, instead: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parsed({"sasl.jaas.config": value})
+    assert instead in str(caught.value)
+    handler = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    with pytest.raises(OptionError, match="AWS_MSK_IAM"):
+        parsed({"sasl.client.callback.handler.class": handler})
+
+
+def test_both_clients_have_one_login_and_no_secret_of_it_is_in_their_settings(
+    server: TokenServer,
+) -> None:
+    settings = Settings.of(server.settings("a:1"))
+    own, others = admin_settings(settings), access_settings(settings)
+    mine: Login = others["sasl_oauth_token_provider"]
+    assert own["oauth_cb"].__self__ is mine
+    assert mine is login_of(settings)
+    assert len(server.tokens) == 1, "one token serves both"
+    assert mine.token() == own["oauth_cb"]("")[0] == server.tokens[0]
+    shown = f"{own} {others} {settings!r} {mine.current()!r}"
+    assert server.secret not in shown
+    assert server.tokens[0] not in shown
+
+
+def test_a_token_is_renewed_after_four_fifths_of_its_life_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    made: list[str] = []
+
+    def obtain() -> Token:
+        made.append(f"token {len(made)}")
+        return Token(made[-1], now + 100)
+
+    monkeypatch.setattr(login, "time", SimpleNamespace(time=lambda: now))
+    mine = Login(obtain)
+    for now, expected in ((1000, 0), (1079, 0), (1080, 1), (1159, 1), (1161, 2)):  # noqa: B007
+        assert mine.token() == f"token {expected}"
+
+
+def test_a_token_is_used_until_it_expires_while_its_server_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    answers: list[Token | AbsError] = [Token("first", 1100.0)]
+
+    def obtain() -> Token:
+        found = answers[-1]
+        if isinstance(found, AbsError):
+            raise found
+        return found
+
+    monkeypatch.setattr(login, "time", SimpleNamespace(time=lambda: now))
+    mine = Login(obtain)
+    assert mine.token() == "first"
+    answers.append(UnavailableError("The token server is away."))
+    now = 1099.0
+    assert mine.token() == "first"
+    now = 1100.5
+    with pytest.raises(UnavailableError):
+        mine.current()
+    with pytest.raises(kafka.errors.KafkaConnectionError, match="away"):
+        mine.token()
+    answers.append(Token("second", 1200.0))
+    assert mine.token() == "second"
+    answers.append(RefusedError("no more"))
+    now = 1190.0
+    with pytest.raises(RefusedError):
+        mine.current()
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(400, RefusedError), (401, RefusedError), (429, UnavailableError)]
+)
+def test_what_a_token_server_answers_is_told_by_kind(
+    server: TokenServer, status: int, kind: type[AbsError]
+) -> None:
+    server.status = status
+    with pytest.raises(kind, match=f"answered {status}: not_now"):
+        login_at(server).current()
+
+
+def test_a_wrong_secret_is_refused_and_not_shown(server: TokenServer) -> None:
+    mine = login_at(server)
+    right, server.secret = server.secret, "another"
+    with pytest.raises(RefusedError, match="invalid_client") as caught:
+        mine.current()
+    assert right not in str(caught.value)
+
+
+def test_a_redirection_is_not_followed_with_the_secret(server: TokenServer) -> None:
+    with TokenServer() as other:
+        server.redirect = f"{other.url}/token"
+        with pytest.raises(RefusedError, match="answered 302"):
+            login_at(server).current()
+        assert not other.tokens
+
+
+def test_a_server_that_is_away_or_is_none_is_told(server: TokenServer) -> None:
+    mine = login_at(server)
+    server.stop()
+    with pytest.raises(UnavailableError, match=f"token server {server.url} does not answer"):
+        mine.current()
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "named"),
+    [
+        ("in_milliseconds", OptionError, "milliseconds"),
+        ("expired", RefusedError, "expired already"),
+        ("nothing", OptionError, "returned NoneType"),
+        ("failing", UnavailableError, "LookupError: 'no metadata service'"),
+        ("not_there", OptionError, "cannot be imported"),
+    ],
+)
+def test_what_a_function_does_wrong_is_told(
+    function: str, kind: type[AbsError], named: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        by(function).current()
+    assert named.replace("'", "") in str(caught.value).replace("'", "")
+
+
+def test_a_function_gets_its_configuration_and_may_return_all_of_confluents_parts() -> None:
+    mine = by("whole", **{"sasl.oauthbearer.config": "scope=x"})
+    text, _, principal, extensions = mine.serve("")
+    assert (text, principal, extensions) == ("scope=x", "me", {"logicalCluster": "lkc-1"})
+    assert mine.extensions() == extensions
+
+
+MSK = {"security.protocol": "sasl_ssl", "sasl.mechanism": "AWS_MSK_IAM"}
+BROKERS = "b-1.demo.x.kafka.eu-west-1.amazonaws.com:9098"
+
+
+def signing(monkeypatch: pytest.MonkeyPatch, sign: Callable[[str], tuple[str, int]]) -> None:
+    """A stand-in for Amazon's package: this machine reaches no MSK."""
+    module = SimpleNamespace(MSKAuthTokenProvider=SimpleNamespace(generate_auth_token=sign))
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
+
+
+def test_tokens_for_msk_are_signed_for_the_region_of_the_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    signing(monkeypatch, lambda region: (f"for {region}", round(time.time() * 1000) + 900_000))
+    settings = parsed(MSK).with_(**{"bootstrap.servers": BROKERS})
+    assert access_settings(settings)["sasl_mechanism"] == "OAUTHBEARER"
+    given = admin_settings(settings)
+    assert (given["sasl.mechanism"], given["oauth_cb"]("")[0]) == ("OAUTHBEARER", "for eu-west-1")
+    elsewhere = login_of(parsed(MSK))
+    assert elsewhere is not None
+    with pytest.raises(OptionError, match="AWS_REGION"):
+        elsewhere.current()
+    monkeypatch.setenv("AWS_REGION", "us-east-2")
+    assert elsewhere.token() == "for us-east-2"
+
+
+def test_msk_without_its_package_or_credentials_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = parsed(MSK).with_(**{"bootstrap.servers": BROKERS, "client.id": "no-package"})
+    mine = login_of(settings)
+    assert mine is not None
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", None)
+    with pytest.raises(AbsError, match=r"abs-sinks\[msk\]"):
+        mine.current()
+
+    def lacking(region: str) -> tuple[str, int]:
+        raise ValueError("no credentials")
+
+    signing(monkeypatch, lacking)
+    with pytest.raises(UnavailableError, match="no credentials"):
+        mine.current()
+
+
+def test_an_older_confluent_kafka_is_refused_by_name(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("confluent_kafka.libversion", lambda: ("2.12.2", 0x020C02FF))
+    with pytest.raises(OptionError, match=r"2\.13 or newer"):
+        admin_settings(Settings.of(server.settings("a:1")))
+
+
+def test_a_refusal_of_a_running_client_is_tried_again_with_a_new_token(
+    server: TokenServer,
+) -> None:
+    refusal = KafkaError(KafkaError._AUTHENTICATION, "refused")
+    tokens = Settings.of(server.settings("a:1"))
+    assert type(to_abs_error(refusal, "reading", tokens)) is UnavailableError
+    assert type(to_abs_error(refusal, "connecting", tokens, new=True)) is RefusedError
+    lacking = KafkaError(KafkaError._AUTHENTICATION, "Failed to acquire SASL OAUTHBEARER token: x")
+    assert not is_auth_failure(lacking)
+    assert type(to_abs_error(lacking, "reading")) is UnavailableError
+    by_password = parsed(
+        {
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "u",
+            "sasl.password": "p",
+        }
+    )
+    assert type(to_abs_error(refusal, "reading", by_password)) is RefusedError
+    mine = login_at(server)
+    assert mine is not None
+    server.status = 403
+    other = Settings.of(server.settings("a:1") | {"client.id": server.url})
+    with pytest.raises(RefusedError):
+        mine.current()
+    assert "answered 403" in str(to_abs_error(refusal, "reading", other))
+
+
+def test_each_setting_of_the_table_stands_once_and_what_names_a_secret_is_one() -> None:
+    names = [each.name for each in SETTINGS] + [java for each in SETTINGS for java in each.javas]
+    assert len(names) == len(set(names))
+    telling = ("password", "secret", ".pem", "username", "token.endpoint")
+    for name in names:
+        if any(word in name for word in telling):
+            assert is_secret(name), name
+    assert is_secret("sasl.some.new.key")
+    assert not is_secret("some.new.ms")

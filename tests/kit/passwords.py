@@ -1,0 +1,23 @@
+"""Functions that return passwords, as a job may name them: ``passwordfunction=module:function``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+asked: list[dict[str, str]] = []
+"""The parameters of each call in this process."""
+
+
+def of_file(parameters: dict[str, str]) -> str:
+    """What stands in the file that ``ABS_TEST_PASSWORD`` names now."""
+    asked.append(parameters)
+    return Path(os.environ["ABS_TEST_PASSWORD"]).read_text()
+
+
+def failing(parameters: dict[str, str]) -> str:
+    raise LookupError("no metadata service")
+
+
+def nothing(parameters: dict[str, str]) -> None:
+    return None
