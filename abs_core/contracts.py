@@ -216,6 +216,18 @@ class Committer(Protocol):
         ...
 
 
+class Judged(Exception):  # noqa: N818 - no error: the caller decides again
+    """``co_commit`` found rows that the target refuses, and changed nothing but their pre-commits.
+
+    Args:
+        committables: all that were given, with the new counts of dead letters in ``extra``.
+    """
+
+    def __init__(self, committables: Sequence[Committable]) -> None:
+        super().__init__()
+        self.committables = tuple(committables)
+
+
 @runtime_checkable
 class CoCommitter(Committer, Protocol):
     """A committer that changes the target and its register in one transaction.
@@ -231,6 +243,7 @@ class CoCommitter(Committer, Protocol):
         """Apply all rows and compare-and-set the register, atomically.
 
         Raises:
+            Judged: decide again, for these committables.
             NotPreparedError: a pre-commit is missing; nothing was changed.
             UnavailableError: the outcome is unknown; the caller must load the register again.
         """

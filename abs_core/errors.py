@@ -157,6 +157,10 @@ class RowError(DataError):
     """A value cannot be represented in the target; the message names the column."""
 
 
+class DeadLettersError(DataError):
+    """More rows are refused by a target than its limit of dead letters allows."""
+
+
 class ProtocolError(AbsError):
     """A rule of the commit protocol refuses to go on."""
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from abs_core import protocol
 from abs_core.births import rules as births
-from abs_core.contracts import CoCommitter, Committer, Composer
+from abs_core.contracts import CoCommitter, Committer, Composer, Judged
 from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import Cell, Rule
 from abs_core.coordinator.permission import Permission
 from abs_core.coordinator.rollforward import present
 from abs_core.crash import CrashPoint, reached
+from abs_core.deadletters import JUDGEMENTS, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
@@ -176,6 +177,14 @@ class Decider:
         return permission
 
     def _co_commit(self, committer: CoCommitter, report: Report) -> JobState:
+        for _ in range(JUDGEMENTS):
+            try:
+                return self._co_commit_once(committer, report)
+            except Judged as judged:
+                report = report.judged(judged.committables)
+        raise unsettled(self._who.job, report.epoch)
+
+    def _co_commit_once(self, committer: CoCommitter, report: Report) -> JobState:
         try:
             state = self._cell.change(
                 self._deciding(protocol.co_commit, report),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -14,12 +15,15 @@ from psycopg import Connection, Cursor, sql
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
-from abs_core.contracts import Conflict, Version
+from abs_core.contracts import Conflict, Judged, Version
 from abs_core.crash import CrashPoint, reached
+from abs_core.deadletters import JUDGEMENTS, counts_of, noted, unsettled, with_dead
 from abs_core.errors import AbsError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import proof
+from abs_sinks.postgres import deadletters, proof
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
+from abs_sinks.postgres.deadletters import by_data
+from abs_sinks.postgres.judging import NeedsJudgement, judge_staged
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
 from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.staging import Staging
@@ -59,33 +63,47 @@ class EpochTransaction:
         self._prepared = PreparedTransactions(options)
 
     def co_commit(
-        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+        self,
+        staged: Sequence[Committable],
+        expected: Version | None,
+        state: JobState,
+        buried: Sequence[Committable] = (),
     ) -> Version | Conflict:
         """Apply the rows, drop the staging tables, and compare and set the register.
 
         It is retried after collisions of sessions.
 
+        Args:
+            buried: handles whose staging tables hold dead letters only.
+
         Raises:
             NotPreparedError: a staging table is gone, or lacks rows; nothing was changed.
             DataError: a key occurs twice; nothing was changed.
         """
-        once = partial(self._co_commit, staged, expected, state)
-        return persistently(self._options, state, once)
+        once = partial(self._co_commit, staged, expected, state, buried)
+        try:
+            return persistently(self._options, state, once)
+        except NeedsJudgement:
+            raise Judged(self._judged(staged)) from None
 
     def _co_commit(
-        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+        self,
+        staged: Sequence[Committable],
+        expected: Version | None,
+        state: JobState,
+        buried: Sequence[Committable],
     ) -> Version | Conflict:
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
-                if not self._tables.parts(staged):
+                if not buried and not self._tables.parts(staged):
                     reached(CrashPoint.INSIDE_CO_COMMIT)
                     version = connection.execute(swap).fetchone()
                     return Conflict() if version is None else str(version[0])
                 try:
-                    version = self._begin(connection, swap, staged)
-                except NotPreparedError:
+                    version = self._begin(connection, swap, staged, buried)
+                except (NotPreparedError, NeedsJudgement):
                     # A successor may have swept the tables: then the register tells more.
                     if self._has_moved(connection, expected, state):
                         return Conflict()
@@ -94,7 +112,7 @@ class EpochTransaction:
                     connection.execute("ROLLBACK")
                     return Conflict()
                 reached(CrashPoint.INSIDE_CO_COMMIT)
-                self._commit(connection, staged)
+                self._commit(connection, [*staged, *buried])
         return str(version[0])
 
     def compose(self, staged: Sequence[Committable]) -> Committable:
@@ -108,6 +126,14 @@ class EpochTransaction:
                 rows are missing; nothing was changed.
             PreflightError, ContentionError: the server has no room for a prepared transaction.
         """
+        for _ in range(JUDGEMENTS):
+            try:
+                return self._compose(staged)
+            except NeedsJudgement:
+                staged = self._judged(staged)
+        raise unsettled(staged[0].handle.job, staged[0].handle.epoch)
+
+    def _compose(self, staged: Sequence[Committable]) -> Committable:
         composed = _composed(staged, self._options.stateschema)
         tag = Tag(composed.handle.register, composed.handle.generation)
         with leased(self._options.server, tag) as connection:
@@ -141,7 +167,11 @@ class EpochTransaction:
         return done | {handle: found.outcome for handle, found in seen.items()}
 
     def _begin(
-        self, connection: Connection[Any], first: sql.Composed, staged: Sequence[Committable]
+        self,
+        connection: Connection[Any],
+        first: sql.Composed,
+        staged: Sequence[Committable],
+        buried: Sequence[Committable] = (),
     ) -> tuple[Any, ...] | None:
         """BEGIN, ``first``, an INSERT for each table; returns the row of ``first``.
 
@@ -156,13 +186,59 @@ class EpochTransaction:
             # With deferred foreign keys the order of the tables does not matter.
             before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
         returned: tuple[Any, ...] | None = None
+        if not parts:
+            returned, before = _results(connection.execute(sql.SQL("; ").join(before)))[1].row, []
+            if returned is None:
+                return None
         if replaced:
             returned, before = self._delete(connection, before, replaced), []
         for part, target in parts:
             results = self._insert(connection, before, part, target)
             if before:
                 returned, before = results[1].row, []
+            self._bury(connection, part, target)
+        for part in self._tables.parts(buried) if buried else ():
+            self._bury(connection, part, part.table.target())
+        if any(part.table.options.deadletter for part, _ in parts):
+            with self._judging(connection, *(part for part, _ in parts)):
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         return returned
+
+    def _bury(self, connection: Connection[Any], part: Part, target: Target) -> None:
+        """Move the dead letters of a table's staged rows."""
+        for handle, dead in part.dead.items():
+            source = self._staging.table(handle)
+            query = deadletters.moving(part.table.options, target.plan, handle, source)
+            with translate_errors(f"writing dead letters of table {target.table.label}"):
+                found = connection.execute(query).rowcount
+            if found != dead:
+                lost = self._incomplete(connection, part.staged)
+                connection.execute("ROLLBACK")
+                raise lost or NotPreparedError(
+                    f"A staging table holds {found} of {dead} dead letters.",
+                    handle=handle,
+                    remedy="restart the query: the epoch is written again.",
+                )
+
+    def _judged(self, staged: Sequence[Committable]) -> list[Committable]:
+        """Judge the rows, see ``judge_staged``; the committables with the new counts."""
+        parts = self._tables.parts(staged)
+        replaced = [p.table.target() for p in parts if p.table.options.replaces]
+        with leased(self._options.server) as connection, translate_errors(_DOING):
+            marked = judge_staged(connection, self._options, parts, _deleting(replaced)[0::2])
+        return [with_dead(c, marked[c.handle]) if c.handle in marked else c for c in staged]
+
+    @contextmanager
+    def _judging(self, connection: Connection[Any], *parts: Part) -> Iterator[None]:
+        """Raise ``NeedsJudgement`` for rows that the server refuses, if they may be dead letters."""
+        try:
+            yield
+        except psycopg.Error as error:
+            keeps = any(part.table.options.deadletter for part in parts)
+            if not keeps or connection.closed or not by_data(error):
+                raise
+            connection.execute("ROLLBACK")
+            raise NeedsJudgement from error
 
     def _delete(
         self,
@@ -175,13 +251,8 @@ class EpochTransaction:
         Raises:
             SchemaError: a trigger or a rule of a table has kept rows.
         """
-        # In reverse order, for foreign keys; a table of two sinks once.
-        tables = {target.table.label: target.table for target in reversed(targets)}
-        # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
-        deleting = [
-            sql.SQL("DELETE FROM {0}; SELECT EXISTS (SELECT FROM {0})").format(table.identifier)
-            for table in tables.values()
-        ]
+        tables = _emptied(targets)
+        deleting = _deleting(targets)
         with translate_errors(f"replacing what table {', '.join(tables)} holds"):
             results = _results(connection.execute(sql.SQL("; ").join([*before, *deleting])))
         for label, kept in zip(tables, results[-2 * len(tables) :][1::2], strict=True):
@@ -205,13 +276,14 @@ class EpochTransaction:
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
         statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
-        with translate_errors(f"applying staged rows to table {target.table.label}"):
+        doing = f"applying staged rows to table {target.table.label}"
+        with deadletters.naming_option(part.table.options), translate_errors(doing):
             results = self._run(connection, statements, part, target)
         (inserted, _), (_, found_shape) = results[-2:]
         if found_shape != (target.shape,):
             connection.execute("ROLLBACK")
             raise altered(part.table.options, target.plan)
-        if inserted != part.rows:
+        if inserted != part.rows - sum(part.dead.values()):
             # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
             # are counted.
             lost = self._incomplete(connection, part.staged)
@@ -228,7 +300,8 @@ class EpochTransaction:
         target: Target,
     ) -> list[_Result]:
         """Execute; a known error is explained."""
-        with noticing_changes(part.table.options, target.plan):
+        options = part.table.options
+        with self._judging(connection, part), noticing_changes(options, target.plan):
             try:
                 return _results(connection.execute(statements))
             except psycopg.errors.NotNullViolation:
@@ -279,14 +352,32 @@ class EpochTransaction:
 
     def _union(self, part: Part, target: Target) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]
-        return union_of(target.plan, staged)
+        return union_of(target.plan, staged, deadletters.good(part.table.options))
+
+
+def _emptied(targets: Sequence[Target]) -> dict[str, Any]:
+    """The tables by label, in reverse order for foreign keys; a table of two sinks once."""
+    return {target.table.label: target.table for target in reversed(targets)}
+
+
+def _deleting(targets: Sequence[Target]) -> list[sql.Composed]:
+    """For each table a DELETE, and whether rows are left."""
+    # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
+    statements = ("DELETE FROM {}", "SELECT EXISTS (SELECT FROM {})")
+    tables = _emptied(targets).values()
+    return [sql.SQL(each).format(table.identifier) for table in tables for each in statements]
 
 
 def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
     """The committable of a transaction that applies all these, with its marker in the schema."""
     first = min(committable.handle for committable in staged)
-    names = "\n".join(sorted(f"{c.handle} {c.digest}" for c in staged)).encode()
+    counts = noted(counts_of(staged))
+    # With the counts: what was composed before rows were found dead is another transaction.
+    dead = "".join(text for _, text in counts)
+    names = "\n".join(
+        [*sorted(f"{c.handle} {c.digest}" for c in staged), *filter(None, [dead])]
+    ).encode()
     name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
     rows = sum(committable.rows for committable in staged)
     digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
-    return Committable(name, rows, digest, proof.noted(stateschema))
+    return Committable(name, rows, digest, tuple(sorted((*proof.noted(stateschema), *counts))))

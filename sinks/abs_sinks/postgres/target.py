@@ -19,6 +19,7 @@ from psycopg import Connection, sql
 from abs_clients.postgres.metadata import MetadataSchema, exists, in_turn
 from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
+from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.options import PostgresOptions
@@ -67,6 +68,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
         shape = connection.execute(plan.shape_query()).fetchone()
         identity = identity_of(connection, options, plan.table, mint=True)
+        deadletters.ensure(connection, options)
     assert identity is not None
     target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
     pool(options.server).answers[key] = target
@@ -210,4 +212,4 @@ def _table(
 
 
 def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
-    return "table", options.dbtable, options.key, options.orderby, schema
+    return "table", options.dbtable, options.key, options.orderby, options.deadletter, schema
