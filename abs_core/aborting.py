@@ -1,4 +1,4 @@
-"""Aborts many handles, and runs many calls, in spite of single failures."""
+"""Aborts many handles, and runs many calls, in spite of single failures; makes a loss final."""
 
 from __future__ import annotations
 

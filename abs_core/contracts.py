@@ -6,9 +6,10 @@ against an implementation.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
-from abs_core.parallel import Asking
+from abs_core.parallel import Asking, in_turn
 
 Version = str
 """Opaque version of a register cell; stores compare it for equality only."""
@@ -41,18 +42,23 @@ class Conflict:
     """The cell was not at the expected version; nothing was changed."""
 
 
-@runtime_checkable
-class RegisterStore(Protocol):
+class RegisterStore(ABC):
     """One linearizable compare-and-set cell per job.
 
     Both calls raise ``UnavailableError`` where the outcome is unknown: the request may have taken
     effect, or may still do so later. The caller must load the cell again.
+
+    Attributes:
+        option: the sink option that locates it; empty if there is none.
     """
 
+    option: str = ""
+
+    @abstractmethod
     def load(self, job: str) -> Stored | None:
         """The present state and its version, or None if the job has no cell yet."""
-        ...
 
+    @abstractmethod
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
@@ -60,17 +66,13 @@ class RegisterStore(Protocol):
 
         The new state is durable when this returns its version.
         """
-        ...
-
-
-@runtime_checkable
-class Punctual(Protocol):
-    """Optional interface of a register store whose compare-and-set takes several requests."""
 
     def compare_and_set_by(
         self, job: str, expected: Version | None, state: JobState, deadline: float
     ) -> Version | Conflict:
         """``compare_and_set`` that sends no request that could change the cell after ``deadline``.
+
+        To be overridden where it takes several requests.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -78,36 +80,28 @@ class Punctual(Protocol):
         Raises:
             UnavailableError: the deadline has passed; earlier requests may take effect.
         """
-        ...
+        return self.compare_and_set(job, expected, state)
 
 
-@runtime_checkable
-class ByOption(Protocol):
-    """Optional interface of a register store: names the sink option that locates it."""
-
-    @property
-    def option(self) -> str: ...
-
-
-@runtime_checkable
-class Inventory(RegisterStore, Protocol):
+class Inventory(RegisterStore):
     """A register store that can list its jobs, as every sink's register must.
 
     Optional for a store that only an engine uses. ``abs register``, ``abs in-doubt`` and preflights
     need it, and so does the detection of a deleted checkpoint.
     """
 
+    @abstractmethod
     def jobs(self) -> Sequence[Stored]:
         """Every job that has a cell, by name."""
-        ...
 
+    @abstractmethod
     def others_on(self, target: str, job: str) -> Sequence[str]:
         """Other jobs whose register names ``target``, by name.
 
         The tokens of one batch job (``job@token``) count as one job, listed without a token.
         """
-        ...
 
+    @abstractmethod
     def retire(self, job: str) -> bool:
         """Delete a job's cell permanently, with the record of its commits; whether there was a cell.
 
@@ -118,16 +112,10 @@ class Inventory(RegisterStore, Protocol):
                 something else.
             ContentionError: the job is running.
         """
-        ...
 
+    @abstractmethod
     def place(self, job: str) -> str:
         """Display name of the cell's location, without secrets (I9)."""
-        ...
-
-
-@runtime_checkable
-class Bound(Protocol):
-    """A register store whose cells hold more than a state, and cannot always be moved."""
 
     def check_movable(self, job: str) -> None:
         """Check that the job's cell can be moved.
@@ -135,7 +123,6 @@ class Bound(Protocol):
         Raises:
             ProtocolError: the cell holds the only record of something else.
         """
-        ...
 
 
 class Writer(Protocol):
@@ -167,17 +154,38 @@ class Writer(Protocol):
         ...
 
 
-class Committer(Protocol):
+class Committer(ABC):
     """Acts on handles, from any process. Every call is idempotent.
 
     One thread at a time calls it, not always the one that made it; several threads call the committers
     of several sinks at the same time.
+
+    Attributes:
+        co_commits: it changes the target and its register in one transaction: ``co_commit``. A sink
+            returns such a one only where the register is in its own system. Otherwise, as for an epoch
+            over several sinks, the engine builds the sink so that it returns another one (the sinks of
+            this project take ``co_commit=False``), or the sink refuses.
+        composes: ``compose`` makes other handles. For a write-ahead log whose target cannot apply it in
+            one transaction: the log's segments become few handles of the target, which are then decided
+            and committed like any others. A target that cannot prepare them has them stay the handles,
+            after it has accepted their rows in a rehearsal.
     """
 
+    co_commits: bool = False
+    composes: bool = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # Who writes the method means it. If the attribute had to be set besides, an author who forgets
+        # it would have decisions that the target has not accepted, without an error.
+        cls.co_commits = vars(cls).get("co_commits", "co_commit" in vars(cls) or cls.co_commits)
+        cls.composes = vars(cls).get("composes", "compose" in vars(cls) or cls.composes)
+
+    @abstractmethod
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """The present state of each handle in the target."""
-        ...
 
+    @abstractmethod
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """Make the commit of each handle durable. Called for handles of a decision only (I1).
 
@@ -185,8 +193,8 @@ class Committer(Protocol):
         A handle counts as committed only by proof in the target, never because it is absent. Raises
         ``TargetError`` on an error that may pass; handles committed by then stay committed.
         """
-        ...
 
+    @abstractmethod
     def abort(self, handles: Sequence[HandleName]) -> None:
         """Abort handles that no decision can ever name (the caller must ensure I4).
 
@@ -196,16 +204,27 @@ class Committer(Protocol):
         Raises:
             TargetError: some handles stay; the message names each with its reason.
         """
-        ...
 
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """Make it final that these are not committed later, by any process that may still try it.
+
+        Only by a person's consent, as a decision names them. What is committed already stays. Write it
+        where that takes more than ``abort``.
+
+        Raises:
+            TargetError: it is not final; the call can be repeated.
+        """
+        self.abort([committable.held_as for committable in committables])
+
+    @abstractmethod
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """Every pre-commit in the target under exactly this job key, or under any (None).
 
         Includes those of other registers. Each has its handle's name, or its bounded name
         (``Committable.held_as``) where this process does not know the handle.
         """
-        ...
 
+    @abstractmethod
     def forget(self, state: JobState) -> None:
         """Delete proof of commit that is no longer needed, at best effort.
 
@@ -213,29 +232,6 @@ class Committer(Protocol):
         Only for handles for which ``protocol.sweepable`` holds in ``state``; the predicate is stable,
         so ``state`` may be old.
         """
-        ...
-
-
-class Judged(Exception):  # noqa: N818 - no error: the caller decides again
-    """``co_commit`` found rows that the target refuses, and changed nothing but their pre-commits.
-
-    Args:
-        committables: all that were given, with the new counts of dead letters in ``extra``.
-    """
-
-    def __init__(self, committables: Sequence[Committable]) -> None:
-        super().__init__()
-        self.committables = tuple(committables)
-
-
-@runtime_checkable
-class CoCommitter(Committer, Protocol):
-    """A committer that changes the target and its register in one transaction.
-
-    A sink returns one only where the register is in its own system. Otherwise, as for an epoch over
-    several sinks, the engine builds the sink so that it returns a plain ``Committer`` (the sinks of
-    this project take ``co_commit=False``), or the sink refuses.
-    """
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
@@ -243,46 +239,33 @@ class CoCommitter(Committer, Protocol):
         """Apply all rows and compare-and-set the register, atomically.
 
         Raises:
-            Judged: decide again, for these committables.
+            Judged: see ``deadletters``; the caller decides again.
             NotPreparedError: a pre-commit is missing; nothing was changed.
             UnavailableError: the outcome is unknown; the caller must load the register again.
         """
-        ...
-
-
-@runtime_checkable
-class Composer(Committer, Protocol):
-    """A committer that composes the handles of a decision from the tasks' handles.
-
-    For a write-ahead log whose target cannot apply it in one transaction: the log's segments become
-    few handles of the target, which are then decided and committed like any others.
-    """
+        raise NotImplementedError(f"{type(self).__name__} does not co-commit")
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """Prepare handles that hold the rows of all these.
+        """Prepare handles that hold the rows of all these, or raise what the target does not accept.
 
-        The commit process calls it before the decision, perhaps more than once for an epoch. The new
+        The commit process calls it before the decision, perhaps more than once for an epoch. New
         handles have the register, job, generation and epoch of the old ones, the partition of one of
         them, and new attempts (I6). The sweep finds them by ``in_doubt`` where they are never decided.
 
         Raises:
             NotPreparedError: a pre-commit is missing; nothing is decided.
+            DataError, TargetError: the target does not accept the rows; nothing is decided.
         """
-        ...
-
-
-@runtime_checkable
-class Composite(Committer, Protocol):
-    """A committer over several systems, for an epoch over several sinks."""
+        return committables
 
     def systems(self) -> Sequence[Committer]:
         """One committer per system; together they see every handle. Each is swept separately."""
-        ...
+        return (self,)
 
     @property
     def way(self) -> Asking:
         """How the systems are called: in turn, or in parallel threads."""
-        ...
+        return in_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,59 +301,25 @@ class Task:
         )
 
 
-@runtime_checkable
-class Emptiable(Protocol):
-    """A sink that can check whether its target is empty."""
-
-    def is_empty(self) -> bool:
-        """Whether a reader would find no row in the target, of any writer.
-
-        Raises:
-            TargetError: the check failed.
-        """
-        ...
-
-
-def is_known_empty(sink: object) -> bool:
-    """Whether the sink is ``Emptiable`` and its target is empty."""
-    return isinstance(sink, Emptiable) and sink.is_empty()
-
-
-@runtime_checkable
-class Reachable(Protocol):
-    """A sink, or its store, that can check whether this process reaches it."""
-
-    def reach(self) -> None:
-        """Send at most a small request with this process's credentials; it changes nothing.
-
-        Raises:
-            TargetError: the target does not answer, or it refuses.
-        """
-        ...
-
-
-def reach(sink: object) -> None:
-    """Call ``reach`` of a ``Reachable`` sink; do nothing for others."""
-    if isinstance(sink, Reachable):
-        sink.reach()
-
-
-class Sink(Protocol):
+class Sink(ABC):
     """A target with its options, ready to write to. Cheap to build; connects when first used."""
 
     @property
+    @abstractmethod
     def target(self) -> str:
         """The target's identity: stable over restarts, different for another target."""
-        ...
 
+    @abstractmethod
     def writer(self, task: Task) -> Writer: ...
 
+    @abstractmethod
     def committer(self) -> Committer: ...
 
+    @abstractmethod
     def register(self) -> RegisterStore:
         """The register in the sink's own system; an ``Inventory`` if ``abs`` is to manage it."""
-        ...
 
+    @abstractmethod
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
         """Check whether the target can keep the guarantee.
 
@@ -382,21 +331,34 @@ class Sink(Protocol):
             job: the register key that will be used.
             tasks: number of concurrent writers of an epoch, where known.
         """
-        ...
 
+    @abstractmethod
     def guarantee(self) -> Guarantee: ...
 
-    def fence(self, state: JobState) -> None:
+    def fence(self, state: JobState) -> None:  # noqa: B027 - most need none
         """Stop what lower generations have in flight; called after a run raised the generation.
 
         At best effort and never needed for safety: it releases the locks of a suspended zombie.
         """
-        ...
 
-    def close(self) -> None:
+    def is_empty(self) -> bool:
+        """Whether it is known that a reader would find no row in the target, of any writer.
+
+        Raises:
+            TargetError: the check failed.
+        """
+        return False
+
+    def reach(self) -> None:  # noqa: B027 - a sink may leave it to the first write
+        """Check that this process reaches the target, by a small request that changes nothing.
+
+        Raises:
+            TargetError: the target does not answer, or it refuses.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
         """Release what only this sink holds. Can be repeated.
 
         Handles stay as they are. Connections belong to the process: its other sinks, also on the same
         server, keep working.
         """
-        ...

@@ -38,6 +38,18 @@ class Count:
     most: float
 
 
+class Judged(Exception):  # noqa: N818 - no error: the caller decides again
+    """``co_commit`` found rows that the target refuses, and changed nothing but their pre-commits.
+
+    Args:
+        committables: all that were given, with the new counts of dead letters in ``extra``.
+    """
+
+    def __init__(self, committables: Sequence[Committable]) -> None:
+        super().__init__()
+        self.committables = tuple(committables)
+
+
 def noted(counts: Iterable[Count]) -> tuple[tuple[str, str], ...]:
     """The pair for a committable's ``extra``; none without counts."""
     value = [[count.sink, count.rows, count.dead, count.most] for count in counts]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterStore
+from abs_core.contracts import Committer, Conflict, Inventory, RegisterStore
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
 from abs_core.model import MOVED, JobState
@@ -125,8 +125,7 @@ def _movable(register: Inventory, job: str) -> JobState:
         raise ConfigError(
             f"There is no register of a job {job!r} here.", remedy="see `abs register list`."
         )
-    if isinstance(register, Bound):
-        register.check_movable(job)
+    register.check_movable(job)
     return stored.state
 
 

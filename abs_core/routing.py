@@ -10,20 +10,27 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from abs_core.aborting import attempt_all
-from abs_core.contracts import CoCommitter, Committer, Composer, Conflict, Version
+from abs_core.contracts import Committer, Conflict, Version
 from abs_core.errors import ProtocolError, UnknownProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 
 
-class ByProtocol:
+class ByProtocol(Committer):
     """A ``Committer`` that gives each handle to the committer of its protocol.
+
+    It co-commits and composes where the committer of the present protocol does.
 
     Args:
         committers: by protocol. Each ignores handles that another protocol has made.
+        present: the job's present protocol; None: it is unknown, and nothing is to be decided.
     """
 
-    def __init__(self, committers: Mapping[str, Committer]) -> None:
+    def __init__(self, committers: Mapping[str, Committer], present: str | None = None) -> None:
         self._committers = dict(committers)
+        self._present = present
+        if present is not None:
+            own = self._committers[present]
+            self.co_commits, self.composes = own.co_commits, own.composes
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``.
@@ -47,10 +54,33 @@ class ByProtocol:
             found |= committer.commit(share)
         return found
 
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``Committer``.
+
+        Raises:
+            ProtocolError: a handle was made under another protocol; nothing was changed.
+        """
+        for committable in committables:
+            if committable.protocol != self._present:
+                raise _not_made_by(str(self._present), committable)
+        return self._committers[str(self._present)].co_commit(committables, expected, state)
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Committer``. Handles of other protocols stay as they are."""
+        mine = [c for c in committables if c.protocol == self._present]
+        others = [c for c in committables if c.protocol != self._present]
+        return [*others, *(self._committers[str(self._present)].compose(mine) if mine else ())]
+
     def abort(self, handles: Sequence[HandleName]) -> None:
         """See ``Committer``. Calls every committer, as a name does not tell its protocol."""
         if handles:
             attempt_all(partial(each.abort, handles) for each in self._committers.values())
+
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """See ``Committer``."""
+        attempt_all(partial(each.forsake, share) for each, share in self._shares(committables))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``. Lists a handle once, even if two committers hold it."""
@@ -78,61 +108,7 @@ class ByProtocol:
         return [(committer, share) for committer, share in shares if share]
 
 
-class CoCommittingByProtocol(ByProtocol):
-    """A ``CoCommitter`` whose ``co_commit`` is that of the present protocol's committer."""
-
-    def __init__(self, present: str, own: CoCommitter, committers: Mapping[str, Committer]) -> None:
-        super().__init__(committers)
-        self._present = present
-        self._own = own
-
-    def co_commit(
-        self, committables: Sequence[Committable], expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        """See ``CoCommitter``.
-
-        Raises:
-            ProtocolError: a handle was made under another protocol; nothing was changed.
-        """
-        for committable in committables:
-            if committable.protocol != self._present:
-                raise _not_made_by(self._present, committable)
-        return self._own.co_commit(committables, expected, state)
-
-
-class ComposingByProtocol(ByProtocol):
-    """A ``Composer`` whose ``compose`` is that of the present protocol's committer."""
-
-    def __init__(self, present: str, own: Composer, committers: Mapping[str, Committer]) -> None:
-        super().__init__(committers)
-        self._present = present
-        self._own = own
-
-    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``. Handles of other protocols stay as they are."""
-        mine = [c for c in committables if c.protocol == self._present]
-        others = [c for c in committables if c.protocol != self._present]
-        return [*others, *self._own.compose(mine)]
-
-
-def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol:
-    """A committer for all these protocols.
-
-    It is a ``CoCommitter`` or ``Composer`` where the present protocol's committer is one.
-
-    Args:
-        present: the job's present protocol.
-        committers: by protocol, including the present one.
-    """
-    own = committers[present]
-    if isinstance(own, CoCommitter):
-        return CoCommittingByProtocol(present, own, committers)
-    if isinstance(own, Composer):
-        return ComposingByProtocol(present, own, committers)
-    return ByProtocol(committers)
-
-
-class NothingToCommit:
+class NothingToCommit(Committer):
     """A ``Committer`` with nothing to do: rows are in the target before their committable exists."""
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:

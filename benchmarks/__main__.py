@@ -20,6 +20,7 @@ from rich.console import Console
 from abs_services import KafkaService, PostgresService, S3Service, services
 from benchmarks import (
     alignment,
+    changes_vs_upsert,
     epoch_cost,
     kafka_jobs,
     kafka_source,
@@ -61,6 +62,7 @@ class Name(StrEnum):
     WRITER_VS_COPY = "writer_vs_copy"
     EPOCH_COST = "epoch_cost"
     ROW_DIGEST = "row_digest"
+    CHANGES = "changes_vs_upsert"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
@@ -168,6 +170,9 @@ class Run:
         if name is Name.EPOCH_COST:
             yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
             return
+        if name is Name.CHANGES:
+            yield self._of_changes()
+            return
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
@@ -177,6 +182,14 @@ class Run:
                 yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
                 yield self._of_streams(name, target)
+
+    def _of_changes(self) -> Result:
+        with ExitStack() as tables:
+
+            def fresh() -> Target:
+                return tables.enter_context(fresh_target(self.postgres, keyed=True))
+
+            return changes_vs_upsert.run(fresh, pairs=self.pairs, rows=self.rows, tell=tell)
 
     def _of_kafka(self, name: Name) -> Iterator[Result]:
         broker, pairs, rows = self.kafka.bootstrap, self.pairs, self.rows

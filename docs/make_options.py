@@ -69,9 +69,17 @@ SECTIONS: Sections = (
             "dbtable": "`table` or `schema.table`, quoted where needed",
             "user": "takes precedence over the URL",
             "password": "takes precedence over the URL",
-            "write": "`append`, or `upsert` by `key`",
-            "key": "columns of the key, separated by commas; `upsert` needs it",
+            "write": "`append`, `upsert` by `key`, or `changes`: see [changes](../how-to/changes.md)",
+            "key": "columns of the key, separated by commas; `upsert` needs it; default for `changes`: the primary key",
             "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins",
+            "onconflict": "append with `protocol=wal`: a row that a unique index has already makes the epoch `fail`, or is left out "
+            "(`nothing`); `update` is the same as `write=upsert`",
+            "sequenceby": "changes: the columns of a change's position. Of two changes of a key the one with the greater position wins",
+            "applyasdeletes": "changes: which ones delete: a boolean column, or `column=value,value`; default: `op=d`",
+            "exceptcolumns": "changes: columns of the input that are not written. The columns of operation and position are written where the table has them",
+            "positions": "changes: where the position of a row is kept: in the `table`'s own columns, or in a `side` table of the state schema",
+            "tombstones": "changes: how long the position of a deleted row is kept: seconds, or `2d`, by the server's clock",
+            "unchanged": "changes: the column, an array of strings, that lists the columns which a change leaves as they are",
             "batchsize": "rows that are sent at a time",
             "createtable": "create a missing table from the input's schema",
             "stateschema": "the schema of registers, markers and staging tables",
@@ -99,7 +107,8 @@ SECTIONS: Sections = (
             "fileformat": "`parquet`, `json` (an object a line), `csv`, `arrow` (IPC files)",
             "compression": "parquet: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`; json and csv: `none` "
             "(default), `gzip`, `zstd`; arrow: `none` (default), `lz4`, `zstd`",
-            "partitionby": "columns of the input, separated by commas, that become folders (`name=value`). A name must not "
+            "partitionby": "columns of the input, separated by commas, that become folders "
+            "([`name=value`](s3.md#columns-in-folder-names)). A name must not "
             "begin with `_` or `.`, because readers skip such folders",
             "sse": "server-side encryption: `AES256`, `aws:kms`, `aws:kms:dsse`; default: the bucket's setting",
             "ssekmskeyid": "the key for `aws:kms` and `aws:kms:dsse`",
@@ -159,14 +168,18 @@ SECTIONS: Sections = (
             "pathGlobFilter": "as in Spark; hidden files (`_`, `.`) are skipped",
             "recursiveFileLookup": "as in Spark",
             "changedFiles": "`ignore`: a file that changes after an epoch has taken it does not stop the query",
+            "adopt": "tokens that error messages name, separated by commas: your consent to give up a file, or to "
+            "read it anew ([what to do](../how-to/operations.md#a-file-cannot-be-read))",
+            "timeZone": "the zone of timestamps in folder names that have no offset: that of the Spark session that wrote them; "
+            "such folders are refused without it",
             "maxPartitionBytes": "limit of a task; large files are divided, small files share a task",
             "minPartitions": "the least number of tasks of an epoch",
             "batchsize": "rows of an Arrow batch, at most (parquet, arrow)",
             "header": "csv: whether the first line names the columns; columns are then found by name",
             "sep": "csv: the separator of columns",
             "quote": "csv: the character around a value",
-            "escape": "csv: the character before a quote within a value; default: a quote is doubled",
-            "nullValue": "csv: the text that means null",
+            "escape": "csv: the character before a quote or itself within quotes; default: a quote is doubled",
+            "nullValue": "csv: the text that means null, without quotes; nothing does, too",
         },
     ),
 )

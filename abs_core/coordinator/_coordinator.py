@@ -22,7 +22,7 @@ from abs_core.coordinator._report import Report
 from abs_core.coordinator._sweeper import Sweeper
 from abs_core.coordinator.cell import Cell
 from abs_core.coordinator.certifier import Certifier
-from abs_core.coordinator.rollforward import RollForward, present
+from abs_core.coordinator.rollforward import Loss, RollForward, present
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
 from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
@@ -41,7 +41,7 @@ class Coordinator:
     Args:
         who: the run; ``who.target`` must be the sink's.
         store: holds the register.
-        committer: the sink's. A ``CoCommitter`` commits rows and register in one transaction; pass
+        committer: the sink's. One that co-commits has rows and register in one transaction; pass
             ``co_commit=False`` if ``store`` is not in the sink's own system.
         observe: receives events, perhaps from several threads at once; must not raise.
         certificates: stores the job's birth certificate; None: not kept (batch writes, tests).
@@ -227,8 +227,8 @@ class Coordinator:
         self.sweep(state)
         return state
 
-    def lost(self, epoch: int) -> tuple[Committable, ...]:
-        """Commit what is possible of the oldest decision; return its lost committables (I7).
+    def lost(self, epoch: int) -> tuple[Loss, ...]:
+        """Commit what is possible of the oldest decision; return what is lost, or refused (I7).
 
         Raises:
             ProtocolError: the oldest open decision is not on this epoch.
@@ -236,12 +236,15 @@ class Coordinator:
         return self._forward.lost(self._oldest(epoch))
 
     def accept_loss(self, epoch: int, consented: Sequence[Committable]) -> JobState:
-        """Finish the oldest decision without these handles, as the only way past a HandleLostError.
+        """Finish the oldest decision without these handles, once nothing can commit them later.
 
-        For a person who has seen what is lost; no engine may call it.
+        The only way past a HandleLostError, and past a target that refuses for good. For a person who
+        has seen what is lost; no engine may call it.
 
         Raises:
-            ProtocolError: the lost handles are not those consented to; nothing is changed.
+            ProtocolError: the lost handles are not those consented to, or a loss is not final; nothing
+                is recorded.
+            TargetError: a loss cannot be made final; nothing is recorded.
         """
         return self._forward.accept_loss(self._oldest(epoch), consented)
 

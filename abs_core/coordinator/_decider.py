@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from abs_core import protocol
 from abs_core.births import rules as births
-from abs_core.contracts import CoCommitter, Committer, Composer, Judged
+from abs_core.contracts import Committer
 from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import Cell, Rule
 from abs_core.coordinator.permission import Permission
 from abs_core.coordinator.rollforward import present
 from abs_core.crash import CrashPoint, reached
-from abs_core.deadletters import JUDGEMENTS, unsettled
+from abs_core.deadletters import JUDGEMENTS, Judged, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
@@ -30,7 +30,7 @@ class Decider:
     """For one run of a job.
 
     Args:
-        at_once: whether a ``CoCommitter`` decides and commits at once.
+        at_once: whether a ``Committer`` that co-commits decides and commits at once.
         clock: in seconds; measures how long handles have left.
     """
 
@@ -86,8 +86,8 @@ class Decider:
             NotPreparedError: a handle is no longer prepared, or not for long enough; nothing is
                 decided.
         """
-        if self._at_once and isinstance(self._committer, CoCommitter):
-            return self._co_commit(self._committer, report)
+        if self._at_once and self._committer.co_commits:
+            return self._co_commit(report)
         state = self._put(report if known else self._composed(report), known=known)
         reached(CrashPoint.AFTER_DECIDE)
         return state
@@ -110,7 +110,7 @@ class Decider:
 
     def _composed(self, report: Report) -> Report:
         """The report with composed handles, where the sink composes them."""
-        if not isinstance(self._committer, Composer):
+        if not self._committer.composes:
             return report
         committer = self._committer
         try:
@@ -176,19 +176,19 @@ class Decider:
         reached(CrashPoint.AFTER_INSPECT)
         return permission
 
-    def _co_commit(self, committer: CoCommitter, report: Report) -> JobState:
+    def _co_commit(self, report: Report) -> JobState:
         for _ in range(JUDGEMENTS):
             try:
-                return self._co_commit_once(committer, report)
+                return self._co_commit_once(report)
             except Judged as judged:
                 report = report.judged(judged.committables)
         raise unsettled(self._who.job, report.epoch)
 
-    def _co_commit_once(self, committer: CoCommitter, report: Report) -> JobState:
+    def _co_commit_once(self, report: Report) -> JobState:
         try:
             state = self._cell.change(
                 self._deciding(protocol.co_commit, report),
-                lambda expected, new: committer.co_commit(report.committables, expected, new),
+                lambda expected, new: self._committer.co_commit(report.committables, expected, new),
             )
         except NotPreparedError:
             self.mine()  # a successor may have swept it: then being fenced is the reason to name

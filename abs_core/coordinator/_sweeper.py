@@ -8,12 +8,11 @@ from functools import partial
 
 from abs_core import protocol
 from abs_core.aborting import attempt_all, raise_all
-from abs_core.contracts import Committer, Composite
+from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import TargetError
 from abs_core.events import Observer, SweepFailed, Swept
 from abs_core.model import HandleName, JobState
-from abs_core.parallel import in_turn
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Refused
 
@@ -91,10 +90,8 @@ class Sweeper:
 
     def _in_each(self, made: Callable[[Committer], Callable[[], object]]) -> None:
         """Call it in every system, then retry those that failed, with patience, all together."""
-        whole = self._committer
-        several = whole if isinstance(whole, Composite) else None
-        way = in_turn if several is None else several.way
-        left = [made(system) for system in ([whole] if several is None else several.systems())]
+        way = self._committer.way
+        left = [made(system) for system in self._committer.systems()]
 
         def attempt() -> None:
             nonlocal left

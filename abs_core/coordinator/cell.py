@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from abs_core.births import rules as births
 from abs_core.certificate import place_of
-from abs_core.contracts import ByOption, Conflict, Punctual, RegisterStore, Stored, Version
+from abs_core.contracts import Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator.permission import Permission
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
@@ -40,7 +40,7 @@ class Cell:
     @property
     def shown_place(self) -> str:
         """The location for errors, with the option that sets it."""
-        option = f" (option {self._store.option})" if isinstance(self._store, ByOption) else ""
+        option = f" (option {self._store.option})" if self._store.option else ""
         return f"{self.place}{option}"
 
     def load(self) -> JobState | None:
@@ -103,9 +103,9 @@ class Cell:
     def _swap(
         self, expected: Version | None, state: JobState, deadline: float | None
     ) -> Version | Conflict:
-        if deadline is not None and isinstance(self._store, Punctual):
-            return self._store.compare_and_set_by(self._job, expected, state, deadline)
-        return self._store.compare_and_set(self._job, expected, state)
+        if deadline is None:
+            return self._store.compare_and_set(self._job, expected, state)
+        return self._store.compare_and_set_by(self._job, expected, state, deadline)
 
     def _look(self) -> Stored | None:
         self._last = None

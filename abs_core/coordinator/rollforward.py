@@ -13,7 +13,17 @@ from abs_core.births import rules as births
 from abs_core.contracts import Committer
 from abs_core.coordinator.cell import Cell
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import HandleLostError, ProtocolError, UnavailableError
+from abs_core.errors import (
+    AbsError,
+    CorruptionError,
+    DataError,
+    HandleLostError,
+    HungError,
+    ProtocolError,
+    RefusedError,
+    TargetError,
+    UnavailableError,
+)
 from abs_core.events import Observer, RolledForward
 from abs_core.model import Committable, Decision, HandleName, JobState, Outcome
 from abs_core.patience import Patience
@@ -23,6 +33,19 @@ OFFSETS = "offsets"
 """Key in a committable's ``extra``: position of its rows in the target, for display."""
 
 _SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A decided handle that is not committed.
+
+    Args:
+        refusal: why its target does not commit it; None if it is prepared no longer.
+    """
+
+    committable: Committable
+    outcome: Outcome
+    refusal: AbsError | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +69,7 @@ class RollForward:
 
         Raises:
             HandleLostError: a handle of a decision is aborted or unknown (I7).
+            RefusedError: a target does not take what is decided.
         """
         while state.open:
             decision = state.open[0]
@@ -66,18 +90,24 @@ class RollForward:
 
         return self._cell.change(rule)
 
-    def lost(self, decision: Decision) -> tuple[Committable, ...]:
-        """Commit what is possible of the decision; return the aborted or unknown committables."""
-        outcomes = self._patience.retry(lambda: self._outcomes(decision))
-        lost = tuple(
-            c for c in decision.committables if outcomes[c.handle] is not Outcome.COMMITTED
-        )
+    def lost(self, decision: Decision) -> tuple[Loss, ...]:
+        """Commit what is possible of the decision; return the rest.
+
+        Where a target refuses, each handle is tried alone.
+        """
+        try:
+            losses = self._tried(decision, decision.committables)
+        except AbsError as error:
+            if not _refuses(error):
+                raise
+            losses = [each for c in decision.committables for each in self._alone(decision, c)]
         # Another coordinator may have finished it and deleted the proof: then nothing is lost.
-        return lost if lost and present(self._cell, self._who).is_open(decision) else ()
+        still = losses and present(self._cell, self._who).is_open(decision)
+        return tuple(losses) if still else ()
 
     def accept_loss(self, decision: Decision, consented: Sequence[Committable]) -> JobState:
         """Finish the decision although ``consented`` are lost; see ``Coordinator.accept_loss``."""
-        lost = self.lost(decision)
+        lost = [each.committable for each in self.lost(decision)]
         if set(lost) != set(consented):
             raise ProtocolError(
                 f"{len(lost)} handles of the decision are lost, but the consent names "
@@ -86,28 +116,63 @@ class RollForward:
                 epoch=decision.epoch,
                 remedy="list the lost handles again, and consent to those.",
             )
+        # Recorded first, a commit that is still under way would bring back what is noted as lost.
+        self._patience.retry(lambda: self._committer.forsake(lost))
+        seen = self._patience.retry(lambda: self._committer.inspect(lost))
+        for committable in lost:
+            if seen[committable.handle].outcome is Outcome.PREPARED:
+                raise ProtocolError(
+                    "A handle that was given up is still prepared; nothing is recorded.",
+                    handle=committable.handle,
+                    remedy="accept the loss again; if that does not help, this is a defect of the "
+                    "sink: please report it.",
+                )
         return self._finish(decision)
 
     def _commit(self, decision: Decision) -> None:
-        lost = self.lost(decision)
-        if not lost:
+        way_out = f"`abs in-doubt accept-loss {self._who.job} {decision.epoch}`"
+        try:
+            losses = self._tried(decision, decision.committables)
+        except AbsError as error:
+            if not _refuses(error):
+                raise
+            raise _stuck(error, self._who.job, decision.epoch, way_out) from error
+        if not losses or not present(self._cell, self._who).is_open(decision):
             return
+        lost = [each.committable for each in losses]
+        what, remedy = told(losses, way_out)
         raise HandleLostError(
-            f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
-            "committed, and will not be. Something outside this job ended them; the first is named."
-            f"{committed_elsewhere(decision, lost)}",
+            f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not known to "
+            f"be committed; the first is named. {what}{committed_elsewhere(decision, lost)}",
             job=self._who.job,
             epoch=decision.epoch,
             handle=str(lost[0].handle),
-            remedy="the rows of those handles are not in the target: write them again from the "
-            f"source under another job name, then `abs in-doubt accept-loss {self._who.job} "
-            f"{decision.epoch}` lists what is lost and lets the job go on.",
+            remedy=remedy,
         )
 
-    def _outcomes(self, decision: Decision) -> dict[HandleName, Outcome]:
-        """The outcome of every handle of the decision; unknown where the committer gave none."""
-        found = self._committer.commit(decision.committables)
-        outcomes = {h: found.get(h, Outcome.UNKNOWN) for h in decision.handles}
+    def _alone(self, decision: Decision, committable: Committable) -> Sequence[Loss]:
+        try:
+            return self._tried(decision, [committable])
+        except AbsError as error:
+            if not _refuses(error):
+                raise
+            return [Loss(committable, Outcome.PREPARED, error)]
+
+    def _tried(self, decision: Decision, committables: Sequence[Committable]) -> list[Loss]:
+        """Commit these of the decision; those that are not, as aborted or unknown."""
+        outcomes = self._patience.retry(lambda: self._outcomes(decision, committables))
+        unsure = [c for c in committables if outcomes[c.handle] is Outcome.UNKNOWN]
+        if unsure:  # an answer may have been cut short: look a second time
+            outcomes |= self._patience.retry(lambda: self._outcomes(decision, unsure))
+        found = ((c, outcomes[c.handle]) for c in committables)
+        return [Loss(c, outcome) for c, outcome in found if outcome is not Outcome.COMMITTED]
+
+    def _outcomes(
+        self, decision: Decision, committables: Sequence[Committable]
+    ) -> dict[HandleName, Outcome]:
+        """The outcome of each handle; unknown where the committer gave none."""
+        found = self._committer.commit(committables)
+        outcomes = {c.handle: found.get(c.handle, Outcome.UNKNOWN) for c in committables}
         waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
         if waiting:
             raise UnavailableError(
@@ -117,6 +182,49 @@ class RollForward:
                 handle=str(min(waiting)),
             )
         return outcomes
+
+
+def _refuses(error: AbsError) -> bool:
+    """Whether a target will not commit a decided handle, however often it is asked."""
+    return isinstance(error, (DataError, TargetError)) and not (
+        error.retryable or isinstance(error, HungError)
+    )
+
+
+def _stuck(error: AbsError, job: str, epoch: int, way_out: str) -> TargetError:
+    damaged = isinstance(error, CorruptionError)
+    mend = error.remedy.rstrip(".")
+    tell = (
+        mend
+        if damaged
+        else "the rows are tried again as they are at each start, so corrected input does not help. "
+        f"Change the target so that it takes them ({mend}), and start the job again"
+    )
+    return (CorruptionError if damaged else RefusedError)(
+        f"A target does not take what is decided: {error.what} The epoch stays decided, and is, or "
+        "will be, in the job's other targets.",
+        job=job,
+        epoch=epoch,
+        handle=error.handle,
+        remedy=f"{tell}. If it never will: {way_out} shows what would be lost, and lets the job go on "
+        "without it.",
+    ).of(error.system)
+
+
+def told(losses: Sequence[Loss], way_out: str) -> tuple[str, str]:
+    """What has become of these rows, and what to do about them; by outcome, as unknown is not lost."""
+    unsure = [each.committable for each in losses if each.outcome is Outcome.UNKNOWN]
+    ended = len(losses) - len(unsure)
+    what = [f"Something outside this job ended {ended} of them: their rows are not in the target."]
+    remedy = ["write rows that are not there again from the source under another job name"]
+    if unsure:
+        sent = "; ".join(at for c in unsure[:_SHOWN] if (at := dict(c.extra).get(OFFSETS)))
+        where = f"at {sent}" if sent else "by the keys of the epoch's rows"
+        seen = f"Of {len(unsure)} of them the target does not tell whether they were committed: "
+        what.insert(0, f"{seen}their rows may be there.")
+        remedy.insert(0, f"look {where} which are there: to write those again would double them")
+    remedy += [f"then {way_out} lists these handles and lets the job go on."]
+    return " ".join(what if ended else what[:1]), "; ".join(remedy)
 
 
 def committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.durable import (
     disk_errors,
     flush_folder,
@@ -34,7 +34,7 @@ CELL_MAX = 1 << 28
 """Largest register file that is read, in bytes."""
 
 
-class FileRegister:
+class FileRegister(Inventory):
     """Linearizable among all processes that see the folder and its locks; survives power loss.
 
     Args:

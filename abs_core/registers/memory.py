@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 
 
-class MemoryRegister:
+class MemoryRegister(Inventory):
     """Linearizable among the threads of one process; gone with it."""
 
     def __init__(self) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from abs_core.aborting import attempt_all, raise_all
-from abs_core.contracts import Committer, Composer
+from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.parallel import Asking, answers, in_turn
 
 
-class CompositeCommitter:
-    """A ``Composite`` and a ``Composer`` over the committers of several sinks.
+class CompositeCommitter(Committer):
+    """A ``Committer`` over those of several sinks.
 
     Undecided handles are aborted by every sink that sees them, as the sink that prepared them may be
     gone or have another target now. A handle that none sees stays.
@@ -39,7 +39,8 @@ class CompositeCommitter:
         self._place = {n: place for place, (numbers, _) in enumerate(ordered) for n in numbers}
         self._number_of = number_of
         self._gone = gone
-        self.way = way
+        self._way = way
+        self.composes = any(committer.composes for committer in self._committers)
 
     def inspect(self, committables: Sequence[Committable]) -> dict[HandleName, Inspection]:
         """See ``Committer``.
@@ -52,16 +53,13 @@ class CompositeCommitter:
         return {handle: found for share in answers(told) for handle, found in share.items()}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``; handles of a sink that does not compose stay as they are.
+        """See ``Committer``.
 
         Raises:
             Exception: as ``inspect``.
         """
-
-        def composed(committer: Committer, share: list[Committable]) -> Sequence[Committable]:
-            return committer.compose(share) if isinstance(committer, Composer) else share
-
-        made = self.way([partial(composed, *routed) for routed in self._routed(committables)])
+        routed = self._routed(committables)
+        made = self.way([partial(committer.compose, share) for committer, share in routed])
         return [committable for share in answers(made) for committable in share]
 
     def commit(self, committables: Sequence[Committable]) -> dict[HandleName, Outcome]:
@@ -89,9 +87,17 @@ class CompositeCommitter:
 
         attempt_all([partial(abort, committer) for committer in self._committers], self.way)
 
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """See ``Committer``."""
+        routed = self._routed(committables)
+        attempt_all([partial(each.forsake, share) for each, share in routed], self.way)
+
     def systems(self) -> Sequence[Committer]:
-        """See ``Composite``: the sinks' committers."""
         return self._committers
+
+    @property
+    def way(self) -> Asking:
+        return self._way
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``.

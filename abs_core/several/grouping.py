@@ -60,6 +60,6 @@ class SinkGroup(Protocol):
 
         Args:
             co_commit: the job has no other sinks and its register is in their system; return a
-                ``CoCommitter`` if the protocol allows it.
+                committer that co-commits if the protocol allows it.
         """
         ...

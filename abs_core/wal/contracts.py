@@ -88,6 +88,10 @@ class SegmentStore(Protocol):
         """
         ...
 
+    def reach(self) -> None:
+        """Check that this process reaches the store; changes nothing."""
+        ...
+
 
 def name_of(handle: HandleName) -> str:
     """The last part of a segment's path or key."""

@@ -44,7 +44,7 @@ class FolderSegments:
         return self._folder.as_uri()
 
     def reach(self) -> None:
-        """See ``Reachable``: checks the folder's id, if it has one."""
+        """See ``SegmentStore``: checks the folder's id, if it has one."""
         self._check_id()
 
     def create(self, handle: HandleName) -> FolderFile:

@@ -7,7 +7,7 @@ and map. A cast that would lose something is an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -58,20 +58,22 @@ def plain_type(arrow: pa.DataType, *, null: pa.DataType = _NULL) -> pa.DataType:
         return pa.decimal128(digits, scale) if digits <= MAX_DECIMAL_DIGITS else arrow
     if types.is_null(arrow):
         return null
-    return _plain_nested(arrow, null) if types.is_nested(arrow) else _PLAIN.get(arrow, arrow)
+    if types.is_nested(arrow):
+        return with_inner(arrow, partial(plain_type, null=null))
+    return _PLAIN.get(arrow, arrow)
 
 
-def _plain_nested(arrow: pa.DataType, null: pa.DataType) -> pa.DataType:
-    plain = partial(plain_type, null=null)
+def with_inner(arrow: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The list, struct or map with each type inside of it changed; every field may be null."""
     if is_list(arrow):
-        return pa.list_(plain(arrow.value_type))
+        return pa.list_(change(arrow.value_type))
     if pa.types.is_struct(arrow):
         # Metadata stays: it tells a variant or a geometry from an ordinary struct. Under a struct that
         # is null, Spark sends null also for fields that are never null otherwise.
-        fields = [field.with_type(plain(field.type)) for field in arrow]
+        fields = [field.with_type(change(field.type)) for field in arrow]
         return pa.struct([field.with_nullable(True) for field in fields])
     if pa.types.is_map(arrow):
-        return pa.map_(plain(arrow.key_type), plain(arrow.item_type))
+        return pa.map_(change(arrow.key_type), change(arrow.item_type))
     return arrow
 
 
@@ -87,8 +89,67 @@ def is_list(arrow: pa.DataType) -> bool:
     )
 
 
-def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
-    """The same values as type ``to``.
+Leaf = Callable[[pa.Array, pa.DataType, str], pa.Array]
+"""Casts values that have no values inside; the third argument is the column's full path."""
+
+
+def _is_number(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(arrow) or pa.types.is_decimal(arrow))
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    types = pa.types
+    text = types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
+    return bool(text or _is_bytes(arrow))
+
+
+def _is_bytes(arrow: pa.DataType) -> bool:
+    types = pa.types
+    short = types.is_binary(arrow) or types.is_fixed_size_binary(arrow)
+    return bool(short or types.is_large_binary(arrow) or types.is_binary_view(arrow))
+
+
+def _is_wall_clock(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(arrow) and arrow.tz is None)
+
+
+_Pair = tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool]]
+
+
+def _same(is_kind: Callable[[pa.DataType], bool]) -> _Pair:
+    return is_kind, is_kind
+
+
+_CASTS: tuple[_Pair, ...] = (
+    _same(pa.types.is_boolean),
+    _same(_is_number),
+    (pa.types.is_integer, pa.types.is_floating),
+    _same(pa.types.is_floating),
+    _same(_is_text),
+    _same(pa.types.is_date),
+    (pa.types.is_date, _is_wall_clock),
+    _same(pa.types.is_timestamp),
+    _same(pa.types.is_time),
+    _same(pa.types.is_duration),
+    (pa.types.is_null, lambda to: True),
+)
+"""All pairs of types (from, to) that are cast; everything else is refused.
+
+Arrow knows more casts, which change values: a timestamp to its day, integers to timestamps or
+booleans, floats to decimals. In these pairs it checks each value; ``_cast_leaf`` has the exception.
+"""
+
+
+def cast_plain(
+    array: pa.Array, to: pa.DataType, path: str = "", leaf: Leaf | None = None
+) -> pa.Array:
+    """The same values as type ``to``, at every depth; fields of structs are found as columns are.
+
+    A field that the values do not have is null, one that ``to`` does not have is left out.
+
+    Args:
+        path: of the column, for messages.
+        leaf: casts values that are neither lists, structs nor maps; None: by the table of casts.
 
     Raises:
         pyarrow.ArrowInvalid: a value does not fit (nanoseconds that microseconds cannot hold).
@@ -96,11 +157,67 @@ def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
     """
     while isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    if pa.types.is_run_end_encoded(array.type):
-        return cast_plain(pc.run_end_decode(array), to)
-    if array.type.equals(to):
+    kind = array.type
+    if pa.types.is_run_end_encoded(kind):
+        return cast_plain(pc.run_end_decode(array), to, path, leaf)
+    if pa.types.is_dictionary(kind):
+        return cast_plain(array.dictionary_decode(), to, path, leaf)
+    if kind.equals(to) and leaf is None:
         return array
-    return _without_list_views(array).cast(to)
+    if is_list(kind) and is_list(to):
+        offsets, values = list_parts(array)
+        inner = cast_plain(values, to.value_type, f"{path}[]", leaf)
+        plain = pa.list_(to.value_field)
+        offsets = pa.array(offsets, pa.int32())
+        return pa.ListArray.from_arrays(offsets, inner, plain, mask=array.is_null()).cast(to)
+    if pa.types.is_struct(kind) and pa.types.is_struct(to):
+        return _cast_struct(array, to, path, leaf)
+    if pa.types.is_map(kind) and pa.types.is_map(to):
+        return _cast_map(array, to, path, leaf)
+    return (leaf or _cast_leaf)(array, to, path)
+
+
+def _cast_leaf(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+    kind = array.type
+    if not kind.equals(to) and not any(is_from(kind) and is_to(to) for is_from, is_to in _CASTS):
+        raise pa.ArrowNotImplementedError(f"{path or 'a value'} is {kind}, not {to}")
+    if pa.types.is_floating(kind) and pa.types.is_floating(to) and to.bit_width < kind.bit_width:
+        raise pa.ArrowNotImplementedError(f"{path or 'a value'} is {kind}; {to} would round it")
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), to)
+    try:
+        return array.cast(to)
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"{path or 'a value'} is {kind}, not {to}: {error}") from error
+
+
+def _cast_struct(array: pa.Array, to: pa.DataType, path: str, leaf: Leaf | None) -> pa.Array:
+    names = array.type.names
+    fields = list(array.type) and array.flatten()  # carries the struct's own nulls over
+    columns = []
+    for place, field in enumerate(to):
+        at = f"{path}.{field.name}"
+        near = [place] if names == to.names else _near(field.name, names)
+        if len(near) > 1:
+            raise pa.ArrowNotImplementedError(f"{at} could be any of {[names[n] for n in near]}")
+        if near:
+            columns.append(cast_plain(fields[near[0]], field.type, at, leaf))
+        elif field.nullable:
+            columns.append(pa.nulls(len(array), field.type))
+        else:
+            raise pa.ArrowNotImplementedError(f"{at} is missing, and is not nullable")
+    if not columns:
+        return pa.array([None if null else {} for null in array.is_null().to_pylist()], to)
+    return pa.StructArray.from_arrays(columns, fields=list(to), mask=array.is_null())
+
+
+def _cast_map(array: pa.Array, to: pa.DataType, path: str, leaf: Leaf | None) -> pa.Array:
+    ends = array.offsets.to_numpy()
+    first, entries = int(ends[0]), int(ends[-1] - ends[0])
+    keys = cast_plain(array.keys.slice(first, entries), to.key_type, f"{path}.key", leaf)
+    items = cast_plain(array.items.slice(first, entries), to.item_type, f"{path}.value", leaf)
+    offsets = pa.array(ends - first, pa.int32())
+    return pa.MapArray.from_arrays(offsets, keys, items, to, mask=array.is_null())
 
 
 def list_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
@@ -108,33 +225,6 @@ def list_parts(array: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     # ``flatten`` gives the values of the lists that are not null, in order.
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
-
-
-def _without_list_views(array: pa.Array) -> pa.Array:
-    """The same values, lists in place of list views: Arrow's cast of those drops values (26.0.1)."""
-    if not _has_list_view(array.type):
-        return array
-    if is_list(array.type):
-        offsets, values = list_parts(array)
-        return pa.ListArray.from_arrays(
-            pa.array(offsets, pa.int32()), _without_list_views(values), mask=array.is_null()
-        )
-    if pa.types.is_struct(array.type):
-        children = [_without_list_views(array.field(n)) for n in range(array.type.num_fields)]
-        fields = [f.with_type(c.type) for f, c in zip(array.type, children, strict=True)]
-        return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null())
-    raise pa.ArrowNotImplementedError(f"list views inside of {array.type} cannot be cast")
-
-
-def _has_list_view(arrow: pa.DataType) -> bool:
-    """Whether the type is a list view, or has one inside."""
-    if is_list_view(arrow) or is_large_list_view(arrow):
-        return True
-    if isinstance(arrow, pa.BaseExtensionType):
-        return _has_list_view(arrow.storage_type)
-    if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
-        return _has_list_view(arrow.value_type)
-    return any(_has_list_view(arrow.field(n).type) for n in range(arrow.num_fields))
 
 
 def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
@@ -148,6 +238,9 @@ def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
 
 def alike(wanted: str, names: Sequence[str]) -> list[str]:
     """The columns of the exact name, else all of that name without regard to case, as in Spark."""
-    return [name for name in names if name == wanted] or [
-        name for name in names if name.lower() == wanted.lower()
-    ]
+    return [names[place] for place in _near(wanted, names)]
+
+
+def _near(wanted: str, names: Sequence[str]) -> list[int]:
+    exact = [n for n, name in enumerate(names) if name == wanted]
+    return exact or [n for n, name in enumerate(names) if name.lower() == wanted.lower()]

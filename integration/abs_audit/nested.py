@@ -10,6 +10,7 @@ import json
 import math
 import re
 import struct
+from base64 import b64decode
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
@@ -134,10 +135,15 @@ def _instant(text: str) -> str:
     return moment.astimezone(UTC).isoformat()
 
 
+def _bytes(text: str) -> str:
+    """Hexadecimal digits, of such (in jsonb), or of Base64 (in JSON files), which has no backslash."""
+    return text.lower() if text.startswith("\\x") else "\\x" + b64decode(text, validate=True).hex()
+
+
 _TEXT_READERS: dict[Family, Callable[[str], str]] = {
     Family.INSTANT: _instant,
     Family.DATE: lambda text: date.fromisoformat(text).isoformat(),
     Family.TIME: lambda text: time.fromisoformat(text).isoformat(),
     Family.UUID: str.lower,
-    Family.BINARY: str.lower,
+    Family.BINARY: _bytes,
 }

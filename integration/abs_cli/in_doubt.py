@@ -20,8 +20,9 @@ from abs_cli.output import AsJson, confirm, done, errors, handle_of, people, pri
 from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core import protocol
+from abs_core.coordinator.rollforward import told
 from abs_core.errors import ConfigError
-from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
+from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState, Outcome
 
 _LEFT = (
     "decided handles, and handles that the job's last run could still decide if it is alive. Start the "
@@ -119,24 +120,37 @@ def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks 
 @app.command("accept-loss")
 def accept_loss(
     job: Job,
-    epoch: Annotated[int, typer.Argument(help="The epoch that the HandleLostError names.")],
+    epoch: Annotated[int, typer.Argument(help="The epoch that the error names.")],
     url: Url = None,
     stateschema: Schema = "abs",
     sinks: Sinks = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Let a job continue although decided handles were ended from outside: their rows are lost.
+    """Let a job continue although decided handles were ended from outside, or a target refuses them.
 
-    Commits the rest of the epoch, lists the lost handles, and asks for confirmation.
+    Commits the rest of the epoch, handle by handle, lists what would be lost and why, and asks for
+    confirmation. Then it ends those handles in their target, so that nothing commits them later, looks
+    at them again, and records the epoch as finished.
     """
     state = Registers.at(url, stateschema, sinks)
     coordinator = state.coordinator(state.of(job))
-    lost = coordinator.lost(epoch)
-    for committable in lost:
-        errors.print(f"[red]lost[/] {committable.rows} rows of {committable.handle}")
+    losses = coordinator.lost(epoch)
+    for each in losses:
+        unsure = each.outcome is Outcome.UNKNOWN
+        why = "refused" if each.refusal else "perhaps lost" if unsure else "lost"
+        errors.print(
+            f"[red]{why}[/] {each.committable.rows} rows of {each.committable.handle}"
+            f"{'' if each.refusal is None else ': ' + escape(each.refusal.what)}",
+            soft_wrap=True,
+        )
+    lost = [each.committable for each in losses]
     rows = sum(committable.rows for committable in lost)
-    asked = f"{rows} rows of {len(lost)} handles are not in the target. Finish epoch {epoch}?"
+    unknown = [each for each in losses if each.outcome is Outcome.UNKNOWN]
+    if unknown:
+        errors.print(escape(" ".join(told(unknown, "this command"))), soft_wrap=True)
+    there = "are not known to be in the target" if unknown else "are not in the target"
+    asked = f"{rows} rows of {len(lost)} handles {there}. Finish epoch {epoch}?"
     confirm(asked, yes=yes or not lost)
     handles = [str(each.handle) for each in lost]
     with noted("accept-loss", job, state.url, epoch=epoch, lost=handles):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from abs_core.coordinator.rollforward import OFFSETS, committed_elsewhere
+from abs_core.coordinator.rollforward import OFFSETS, Loss, committed_elsewhere, told
 from abs_core.errors import UnknownProtocolError
 from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
 from abs_core.strictjson import newer
@@ -91,14 +91,13 @@ def _lost(
 ) -> Lost:
     way_out = f"`abs in-doubt accept-loss {job} {decision.epoch}`"
     sure = outcome is Outcome.ABORTED
+    what, remedy = told([Loss(committable, outcome)], way_out)
     fate = f"lost: {way_out}" if sure else f"not found: `abs in-doubt commit {job}` says more"
     where = dict(committable.extra).get(OFFSETS)
     held = f", sent to {where}" if where else ""
-    happened = "was ended from outside" if sure else "is unknown to the target"
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}{held}: handle "
-        f"{committable.handle} was decided, but {happened}.{rest} What to do: write these "
-        f"rows again from the source under another job name, then {way_out}."
+        f"{committable.handle} was decided. {what}{rest} What to do: {remedy}"
     )
     doubt = InDoubt(committable.handle, None, f"{committable.rows} rows{held}.{rest}")
     return Lost(doubt, fate, text)

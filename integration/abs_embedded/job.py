@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from abs_core.barriers.checkpoint_rules import Settings
 from abs_core.barriers.elements import Observe, unobserved
-from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
+from abs_core.contracts import Committer, RegisterStore, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
 from abs_core.events import Observer, ignore
@@ -169,7 +169,7 @@ class Job:
 
     def _committer(self, sinks: Mapping[str, Sink], order: Sequence[str]) -> Committer:
         committers = {id_: sink.committer() for id_, sink in sinks.items()}
-        joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
+        joint = [id_ for id_, c in committers.items() if c.co_commits]
         if not joint:
             numbered = [([n], committers[id_]) for n, id_ in enumerate(order) if id_ in committers]
             return CompositeCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))

@@ -23,11 +23,12 @@ from abs_spark.stopping import stop_queries_first
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from abs_spark.change_events import debezium
     from abs_spark.foreach.explain import explain
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.spec import sink
 
-__all__ = ["__version__", "epoch", "explain", "register", "sink"]
+__all__ = ["__version__", "debezium", "epoch", "explain", "register", "sink"]
 
 __version__ = RELEASE
 
@@ -63,6 +64,7 @@ def register(spark: SparkSession) -> None:
 
 
 _LATE = {
+    "debezium": "abs_spark.change_events",
     "epoch": "abs_spark.foreach.function",
     "explain": "abs_spark.foreach.explain",
     "sink": "abs_spark.foreach.spec",

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from abs_core.contracts import Sink, reach
+from abs_core.contracts import Sink
 from abs_core.errors import AbsError, TargetError
 from abs_core.patience import Patience
 
@@ -50,4 +50,4 @@ def check_reached(sink: Sink, patience: Patience) -> None:
         TargetError: the target does not answer within ``patience``, or it refuses.
     """
     with reaching():
-        patience.retry(lambda: reach(sink))
+        patience.retry(sink.reach)

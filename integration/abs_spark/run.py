@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from abs_core.certificate import CertificateStore, Origin
-from abs_core.contracts import Sink, is_known_empty
+from abs_core.contracts import Sink
 from abs_core.coordinator import Coordinator
 from abs_core.coordinator.parent_certificates import ParentCertificates
 from abs_core.events import Event, Started
@@ -114,7 +114,7 @@ class Run:
             patience=patience,
             observe=self.observe,
             certificates=self._certificates,
-            is_empty=lambda: is_known_empty(self.sink),
+            is_empty=self.sink.is_empty,
             fence=self.sink.fence,
         )
 

@@ -71,11 +71,12 @@ class CommittedStore:
 
 
 def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
-    own = {name: text for name, text in given.items() if name.lower() != _SEVERAL}
-    options, beside = S3Options.parse(own), _beside(given, own)
+    writers = {name: text for name, text in given.items() if name.lower() != _SEVERAL}
+    options, beside = S3Options.parse(writers), _beside(given, writers)
     shared = {name: text for name, text in given.items() if name.lower() in _SHARED}
-    header = {"header": str(options.header).lower()}
-    read = FileOptions.parse({**header, **shared, "path": str(options.path)}, streaming=False)
+    # Older releases named folders of moments in UTC, and without saying so.
+    own = {"header": str(options.header).lower(), "timezone": "UTC", "path": str(options.path)}
+    read = FileOptions.parse({**own, **shared}, streaming=False)
     return FileSource(read, schema, CommittedStore(read.store(), options, beside))
 
 

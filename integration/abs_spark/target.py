@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_core.contracts import CoCommitter, Sink
+from abs_core.contracts import Sink
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Guarantee
 from abs_core.several.grouping import SinkGroup
@@ -38,7 +38,7 @@ class Target:
             OptionError: it can only be alone.
         """
         sink = self.format.sink(self.options, self.schema, alone=alone)
-        if not alone and isinstance(sink.committer(), CoCommitter):
+        if not alone and sink.committer().co_commits:
             sink.close()
             raise OptionError(
                 f"The sink {self.format.name} commits rows and register in one transaction, and cannot "

@@ -10,9 +10,7 @@ import pyarrow as pa
 
 from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import (
-    CoCommitter,
     Committer,
-    Composer,
     Conflict,
     RegisterStore,
     Sink,
@@ -35,7 +33,6 @@ from abs_testing.fault_injection import Wire
 
 T = TypeVar("T")
 Inner = TypeVar("Inner")
-SomeCommitter = TypeVar("SomeCommitter", bound=Committer)
 
 
 class Behind(Generic[Inner]):
@@ -46,7 +43,7 @@ class Behind(Generic[Inner]):
         self._wire = wire
 
 
-class StoreBehind(Behind[RegisterStore]):
+class StoreBehind(Behind[RegisterStore], RegisterStore):
     """A register store behind the wire."""
 
     def load(self, job: str) -> Stored | None:
@@ -69,8 +66,12 @@ class CertificatesBehind(Behind[CertificateStore]):
         self._wire.write("certify", lambda: self._inner.write(certificate))
 
 
-class CommitterBehind(Behind[SomeCommitter]):
+class CommitterBehind(Behind[Committer], Committer):
     """A committer behind the wire."""
+
+    def __init__(self, inner: Committer, wire: Wire) -> None:
+        super().__init__(inner, wire)
+        self.co_commits, self.composes = inner.co_commits, inner.composes
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         return self._wire.read("inspect", lambda: self._inner.inspect(committables))
@@ -81,15 +82,14 @@ class CommitterBehind(Behind[SomeCommitter]):
     def abort(self, handles: Sequence[HandleName]) -> None:
         self._wire.abort(handles, self._inner.abort)
 
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        self._wire.write("forsake", lambda: self._inner.forsake(committables))
+
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return self._wire.read("in_doubt", lambda: self._inner.in_doubt(job))
 
     def forget(self, state: JobState) -> None:
         self._wire.write("forget", lambda: self._inner.forget(state))
-
-
-class CoCommitterBehind(CommitterBehind[CoCommitter]):
-    """The same for one that co-commits."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
@@ -97,24 +97,11 @@ class CoCommitterBehind(CommitterBehind[CoCommitter]):
         swap = partial(self._inner.co_commit, committables, expected, state)
         return self._wire.swap("co_commit", state, swap)
 
-
-class ComposerBehind(CommitterBehind[Composer]):
-    """The same for one that composes."""
-
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         return self._wire.write("compose", lambda: self._inner.compose(committables))
 
 
-def committer_behind(committer: Committer, wire: Wire) -> Committer:
-    """The committer behind the wire; it co-commits, or composes, where the committer does."""
-    if isinstance(committer, CoCommitter):
-        return CoCommitterBehind(committer, wire)
-    if isinstance(committer, Composer):
-        return ComposerBehind(committer, wire)
-    return CommitterBehind(committer, wire)
-
-
-class SinkBehind(Behind[Sink]):
+class SinkBehind(Behind[Sink], Sink):
     """A sink behind the wire; calls that do not ask the target bypass it."""
 
     @property
@@ -125,7 +112,7 @@ class SinkBehind(Behind[Sink]):
         return _WriterBehind(self._inner.writer(task), self._wire)
 
     def committer(self) -> Committer:
-        return committer_behind(self._inner.committer(), self._wire)
+        return CommitterBehind(self._inner.committer(), self._wire)
 
     def register(self) -> RegisterStore:
         return StoreBehind(self._inner.register(), self._wire)

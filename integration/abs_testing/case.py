@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, Unpack
 
-from abs_core.contracts import CoCommitter, RegisterStore, Sink
+from abs_core.contracts import RegisterStore, Sink
 from abs_core.errors import AbsError
 from abs_core.registers.memory import MemoryRegister
 from abs_testing.cuts import Cut, Halted
@@ -51,7 +51,7 @@ class Case:
     @property
     def co_commits(self) -> bool:
         """Whether an epoch is decided, committed and finished in one transaction."""
-        return self.harness.own_register and isinstance(self.sink().committer(), CoCommitter)
+        return self.harness.own_register and self.sink().committer().co_commits
 
     def sink(self) -> Sink:
         sink = self.harness.new_sink()

@@ -15,20 +15,18 @@ import xxhash
 
 from abs_core.certificate import CertificateStore, Origin
 from abs_core.contracts import (
-    CoCommitter,
     RegisterStore,
     Sink,
     Stored,
     Task,
     Writer,
-    is_known_empty,
 )
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.rowdigest import RowDigest
-from abs_testing.behind import StoreBehind, committer_behind
+from abs_testing.behind import CommitterBehind, StoreBehind
 from abs_testing.cuts import Cut
 from abs_testing.fault_injection import CutWire, Wire
 from abs_testing.harness import Row, batch_of
@@ -110,7 +108,7 @@ class Run:
         self.committer = sink.committer()
         self._certificates = settings.get("certificates")
         self._own = store is None
-        self.co_commits = self._own and isinstance(self.committer, CoCommitter)
+        self.co_commits = self._own and self.committer.co_commits
         self._patience = settings.get("patience", QUICK)
         self._tasks = self._coordinator(settings.get("wire"))
         self.coordinator = self._tasks if cut is None else self._coordinator(CutWire(cut))
@@ -119,11 +117,11 @@ class Run:
         return Coordinator(
             self.who,
             self.store if wire is None else StoreBehind(self.store, wire),
-            self.committer if wire is None else committer_behind(self.committer, wire),
+            self.committer if wire is None else CommitterBehind(self.committer, wire),
             co_commit=self._own,
             patience=self._patience,
             certificates=self._certificates,
-            is_empty=lambda: is_known_empty(self.sink),
+            is_empty=self.sink.is_empty,
             fence=self.sink.fence,
         )
 

@@ -32,7 +32,7 @@ class Harness(Protocol):
         """Whether the register is in the sink's own system (``Sink.register``).
 
         False: the checks bring a register of their own, as for an epoch over several sinks; a
-        ``CoCommitter`` then commits handle by handle.
+        committer that co-commits then commits handle by handle.
         """
         ...
 
@@ -66,6 +66,15 @@ class Holding(Protocol):
 
         As where it belongs to another role, or to somebody who holds a lock on it.
         """
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A harness that can make the target refuse the checks' rows, as its own limits would."""
+
+    def refusing(self) -> AbstractContextManager[None]:
+        """While inside, the target takes no value of 40 characters; who has looked does not know."""
         ...
 
 

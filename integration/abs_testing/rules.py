@@ -8,7 +8,7 @@ from types import ModuleType
 
 from abs_core.contracts import Inventory
 from abs_testing.case import Case, rules_in
-from abs_testing.harness import Holding, Restoring
+from abs_testing.harness import Holding, Refusing, Restoring
 
 Body = Callable[[Case], None]
 Applies = Callable[[Case], bool]
@@ -55,6 +55,11 @@ def co_committing(case: Case) -> bool:
 def holding(case: Case) -> bool:
     """Sinks whose harness can make a handle impossible to abort."""
     return case.hides and isinstance(case.harness, Holding)
+
+
+def refusing(case: Case) -> bool:
+    """Sinks whose harness can make the target refuse rows."""
+    return case.hides and isinstance(case.harness, Refusing)
 
 
 def restoring(case: Case) -> bool:

@@ -8,6 +8,8 @@ as null. Keys of maps become strings.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,41 +60,46 @@ def refuse_tagged(plain: pa.DataType) -> None:
             )
 
 
-def json_text(array: pa.Array, column: str) -> pa.StringArray:
+Texts = Callable[[pa.Array, str], pa.StringArray]
+"""The texts of plain scalars, as ``plain_text`` has them."""
+
+
+def json_text(array: pa.Array, column: str, texts: Texts = plain_text) -> pa.StringArray:
     """JSON text of each value; null (not the JSON null) for null.
 
     Args:
         array: a plain list, struct or map.
         column: its name, for messages; empty if the struct is a whole row, whose fields have names.
+        texts: for another form of some scalars.
 
     Raises:
         RowError: a text holds a NUL or is no UTF-8; a date lies outside the years 1 to 9999.
     """
-    text = _json(array, column)
+    text = _json(array, column, texts)
     return pc.if_else(array.is_valid(), text, None) if array.null_count else text
 
 
-def _json(array: pa.Array, column: str) -> pa.StringArray:
+def _json(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
     """JSON text of each value, the text null for null."""
     arrow = array.type
     if pa.types.is_null(arrow):
         return pa.repeat("null", len(array))
     if is_list(arrow):
         with inside(lambda: parents_of(array)):
-            items = _json(array.flatten(), column)
+            items = _json(array.flatten(), column, texts)
         text = joined(items, pc.list_value_length(array), "[", "]")
     elif pa.types.is_map(arrow):
-        text = _map(array, column)
+        text = _map(array, column, texts)
     elif pa.types.is_struct(arrow):
-        text = _struct(array, column)
+        text = _struct(array, column, texts)
     else:
-        text = _scalar(array, column)
+        text = _scalar(array, column, texts)
     return pc.if_else(array.is_valid(), text, "null") if array.null_count else text
 
 
-def _scalar(array: pa.Array, column: str) -> pa.StringArray:
+def _scalar(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
     arrow = array.type
-    text = plain_text(array, column)
+    text = texts(array, column)
     if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow) or pa.types.is_decimal(arrow):
         return text
     if pa.types.is_floating(arrow):
@@ -125,18 +132,18 @@ def _quoted(text: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise('"', text, '"', "")
 
 
-def _struct(array: pa.Array, column: str) -> pa.StringArray:
+def _struct(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
     pieces: list[pa.Array | str] = []
     # flatten() carries the struct's own nulls over to its fields.
     for field, values in zip(array.type, array.flatten(), strict=True):
         name = _quoted(_escaped(pa.array([field.name])))[0].as_py()
-        pieces += [f"{',' if pieces else '{'}{name}:", _json(values, column or field.name)]
+        pieces += [f"{',' if pieces else '{'}{name}:", _json(values, column or field.name, texts)]
     if not pieces:
         return pa.repeat("{}", len(array))
     return pc.binary_join_element_wise(*pieces, "}", "")
 
 
-def _map(array: pa.Array, column: str) -> pa.StringArray:
+def _map(array: pa.Array, column: str, texts: Texts) -> pa.StringArray:
     offsets = array.offsets.to_numpy()
     lengths = pc.if_else(array.is_valid(), pa.array(np.diff(offsets)), 0)
     first, entries = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
@@ -146,10 +153,12 @@ def _map(array: pa.Array, column: str) -> pa.StringArray:
         belong = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         keys, items = keys.filter(pa.array(belong)), items.filter(pa.array(belong))
     with inside(lambda: np.repeat(np.arange(len(array)), lengths.to_numpy(zero_copy_only=False))):
-        name = plain_text(keys, column)
+        name = texts(keys, column)
         if pa.types.is_string(keys.type):
             check_text(keys, column)
-        pairs = pc.binary_join_element_wise(_quoted(_escaped(name)), _json(items, column), ":")
+        pairs = pc.binary_join_element_wise(
+            _quoted(_escaped(name)), _json(items, column, texts), ":"
+        )
     return joined(pairs, lengths, "{", "}")
 
 

@@ -151,6 +151,18 @@ def test_json_in_a_file_compares_with_a_struct(tmp_path: Path) -> None:
         assert compared(tmp_path / "e.parquet", path).differences.absent == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "same"), [("AP8=", 1), (r"\\x00FF", 1), ("AP4=", 0), (r"\\x00fe", 0), ("no bytes", 0)]
+)
+def test_bytes_in_a_file_of_json_are_base64_or_hexadecimal_digits(
+    text: str, same: int, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"id": [1], "v": [{"b": b"\x00\xff"}]}), tmp_path / "e.parquet")
+    (tmp_path / "a.json").write_text(f'{{"id": 1, "v": {{"b": "{text}"}}}}\n')
+    report = audit(Files((str(tmp_path / "e.parquet"),)), Files((str(tmp_path / "a.json"),)), BY_ID)
+    assert report.clean is bool(same)
+
+
 def nested(levels: int) -> str:
     return f"{'[' * levels}{']' * levels}"
 

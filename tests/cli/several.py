@@ -44,6 +44,8 @@ class Several:
     columns: dict[str, str] = field(default_factory=dict)
     spark: Path | None = None
     """The query's checkpoint, for commands that read it."""
+    alerts: dict[str, str] = field(default_factory=dict)
+    """More options of the sink in Kafka."""
     patience: str | None = None
     """For how many seconds Kafka's calls are repeated; None: its default."""
 
@@ -54,6 +56,7 @@ class Several:
             "topic": self.topic.topic,
             "registertopic": self.topic.options.registertopic,
             **({} if self.patience is None else {"patience": self.patience}),
+            **self.alerts,
         }
         return {
             "payments": {"url": self.url, "dbtable": "payments"},

@@ -17,6 +17,8 @@ from abs_testing.fakes.target import FakeTarget
 class ComposingCommitter(HandleCommitter):
     """One handle of all that was staged; ``lose`` rows of it go missing."""
 
+    composes = True
+
     def __init__(self, target: FakeTarget, lose: int = 0) -> None:
         super().__init__(target, keyed=False)
         self._fake = target

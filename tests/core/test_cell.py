@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abs_core import protocol
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator.cell import Cell
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
@@ -15,7 +15,7 @@ from abs_testing.case import raises
 JOB = "job"
 
 
-class _Contended:
+class _Contended(RegisterStore):
     """A register in which somebody else is first, the next ``times`` times."""
 
     def __init__(self, times: int) -> None:

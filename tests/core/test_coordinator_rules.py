@@ -257,7 +257,7 @@ def test_of_two_tasks_that_start_a_new_job_only_the_first_tells(case: Case) -> N
     assert state == first.state()
 
 
-class _Overtaken:
+class _Overtaken(RegisterStore):
     """Another task of the run starts the job after the first look, before the compare-and-set."""
 
     def __init__(self, store: RegisterStore, overtake: Callable[[], object]) -> None:
@@ -287,7 +287,7 @@ def test_a_zombie_is_told_that_it_is_fenced_and_not_that_its_rows_are_gone(proto
     raises(FencedError, lambda: old.commit(0, shares))
 
 
-class _Vanishing:
+class _Vanishing(RegisterStore):
     """A register that somebody deletes; it counts the looks at it."""
 
     def __init__(self, store: RegisterStore) -> None:
@@ -307,7 +307,7 @@ class _Vanishing:
         return self.store.compare_and_set(job, expected, state)
 
 
-class _Away:
+class _Away(RegisterStore):
     """A register that never answers."""
 
     def load(self, job: str) -> Stored | None:

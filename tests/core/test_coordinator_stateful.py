@@ -286,7 +286,7 @@ def _aborts_without_abandon(patch: pytest.MonkeyPatch) -> None:
 
 def _looks_once(patch: pytest.MonkeyPatch) -> None:
     def commit(self: RollForward, decision: Decision) -> None:
-        outcomes = self._outcomes(decision)
+        outcomes = self._outcomes(decision, decision.committables)
         if any(outcome is not Outcome.COMMITTED for outcome in outcomes.values()):
             raise HandleLostError("not committed")
 

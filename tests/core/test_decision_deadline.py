@@ -32,7 +32,7 @@ class Clock:
         return self.now
 
 
-class Expiring:
+class Expiring(Committer):
     """A committer whose target aborts handles on its own, at ``ends``."""
 
     def __init__(self, committer: Committer, clock: Clock, ends: float) -> None:
@@ -85,7 +85,7 @@ class Fate:
 
 
 @dataclass
-class Stalling:
+class Stalling(RegisterStore):
     """A register whose first changes meet these fates; later ones take effect at once."""
 
     store: RegisterStore

@@ -18,7 +18,7 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.births.parent import noted
 from abs_core.certificate import Certificate, Origin
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator.parent_certificates import ParentCertificates
 from abs_core.errors import AbsError
 from abs_core.model import JobState, job_key
@@ -62,7 +62,7 @@ class Life:
     loses: int | None = None
 
 
-class Calls:
+class Calls(RegisterStore):
     """The register's system as one life reaches it."""
 
     def __init__(self, cells: Cells, life: Life) -> None:

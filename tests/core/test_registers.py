@@ -59,17 +59,17 @@ def test_check_register_runs_every_rule(tmp_path: Path) -> None:
     assert len(checked) == len(CHECKS) + len(INVENTORY_CHECKS)
 
 
-class _Careless:
+class _Careless(RegisterStore):
     """Broken registers, one way each."""
 
     def __init__(self, broken: str) -> None:
         self.right = MemoryRegister()
         self.broken = broken
 
-    def load(self, job: str) -> object:
+    def load(self, job: str) -> Stored | None:
         return self.right.load("one" if self.broken == "one cell" else job)
 
-    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> object:
+    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> str | Conflict:
         if self.broken == "one cell":
             job = "one"
         stored = self.right.load(job)
@@ -85,7 +85,7 @@ class _Careless:
 
 @pytest.mark.parametrize("broken", ["one cell", "never compares", "creates always", "forgets"])
 def test_check_register_finds_a_register_that(broken: str) -> None:
-    careless: RegisterStore = _Careless(broken)  # type: ignore[assignment]
+    careless: RegisterStore = _Careless(broken)
     with pytest.raises(AssertionError):
         check_register(lambda: careless)
 

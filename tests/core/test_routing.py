@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from abs_core.contracts import CoCommitter, Composer, Conflict, Version
+from abs_core.contracts import Committer, Conflict, Version
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.routing import ByProtocol, by_protocol
+from abs_core.routing import ByProtocol
 
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 3, "run")
 
@@ -25,7 +25,7 @@ def made_by(protocol: str | None, partition: int) -> Committable:
 
 
 @dataclass
-class Holding:
+class Holding(Committer):
     """A committer that holds some handles, and notes what it is asked."""
 
     held: list[HandleName] = field(default_factory=list)
@@ -56,6 +56,8 @@ class Holding:
 
 
 class CoCommitting(Holding):
+    co_commits = True
+
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
@@ -64,6 +66,8 @@ class CoCommitting(Holding):
 
 
 class Composing(Holding):
+    composes = True
+
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         self._note("compose", committables)
         return [made_by("2pc", 100 + len(committables))]
@@ -128,15 +132,14 @@ def test_every_committer_forgets() -> None:
 
 def test_the_present_protocol_says_how_an_epoch_is_decided() -> None:
     parts = {"2pc": Holding(), "wal": Composing(), "idempotent": CoCommitting()}
-    kinds = {present: by_protocol(present, parts) for present in parts}
-    assert [isinstance(kinds[p], Composer) for p in parts] == [False, True, False]
-    assert [isinstance(kinds[p], CoCommitter) for p in parts] == [False, False, True]
+    kinds = {present: ByProtocol(parts, present) for present in parts}
+    assert [kinds[p].composes for p in parts] == [False, True, False]
+    assert [kinds[p].co_commits for p in parts] == [False, False, True]
 
 
 def test_only_handles_of_the_present_protocol_are_co_committed() -> None:
     own = CoCommitting()
-    router = by_protocol("idempotent", {"2pc": Holding(), "idempotent": own})
-    assert isinstance(router, CoCommitter)
+    router = ByProtocol({"2pc": Holding(), "idempotent": own}, "idempotent")
     with pytest.raises(ProtocolError, match="protocol=2pc"):
         router.co_commit([made_by("idempotent", 0), made_by("2pc", 1)], "1", STATE)
     assert own.asked == []
@@ -144,7 +147,6 @@ def test_only_handles_of_the_present_protocol_are_co_committed() -> None:
 
 
 def test_only_handles_of_the_present_protocol_are_composed() -> None:
-    router = by_protocol("wal", {"2pc": Holding(), "wal": Composing()})
-    assert isinstance(router, Composer)
+    router = ByProtocol({"2pc": Holding(), "wal": Composing()}, "wal")
     made = router.compose([made_by("wal", 0), made_by("2pc", 1), made_by("wal", 2)])
     assert [c.handle.partition for c in made] == [1, 102]

@@ -114,7 +114,7 @@ def test_a_sweep_of_one_system_by_anothers_state_is_found(monkeypatch: pytest.Mo
         "dies before",
         "b.commit",
         lambda world: world.run,
-        "b.commit at .* not committed, and will not be",
+        "b.commit at .* not known to be committed",
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from abs_testing import Check, Opener, applicable, run_check
 from abs_testing.checks import CHECKS
 from tests.kit.fake_harness import open_fake
+from tests.kit.refusing_fake import open_refusing
 
 FAKES: dict[str, Opener] = {
     "2pc-append": partial(open_fake, "2pc", "append"),
@@ -17,6 +18,7 @@ FAKES: dict[str, Opener] = {
     "wal-append-foreign-register": partial(open_fake, "wal", "append", own_register=False),
     "wal-upsert": partial(open_fake, "wal", "upsert"),
     "wal-upsert-foreign-register": partial(open_fake, "wal", "upsert", own_register=False),
+    "wal-rehearsed-foreign-register": open_refusing,
     "idempotent-upsert": partial(open_fake, "idempotent", "upsert"),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
-from abs_core.model import Committable, HandleName, Inspection, Outcome
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
 from abs_core.parallel import Asking, answers, in_turn, side_by_side
 from abs_core.several.composite import CompositeCommitter
 from abs_core.sinkmap import STRIDE, number_of
@@ -112,7 +112,7 @@ def test_each_thread_has_the_callers_context() -> None:
     assert side_by_side([of_the_caller.get] * 3) == ["mine"] * 3
 
 
-class Answering:
+class Answering(Committer):
     """A committer that commits, or fails."""
 
     def __init__(self, error: Exception | None = None) -> None:
@@ -130,7 +130,7 @@ class Answering:
 
     def abort(self, handles: Sequence[HandleName]) -> None: ...
 
-    def in_doubt(self, job: str | None) -> Sequence[object]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return []
 
     def forget(self, state: object) -> None: ...
@@ -145,7 +145,7 @@ def routed(way: Asking, *committers: tuple[Sequence[int], Answering]) -> Committ
     def gone(number: int, of: Committable) -> ConfigError:
         return ConfigError(f"The sink {number} is gone.", remedy="None.")
 
-    return CompositeCommitter(committers, number_of, gone, way=way)  # type: ignore[arg-type]
+    return CompositeCommitter(committers, number_of, gone, way=way)
 
 
 def test_no_systems_commit_is_left_out_because_another_has_failed_in_whatever_way() -> None:

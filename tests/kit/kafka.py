@@ -18,6 +18,7 @@ from itertools import count
 import pyarrow as pa
 from confluent_kafka import KafkaException
 from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from abs_clients.kafka.cluster import close_clusters, cluster
 from abs_clients.kafka.codes import UNHEARD
@@ -189,6 +190,18 @@ class TopicHarness:
         )
         return stable, last
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """See ``abs_testing.Refusing``: the topic takes no record that is longer than a marker.
+
+        Who has looked before does not know.
+        """
+        limit(self.options.kafka, self.topic, "80")  # the marker of an abort has 78
+        try:
+            yield
+        finally:
+            limit(self.options.kafka, self.topic, "1048588")
+
     def look_anew(self) -> None:
         """Let new readers do the next look: they know nothing of brokers that have gone since."""
         for consumer in (self._consumer, self._uncommitted):
@@ -250,6 +263,16 @@ class TopicHarness:
             group_id=None,
             fetch_max_wait_ms=20,
         )
+
+
+def limit(settings: Settings, topic: str, size: str, name: str = "max.message.bytes") -> None:
+    """Set a limit of the topic, and return when the broker says so."""
+    given = [ConfigResource(ConfigResourceType.TOPIC, topic, {name: size})]
+    cluster(settings).client().alter_configs(given)
+    deadline = time.monotonic() + READ_SECONDS
+    while cluster(settings).admin.configs(topic)[name] != size:
+        assert time.monotonic() < deadline, f"{name} of {topic} does not change"
+        time.sleep(0.005)
 
 
 def make_topic(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -175,3 +177,79 @@ def test_a_stream_without_a_log_is_refused_with_the_remedy(
     )
     with pytest.raises(Exception, match="A stream needs the option log"):
         query().awaitTermination()
+
+
+def snippet(page: str, mark: str) -> str:
+    """The fenced Python on a page of the docs that contains the mark."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    (found,) = [one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if mark in one]
+    return str(found)
+
+
+@pytest.mark.spark
+def test_the_steps_out_of_a_damaged_file_lead_out_and_the_log_records_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As docs/how-to/operations.md has them: what each error names is what the next start takes."""
+    landing, checkpoint, out = (tmp_path / name for name in ("landing", "checkpoint", "out"))
+    landing.mkdir()
+    (landing / "a.json").write_text('{"id":1,"word":"w"}\n{"id"')
+    (landing / "b.json").write_text('{"id":9,"word":"w"}\n')
+    page = snippet("how-to/operations.md", '.option("adopt"')
+    page = page.replace("/checkpoints/job", str(checkpoint))
+    page = page.replace("/data/landing", str(landing))
+
+    def runs(token: str | None = None) -> None:
+        code = page.replace("TOKEN", token) if token else re.sub(r".*adopt.*\n", "", page)
+        names: dict[str, DataFrame] = {}
+        exec(code, {"spark": spark}, names)
+        writer = names["rows"].writeStream.format("parquet").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(checkpoint)).start(str(out))
+        query.awaitTermination()
+
+    def refused(token: str | None = None) -> list[str]:
+        with pytest.raises(StreamingQueryException) as error:
+            runs(token)
+        return list(dict.fromkeys(re.findall(r"adopt=([0-9a-f]{12})", str(error.value))))
+
+    def read() -> list[int]:
+        return sorted(row.id for row in spark.read.parquet(str(out)).collect())
+
+    (give_up,) = refused()
+    (landing / "a.json").write_text('{"id":1,"word":"w"}\n{"id":2,"word":"w"}\n')
+    also, anew = refused()
+    assert also == give_up
+    runs(anew)
+    assert read() == [1, 2, 9]
+    (landing / "c.json").write_text('{"id":"')
+    (landing / "d.json").write_text('{"id":4,"word":"w"}\n')
+    (damaged,) = refused()
+    (landing / "c.json").unlink()
+    assert refused() == [damaged]  # gone: the same way out
+    runs(damaged)
+    (landing / "c.json").write_text('{"id":3,"word":"w"}\n')  # given up: it stays out
+    (landing / "e.json").write_text('{"id":5,"word":"w"}\n')
+    runs()
+    assert read() == [1, 2, 4, 5, 9]
+    kept = sorted((checkpoint / "abs-files").glob("consent-*"))
+    assert [json.loads(one.read_text())["consent"] for one in kept] == [anew, damaged]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin"])
+def test_folders_of_moments_that_spark_wrote_are_read_in_its_zone_or_refused(
+    zone: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        rows = spark.sql("select 1 id, timestamp'2026-01-02T03:04:05Z' at")
+        rows.write.partitionBy("at").parquet(str(tmp_path / "t"))
+        reader = spark.read.format("abs-files").schema("id int, at timestamp")
+        with pytest.raises(Exception, match="timeZone"):
+            reader.load(str(tmp_path / "t")).collect()
+        found = reader.option("timeZone", zone).load(str(tmp_path / "t"))
+        micros = found.selectExpr("unix_micros(at) m").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
+    assert [row.m for row in micros] == [1_767_323_045_000_000]

@@ -119,3 +119,68 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     with pytest.raises(AnalysisException, match="partitionby names nothing"):
         writer.save()
     assert bucket.names() == []
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin"])
+def test_moments_in_folder_names_are_the_same_for_every_reader_in_every_zone(
+    zone: str, bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        clocks = ["2026-01-02T03:04:05Z", "2026-11-01T05:30:00.5Z", "2026-11-01T06:30:00.5Z"]
+        rows = spark.createDataFrame([(n, at) for n, at in enumerate(clocks)], "id int, at string")
+        rows = rows.selectExpr("id", "cast(at as timestamp) at").coalesce(1)
+        writer = rows.write.format("abs-s3").mode("append").options(**bucket.options)
+        writer.options(job="batch", epoch="1", partitionby="at").save()
+        micros = {row.id: row.m for row in rows.selectExpr("id", "unix_micros(at) m").collect()}
+        schema, copy = "id int, at timestamp", bucket.copied_to(tmp_path)
+        readers = {
+            "Spark": spark.read.schema(schema).parquet(copy),
+            "abs-files": spark.read.format("abs-files").schema(schema).load(copy),
+            "abs-s3": spark.read.format("abs-s3").options(**bucket.options).schema(schema).load(),
+        }
+        found = {
+            name: {row.id: row.m for row in frame.selectExpr("id", "unix_micros(at) m").collect()}
+            for name, frame in readers.items()
+        }
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert found == dict.fromkeys(readers, micros)
+
+
+JSON_TYPES = {
+    "NaN": "double('NaN')",
+    "Infinity": "float('Infinity')",
+    "binary": "X'00ff'",
+    "map": "map('a', 1)",
+    "struct of binary": "struct(X'00ff' b)",
+}
+REFUSED_IN_JSON = {
+    "interval": "interval '1 2:3:4' day to second",
+    "list of intervals": "array(interval '1' day)",
+    "map of numbers": "map(1, 'x')",
+}
+
+
+def test_json_that_is_committed_is_read_by_the_reader_of_committed_files(
+    bucket: Bucket, spark: SparkSession
+) -> None:
+    columns = [f"{sql} as `{name}`" for name, sql in JSON_TYPES.items()]
+    rows = spark.range(2).selectExpr("id", *columns)
+    options = {**bucket.options, "fileformat": "json", "protocol": "idempotent"}
+    writer = rows.write.format("abs-s3").mode("append").options(**options)
+    writer.options(job="batch", epoch="1").save()
+    read = spark.read.format("abs-s3").options(**options).schema(rows.schema).load().orderBy("id")
+    assert repr(read.collect()) == repr(rows.orderBy("id").collect())
+
+
+@pytest.mark.parametrize("sql", REFUSED_IN_JSON.values(), ids=REFUSED_IN_JSON)
+def test_types_that_no_reader_of_json_reads_are_refused_before_anything_is_written(
+    sql: str, bucket: Bucket, spark: SparkSession
+) -> None:
+    writer = spark.range(2).selectExpr("id", f"{sql} v").write.format("abs-s3").mode("append")
+    writer = writer.options(**bucket.options, fileformat="json", job="batch", epoch="1")
+    with pytest.raises(AnalysisException, match="The column v cannot be written as json"):
+        writer.save()
+    assert bucket.names() == []

@@ -40,8 +40,10 @@ JOBS = {
     "postgres wal": ("README.md", '.option("protocol", "wal")\n    .option("write", "upsert")'),
     "postgres idempotent": ("README.md", '.option("protocol", "idempotent")'),
     "postgres batch": ("README.md", 'df.write.format("abs-postgres")'),
+    "changes": ("README.md", "abs_spark.debezium("),
+    "changes page": ("changes.md", "abs_spark.debezium("),
     "kafka stream": ("README.md", '.writeStream.format("abs-kafka")'),
-    "kafka source": ("README.md", 'spark.readStream.format("abs-kafka")'),
+    "kafka source": ("README.md", '(\n    spark.readStream.format("abs-kafka")'),
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("README.md", "abs_spark.epoch("),
@@ -60,6 +62,7 @@ ELSEWHERE = {
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
+    ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
 }
 
@@ -248,6 +251,33 @@ def test_the_stream_to_kafka_its_audit_and_the_source(in_kafka: Place) -> None:
     name = f"read_{os.getpid()}"
     in_kafka.to_the_end(read.writeStream.format("memory").queryName(name).start())
     assert in_kafka.spark.sql(f"select count(distinct key) from {name}").first()[0] == ROWS  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["changes", "changes page"])
+def test_a_topic_of_debezium_ends_as_the_sources_table(
+    in_postgres: Place, in_kafka: Place, topic: str, kafka: KafkaService, database: str, name: str
+) -> None:
+    from confluent_kafka import Producer
+
+    import abs_spark
+
+    rows = [(1, "1.50", "c", 1), (2, "2.00", "c", 2), (1, "9.99", "u", 3), (2, None, "d", 4)]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for key, amount, op, lsn in rows:
+        row = {"id": key, "amount": amount, "at": "2026-11-20T08:00:00Z"}
+        images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+        event = {"op": op, "source": {"lsn": lsn}, **images}
+        producer.produce(topic, key=str(key), value=json.dumps(event))
+    assert producer.flush(60) == 0
+    place = in_kafka
+    place.values["abs_spark"] = abs_spark
+    text = place.text(name)
+    if name == "changes":  # its decimals are Debezium's default, bytes
+        text = text.replace('at TIMESTAMP")', 'at TIMESTAMP", decimals="string")')
+    place.to_the_end(place.run(text))
+    with psycopg.connect(database) as connection:
+        found = connection.execute("select id, amount::text from payments").fetchall()
+    assert found == [(1, "9.99")]
 
 
 def test_the_stream_to_s3_and_its_audit(in_s3: Place, s3: S3Service) -> None:

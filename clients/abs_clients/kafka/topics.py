@@ -14,7 +14,16 @@ from abs_core.errors import RefusedError, SchemaError, UnavailableError
 UNCLEAN, LEAST = "unclean.leader.election.enable", "min.insync.replicas"
 """Settings that decide whether an acknowledged record can be lost."""
 
-_CONFIGS = ("max.message.bytes", "cleanup.policy", LEAST, "message.timestamp.type", UNCLEAN)
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+"""Settings that limit how far a record's time may be from the broker's."""
+
+NO_LIMIT = (1 << 63) - 1
+"""Their value, in ms, for any time."""
+
+_CONFIGS = (
+    *("max.message.bytes", "cleanup.policy", LEAST, "message.timestamp.type", UNCLEAN),
+    *(BEFORE, AFTER),
+)
 
 _TOPIC = "topic"
 """Under which a cluster keeps what was learnt of topics."""
@@ -30,6 +39,7 @@ class TopicFacts:
         operations: allowed to the principal; None if the broker does not tell.
         configs: the readable ones of ``_CONFIGS``.
         id: differs for a recreated topic; None if the broker has none.
+        internal: whether the brokers keep it for themselves and take no records for it.
     """
 
     name: str
@@ -38,6 +48,7 @@ class TopicFacts:
     operations: frozenset[str] | None = None
     configs: tuple[tuple[str, str], ...] = ()
     id: str | None = None
+    internal: bool = False
 
     @property
     def max_message_bytes(self) -> int | None:
@@ -49,6 +60,16 @@ class TopicFacts:
     def cleanup_policy(self) -> str | None:
         """None if that may not be read."""
         return dict(self.configs).get("cleanup.policy")
+
+    @property
+    def time_limits(self) -> tuple[int, int] | None:
+        """How many ms a record's time may lie behind and ahead; None: any, or that may not be read."""
+        given = dict(self.configs)
+        if given.get("message.timestamp.type") == "LogAppendTime" or not {BEFORE, AFTER} & set(
+            given
+        ):
+            return None  # the broker sets the time itself, or it is older than these settings
+        return int(given.get(BEFORE, NO_LIMIT)), int(given.get(AFTER, NO_LIMIT))
 
     @property
     def compacted(self) -> bool:
@@ -162,4 +183,5 @@ def _facts(said: Any, configs: dict[str, str]) -> TopicFacts:
         None if operations is None else frozenset(each.name for each in operations),
         tuple(sorted(configs.items())),
         topic_uuid(said),
+        said.is_internal,
     )

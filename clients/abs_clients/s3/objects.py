@@ -155,6 +155,8 @@ class Objects:
             answer = self._found("head_object", key, ChecksumMode="ENABLED")
         if answer is None:
             return None
+        if "ContentLength" not in answer or "ETag" not in answer:
+            raise UnavailableError(f"The answer about {self._name(key)} ended within its headers.")
         return Head(
             int(answer["ContentLength"]),
             str(answer["ETag"]),

@@ -16,7 +16,7 @@ import pyarrow as pa
 from abs_clients.options import Option, text
 from abs_core.aborting import abort_each
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Committer, Conflict, Inventory, Stored, Task, Version
+from abs_core.contracts import Committer, Conflict, Inventory, Sink, Stored, Task, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ConfigError, RefusedError, SchemaError, UnavailableError
 from abs_core.inventory import check_finished, others_among
@@ -122,7 +122,7 @@ class SqliteWriter:
         self._batches.clear()
 
 
-class SqliteCommitter:
+class SqliteCommitter(Committer):
     """Moves what is prepared into the table. A marker in the same transaction proves that it did."""
 
     def __init__(self, path: Path) -> None:
@@ -205,7 +205,7 @@ def _apply(db: sqlite3.Connection, handle: HandleName) -> None:
     db.execute("DELETE FROM abs_prepared WHERE handle = ?", [str(handle)])
 
 
-class SqliteRegister:
+class SqliteRegister(Inventory):
     """One row per job, in the same database."""
 
     def __init__(self, path: Path) -> None:
@@ -262,7 +262,7 @@ def _version(number: int, state: JobState) -> Version:
     return f"{number}.{state.register}"
 
 
-class SqliteSink:
+class SqliteSink(Sink):
     """Writes batches of one schema into one table."""
 
     def __init__(self, options: SqliteOptions, schema: pa.Schema) -> None:
@@ -305,17 +305,11 @@ class SqliteSink:
     def guarantee(self) -> Guarantee:
         return Guarantee("2pc", "append", "each task's rows at once, once decided", "nothing")
 
-    def fence(self, state: JobState) -> None:
-        """Nothing: no transaction of a superseded run stays open."""
-
     def is_empty(self) -> bool:
         with transaction(self._options.path) as db:
             query = f"SELECT NOT EXISTS (SELECT 1 FROM {quoted(self._options.table)})"
             found: tuple[int] = db.execute(query).fetchone()
         return found == (1,)
-
-    def close(self) -> None:
-        """Nothing: each transaction has a connection of its own."""
 
 
 def _is_storable(type_: pa.DataType) -> bool:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from abs_core.aborting import attempt_all
-from abs_core.contracts import Committer, RegisterStore, Sink, is_known_empty
+from abs_core.contracts import Committer, RegisterStore, Sink
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
 from abs_core.parallel import side_by_side
@@ -144,7 +144,7 @@ class Targets:
 
     def is_empty(self) -> bool:
         """Whether every target is empty."""
-        return all(is_known_empty(sink) for sink in self._sinks.values())
+        return all(sink.is_empty() for sink in self._sinks.values())
 
     def fence(self, state: JobState) -> None:
         attempt_all(partial(sink.fence, state) for sink in self._sinks.values())

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Version
+from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, RefusedError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -16,7 +16,7 @@ from abs_testing.fakes.target import FakeTarget
 from abs_testing.fakes.writers import drop, upsert
 
 
-class HandleCommitter:
+class HandleCommitter(Committer):
     """Commits handle by handle, with a marker for each as proof of commit.
 
     Args:
@@ -80,6 +80,8 @@ class HandleCommitter:
 
 class TransactionCommitter(HandleCommitter):
     """wal: applies all handles of an epoch and the register in one transaction."""
+
+    co_commits = True
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState

@@ -6,13 +6,13 @@ import sqlite3
 from collections.abc import Sequence
 
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_testing.fakes.target import FakeTarget
 
 
-class FakeRegister:
+class FakeRegister(Inventory):
     """One row per job; ``UPDATE ... WHERE version = ...``."""
 
     def __init__(self, target: FakeTarget) -> None:

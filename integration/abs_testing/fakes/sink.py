@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_core.routing import NothingToCommit, by_protocol
+from abs_core.routing import ByProtocol, NothingToCommit
 from abs_testing.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_testing.fakes.register import FakeRegister
 from abs_testing.fakes.target import FakeTarget
@@ -21,7 +21,7 @@ _VISIBLE = {
 }
 
 
-class FakeSink:
+class FakeSink(Sink):
     """A sink on a ``FakeTarget``.
 
     Args:
@@ -56,7 +56,7 @@ class FakeSink:
             "wal": TransactionCommitter(self._target, keyed=keyed),
             "idempotent": NothingToCommit(),
         }
-        return by_protocol(self._protocol, committers)
+        return ByProtocol(committers, self._protocol)
 
     def register(self) -> RegisterStore:
         return FakeRegister(self._target)

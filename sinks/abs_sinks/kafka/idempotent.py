@@ -13,11 +13,12 @@ from functools import partial
 import pyarrow as pa
 
 from abs_clients.kafka.attempts import BEGINNING, Decided, header_of
-from abs_core.contracts import Conflict, Task, Version
+from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
+from abs_sinks.kafka.columnar.headers import encoded_headers
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.register.session import Rows
@@ -32,7 +33,8 @@ class IdempotentWriter(RecordWriter):
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
         self._header = header_of(task.handle)
-        super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
+        added = len(encoded_headers(None, [self._header]))
+        super().__init__(options, schema, task, more_bytes=added)
         self._sender: RecordSender | None = None
         self._digest = Digest()
 
@@ -69,8 +71,10 @@ class IdempotentWriter(RecordWriter):
         )
 
 
-class IdempotentCommitter:
-    """A ``CoCommitter``: the register must be in the same cluster."""
+class IdempotentCommitter(Committer):
+    """A ``Committer`` that co-commits: the register must be in the same cluster."""
+
+    co_commits = True
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -101,7 +105,7 @@ class IdempotentCommitter:
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``. An epoch without rows gets a winners record too, against its losers."""
+        """See ``Committer``. An epoch without rows gets a winners record too, against its losers."""
         if state.frontier is None:
             raise ProtocolError(
                 "co_commit was called with a state in which no epoch is finished.", job=state.job

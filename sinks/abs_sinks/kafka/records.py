@@ -31,7 +31,7 @@ from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_clients.layouts import is_bytes, is_text
 from abs_core.errors import SchemaError
-from abs_sinks.kafka.columnar.headers import Header
+from abs_sinks.kafka.columnar.headers import Header, encoded_headers, header_bytes
 from abs_sinks.refusals import Code, Reason, inside, refuse
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
@@ -213,16 +213,13 @@ def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
 
 
 def sizes_of(records: Records) -> pa.Int64Array:
-    """Bytes of key, value and headers of each record, without Kafka's overhead."""
+    """Bytes of key, value and encoded headers of each record, without Kafka's other overhead."""
     size = _length(records.values)
     if records.keys is not None:
         size = pc.add(size, _length(records.keys))
     if records.headers is not None:
-        items = records.headers.flatten()
-        each = pc.add(_length(items.field(0).cast(pa.binary())), _length(items.field(1)))
-        rows = pc.list_parent_indices(records.headers)
-        extra = np.bincount(rows, weights=each, minlength=records.rows)
-        size = pc.add(size, pa.array(extra.astype(np.int64)))
+        # As the broker counts them: each with the lengths of its key and value.
+        size = pc.add(size, pa.array(header_bytes(encoded_headers(records.headers))))
     return size
 
 

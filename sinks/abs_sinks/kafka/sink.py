@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.cluster_facts import cluster_id
-from abs_core.contracts import Committer, RegisterStore, Task, Writer, reach
+from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.told_writer import ToldWriter
-from abs_core.routing import ByProtocol, by_protocol
+from abs_core.routing import ByProtocol
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
@@ -79,7 +79,7 @@ def guarantee(options: KafkaOptions) -> Guarantee:
     return replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
 
 
-class KafkaSink:
+class KafkaSink(Sink):
     """Writes batches of one schema as records, exactly once.
 
     It connects at its first use. Keep it over epochs: its producers stay initialised.
@@ -127,7 +127,7 @@ class KafkaSink:
                 return ToldWriter(attempt, self._options.patience, task)
 
     def committer(self) -> ByProtocol:
-        """A ``CoCommitter`` for ``wal`` and ``idempotent`` if the register is in this cluster."""
+        """One that co-commits for ``wal`` and ``idempotent`` if the register is in this cluster."""
         committers: dict[str, Committer] = {
             "2pc": TwoPhaseCommitter(self._options, lambda: self._pools().all())
         }
@@ -137,7 +137,7 @@ class KafkaSink:
                 committers["wal"] = kind(self._options, store_of(self._options))
             case "idempotent":
                 committers["idempotent"] = IdempotentCommitter(self._options)
-        return by_protocol(self._options.protocol, committers)
+        return ByProtocol(committers, self._options.protocol)
 
     def register(self) -> RegisterStore:
         return KafkaRegister(self._options)
@@ -160,10 +160,10 @@ class KafkaSink:
             self._options.patience.retry(lambda: left_behind(self._options, state))
 
     def reach(self) -> None:
-        """See ``Reachable``; under ``wal`` also the store of segments."""
+        """See ``Sink``; under ``wal`` also the store of segments."""
         cluster_id(self._options.kafka)
         if self._options.protocol == "wal":
-            reach(store_of(self._options))
+            store_of(self._options).reach()
 
     def close(self) -> None:
         cluster(self._options.kafka).drop(self._key)

@@ -26,7 +26,7 @@ from abs_clients.kafka.transactions import (
     listed,
 )
 from abs_core.aborting import abort_each
-from abs_core.contracts import Task
+from abs_core.contracts import Committer, Task
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -169,7 +169,7 @@ class TwoPhaseWriter(RecordWriter):
         return found
 
 
-class TwoPhaseCommitter:
+class TwoPhaseCommitter(Committer):
     """A ``Committer`` for open transactions.
 
     A transaction of this process is listed and aborted by its handle, one of another process by its

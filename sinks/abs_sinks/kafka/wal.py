@@ -4,6 +4,7 @@ With the register in this cluster the proof is the register's cell, in the same 
 (``WalCoCommitter``). With a register elsewhere (an epoch over several sinks) it is a **ledger**: a cell
 ``<job>+wal`` in the register's topic that lists the committed handles. Only a cell's fenced producer
 writes it, so two coordinators cannot both commit a segment, and an overtaken one commits nothing.
+There the records are sent once before the decision, too (``rehearsal``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from functools import partial
 import pyarrow as pa
 
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Task, Version
+from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import (
     AbsError,
@@ -40,6 +41,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.rehearsal import Rehearsal, Send
 from abs_sinks.kafka.sending import TransactionalProducer
 from abs_sinks.kafka.writer import RecordWriter
 from abs_sinks.wal import segment_store
@@ -97,13 +99,29 @@ class WalWriter(RecordWriter):
         return made if place is None else replace(place, log=self._log).noted(made)
 
 
-class WalCommitter:
-    """A ``Committer`` for segments."""
+class WalCommitter(Committer):
+    """For segments, which stay the handles: composing only asks whether they can be sent."""
+
+    composes = True
 
     def __init__(self, options: KafkaOptions, store: SegmentStore) -> None:
         self._options = options
         self._store = store
         self._register = KafkaRegister(options)
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Committer``. It changes nothing that a reader with read_committed sees.
+
+        Raises:
+            RowError, RefusedError, SchemaError: the brokers do not accept the records.
+            NotPreparedError, CorruptionError: a segment is not as it was pre-committed.
+        """
+        for job, of_job in by_job(committables).items():
+            Rehearsal(self._options, self._store, job, self._sends).run(of_job)
+        return committables
+
+    def _sends(self, committables: Sequence[Committable]) -> Send:
+        return sending(self._options, self._store, committables, None).send
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. It reads every segment; a damaged one is a ``CorruptionError``."""
@@ -123,8 +141,7 @@ class WalCommitter:
             CorruptionError: the ledger is gone, or a segment is damaged; nothing was sent.
         """
         found: dict[HandleName, Outcome] = {}
-        for job in sorted({c.handle.job for c in committables}):
-            of_job = [c for c in committables if c.handle.job == job]
+        for job, of_job in by_job(committables).items():
             found |= self._options.patience.retry(partial(self._commit, job, of_job))
         self._delete([c.handle for c in committables if found[c.handle] is Outcome.COMMITTED])
         return found
@@ -133,6 +150,12 @@ class WalCommitter:
         listed = {e.handle for job in {h.job for h in handles} for e in self._store.list(job)}
         mine = [handle for handle in handles if handle in listed]
         abort_each(mine, lambda handle: self._store.delete([handle]))
+
+    def forsake(self, committables: Sequence[Committable]) -> None:
+        """See ``Committer``: it deletes the segments, then fences the ledger's producers."""
+        self._store.delete([c.handle for c in committables])
+        for job in by_job(committables):
+            self._options.patience.retry(partial(self._fence, job))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return [entry.in_doubt(self._store.url) for entry in self._store.list(job)]
@@ -176,6 +199,14 @@ class WalCommitter:
             if not isinstance(swapped, Conflict):
                 return found
 
+    def _fence(self, job: str) -> None:
+        """Write the ledger as it is: what read it before cannot commit, what reads it later looks."""
+        while True:
+            version, done = self._ledger(job)
+            swapped = self._register.swap_text(ledger_key(job), version, to_text(done))
+            if not isinstance(swapped, Conflict):
+                return
+
     def _ledger(self, job: str) -> tuple[Version | None, set[HandleName]]:
         cell = self._register.load_text(ledger_key(job))
         return (None, set()) if cell is None else (cell.version, handles_in_ledger(job, cell.text))
@@ -189,7 +220,9 @@ class WalCommitter:
 
 
 class WalCoCommitter(WalCommitter):
-    """A ``CoCommitter``: records and register are one transaction."""
+    """A ``Committer`` that co-commits: records and register are one transaction."""
+
+    co_commits = True
 
     def forget(self, state: JobState) -> None:
         """Nothing: the register is the proof, and there is no ledger."""
@@ -197,7 +230,7 @@ class WalCoCommitter(WalCommitter):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``.
+        """See ``Committer``.
 
         Raises:
             CorruptionError: a segment is damaged; nothing was changed.
@@ -210,6 +243,11 @@ class WalCoCommitter(WalCommitter):
         if not isinstance(swapped, Conflict):
             self._delete([c.handle for c in committables])
         return swapped
+
+
+def by_job(committables: Sequence[Committable]) -> dict[str, list[Committable]]:
+    jobs = sorted({c.handle.job for c in committables})
+    return {job: [c for c in committables if c.handle.job == job] for job in jobs}
 
 
 def ledger_key(job: str) -> str:
@@ -226,7 +264,7 @@ def sending(
     options: KafkaOptions,
     store: SegmentStore,
     committables: Sequence[Committable],
-    point: CrashPoint,
+    point: CrashPoint | None,
 ) -> Rows:
     """These segments' records, in this order.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.kafka.attempts import side_topic
-from abs_clients.kafka.topics import TopicFacts, topics_in_time
+from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_core.stepwise import StepwiseWriter
@@ -25,6 +26,9 @@ from abs_sinks.kafka.records import (
     sizes_of,
 )
 from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, naming_rows, refuse
+
+CLOCKS_MS = 60_000
+"""How far this machine's clock may be from a broker's."""
 
 
 class RecordWriter(StepwiseWriter):
@@ -53,8 +57,9 @@ class RecordWriter(StepwiseWriter):
 
         Raises:
             SchemaError: the option's topic does not exist.
-            RowError: a row names a topic that does not exist or holds registers or winners, names a
-                missing partition, is too large, or has no key for a compacted topic.
+            RowError: a row names a topic that does not exist, is internal, or holds registers or
+                winners; names a missing partition, is too large, has a time that the topic does not
+                take, or has no key for a compacted topic.
         """
         with naming_rows(batch, self.bad_rows, self._rows):
             records = self._checked(batch)
@@ -112,7 +117,7 @@ class RecordWriter(StepwiseWriter):
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> None:
         """Check the records of one topic; ``among`` is true for them, None if all are."""
-        for wrong in (self._too_large, _misplaced, _keyless):
+        for wrong in (_internal, self._too_large, _misplaced, _keyless, _untimely):
             found = wrong(records, topic, among)
             if found is None or not pc.any(found.rows).as_py():
                 continue
@@ -144,6 +149,29 @@ class _Wrong:
 
     rows: pa.BooleanArray
     reason: Reason
+
+
+def _internal(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if not topic.internal:
+        return None
+    rows = pa.repeat(True, records.rows) if among is None else among
+    why = f"go to topic {topic.name}, which the brokers keep for themselves"
+    remedy = "filter the rows of such topics out, or write to another topic"
+    return _Wrong(rows, Reason(Code.TOPIC, "" if records.topics is None else "topic", why, remedy))
+
+
+def _untimely(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:
+    if records.timestamps is None or topic.time_limits is None:
+        return None
+    before, after = topic.time_limits
+    # Within the slack the broker decides, whose clock may differ from this machine's.
+    now = time.time_ns() // 1_000_000
+    early = pc.less(records.timestamps, now - before - CLOCKS_MS)
+    late = pc.greater(records.timestamps, min(now + after + CLOCKS_MS, NO_LIMIT))
+    why = f"are times that topic {topic.name} does not take: {BEFORE} is {before}, {AFTER} {after}"
+    remedy = "correct them, or raise that setting of the topic; null is the time of sending"
+    untimely = _both(pc.or_(early, late).fill_null(False), among)
+    return _Wrong(untimely, Reason(Code.OUT_OF_RANGE, "timestamp", why, remedy))
 
 
 def _misplaced(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:

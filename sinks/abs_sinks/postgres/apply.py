@@ -76,18 +76,33 @@ def latest_of(
     )
 
 
-def inserting(plan: CopyPlan, source: sql.Composable, key: Sequence[str]) -> sql.Composed:
+def inserting(
+    plan: CopyPlan,
+    source: sql.Composable,
+    key: Sequence[str],
+    names: Sequence[str] | None = None,
+    *,
+    keeping: bool = False,
+) -> sql.Composed:
     """INSERT the rows of ``source``; with a key, replace existing rows.
 
     The server refuses two rows of one key in ``source`` (SQLSTATE 21000).
+
+    Args:
+        names: the columns of ``source``; default: all of the plan.
+        keeping: existing rows stay instead; without a key, those of any unique index.
     """
+    names = plan.names if names is None else names
     statement = sql.SQL("insert into {} ({}) {}").format(
-        plan.table.identifier, columns_of(plan.names), source
+        plan.table.identifier, columns_of(names), source
     )
+    if keeping:
+        inferred = sql.SQL("({})").format(columns_of(key)) if key else sql.SQL("")
+        return sql.SQL("{} on conflict {} do nothing").format(statement, inferred)
     if not key:
         return statement
     # A row of key columns only is set to itself, so that it is counted and locked.
-    changed = [name for name in plan.names if name not in key] or list(key[:1])
+    changed = [name for name in names if name not in key] or list(key[:1])
     return sql.SQL("{} on conflict ({}) do update set {}").format(
         statement,
         columns_of(key),
@@ -112,7 +127,7 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
         columns = columns_of(key).as_string()
         raise SchemaError(
             f"Table {table.label} has no unique index on its key ({columns}), so rows cannot be "
-            "upserted by it.",
+            f"upserted by it.{_PARTITIONED if table.partitioned else ''}",
             remedy=f"CREATE UNIQUE INDEX ON {table.label} ({columns}); or name the columns of one "
             f"that is there{_known_keys(table)}.",
         )
@@ -177,6 +192,9 @@ def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
             remedy=f"the input has {', '.join(plan.names)}.",
         )
     return found[0]
+
+
+_PARTITIONED = " A unique index of a partitioned table must contain the partition's columns."
 
 
 def _known_keys(table: Table) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from abs_core.contracts import Committer, Inventory
-from abs_core.errors import ConfigError, OptionError
-from abs_core.model import Finding, Guarantee, HandleName, Inspection, Outcome
+from abs_core.errors import OptionError
+from abs_core.model import Finding, Guarantee
 from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.door import Around, SinkFormat, job_of
 
@@ -51,12 +51,12 @@ class PostgresFormat(SinkFormat):
         from abs_sinks.postgres.register import PostgresRegister
         from abs_sinks.postgres.tables import Table, Tables
         from abs_sinks.postgres.twophase import TwoPhaseCommitter
-        from abs_sinks.postgres.wal import WalCommitter
+        from abs_sinks.postgres.wal import WalWithoutColumns
 
-        staged = WalCommitter(Tables({0: Table(options, pa.schema([]))}))
+        tables = Tables({0: Table(options, pa.schema([]))})
         committers: dict[str, Committer] = {
             "2pc": TwoPhaseCommitter(options),
-            "wal": _WithoutColumns(staged),
+            "wal": WalWithoutColumns(tables),
             "idempotent": NothingToCommit(),
         }
         return PostgresRegister(options), ByProtocol(committers)
@@ -119,27 +119,6 @@ class PostgresFormat(SinkFormat):
     def container(self, target: str) -> str:
         """Server and database."""
         return "/".join(target.split("/")[:2])
-
-
-class _WithoutColumns:
-    """A ``Committer`` of staged rows that lists and aborts: applying needs the input's columns."""
-
-    def __init__(self, staged: Committer) -> None:
-        self.abort, self.in_doubt, self.forget = staged.abort, staged.in_doubt, staged.forget
-
-    def inspect(self, committables: object) -> Mapping[HandleName, Inspection]:
-        raise _no_columns()
-
-    def commit(self, committables: object) -> Mapping[HandleName, Outcome]:
-        raise _no_columns()
-
-
-def _no_columns() -> ConfigError:
-    return ConfigError(
-        "A decided epoch has rows that protocol=wal has staged in PostgreSQL. Applying them needs the "
-        "columns of the job's input, which commands do not know.",
-        remedy="start the job again; it commits the epoch.",
-    )
 
 
 FORMAT = PostgresFormat()

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
-from psycopg import Connection, Cursor, sql
+from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
-from abs_core.contracts import Conflict, Judged, Version
+from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.deadletters import JUDGEMENTS, counts_of, noted, unsettled, with_dead
-from abs_core.errors import AbsError, NotPreparedError, SchemaError
+from abs_core.deadletters import JUDGEMENTS, Judged, unsettled, with_dead
+from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import deadletters, proof
+from abs_sinks.postgres import changes_judge, changes_sql, deadletters
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
-from abs_sinks.postgres.deadletters import by_data
-from abs_sinks.postgres.judging import NeedsJudgement, judge_staged
-from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
+from abs_sinks.postgres.changes import Changes
+from abs_sinks.postgres.judging import NeedsJudgement, judge_staged, judging
+from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed_of, prepare
 from abs_sinks.postgres.register import persistently, swapping
+from abs_sinks.postgres.replacing import Result, delete, deleting, results_of
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Part, Tables
 from abs_sinks.postgres.target import Target, altered, noticing_changes
 
 _DOING = "applying staged rows"
-
-
-class _Result(NamedTuple):
-    """The result of one of several statements."""
-
-    affected: int
-    row: tuple[Any, ...] | None
-
-
-def _results(cursor: Cursor[Any]) -> list[_Result]:
-    found = []
-    more: bool | None = True
-    while more:
-        found.append(_Result(cursor.rowcount, cursor.fetchone() if cursor.description else None))
-        more = cursor.nextset()
-    return found
 
 
 class EpochTransaction:
@@ -84,7 +67,7 @@ class EpochTransaction:
         try:
             return persistently(self._options, state, once)
         except NeedsJudgement:
-            raise Judged(self._judged(staged)) from None
+            raise Judged(self._judgement(staged)) from None
 
     def _co_commit(
         self,
@@ -130,11 +113,11 @@ class EpochTransaction:
             try:
                 return self._compose(staged)
             except NeedsJudgement:
-                staged = self._judged(staged)
+                staged = self._judgement(staged)
         raise unsettled(staged[0].handle.job, staged[0].handle.epoch)
 
     def _compose(self, staged: Sequence[Committable]) -> Committable:
-        composed = _composed(staged, self._options.stateschema)
+        composed = composed_of(staged, self._options.stateschema)
         tag = Tag(composed.handle.register, composed.handle.generation)
         with leased(self._options.server, tag) as connection:
             self._state.ensure(connection)
@@ -185,23 +168,52 @@ class EpochTransaction:
         if replaced or len(parts) > 1:
             # With deferred foreign keys the order of the tables does not matter.
             before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
+        changing = sorted(
+            [target.changes for _, target in parts if target.changes is not None],
+            key=lambda changes: changes.plan.table.oid,
+        )
+        before += map(changes_sql.locking, changing)
         returned: tuple[Any, ...] | None = None
         if not parts:
-            returned, before = _results(connection.execute(sql.SQL("; ").join(before)))[1].row, []
+            returned, before = results_of(connection.execute(sql.SQL("; ").join(before)))[1].row, []
             if returned is None:
                 return None
         if replaced:
-            returned, before = self._delete(connection, before, replaced), []
+            returned, before = delete(connection, before, replaced), []
+        if changing:
+            judged = self._judge_all(connection, before, parts)
+            returned, before = (judged if before else returned), []
         for part, target in parts:
+            if target.changes is not None:
+                self._apply(connection, part, target, target.changes, slice(1, None))
+                continue
             results = self._insert(connection, before, part, target)
             if before:
                 returned, before = results[1].row, []
             self._bury(connection, part, target)
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
-        if any(part.table.options.deadletter for part, _ in parts):
-            with self._judging(connection, *(part for part, _ in parts)):
+        with judging(connection, *(part for part, _ in parts)) as keeps:
+            if keeps:
                 connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        return returned
+
+    def _judge_all(
+        self,
+        connection: Connection[Any],
+        before: Sequence[sql.Composable],
+        parts: Sequence[tuple[Part, Target]],
+    ) -> tuple[Any, ...] | None:
+        """Judge all changes, and apply the deletes; returns the second row of ``before``."""
+        returned: tuple[Any, ...] | None = None
+        changed = [(p, t, t.changes) for p, t in parts if t.changes is not None]
+        for part, target, changes in changed:
+            results = self._judge(connection, before, part, target, changes)
+            if before:
+                returned, before = results[1].row, []
+        # In reverse order, for foreign keys; all before the first upsert.
+        for part, target, changes in reversed(changed):
+            self._apply(connection, part, target, changes, slice(1))
         return returned
 
     def _bury(self, connection: Connection[Any], part: Part, target: Target) -> None:
@@ -220,50 +232,13 @@ class EpochTransaction:
                     remedy="restart the query: the epoch is written again.",
                 )
 
-    def _judged(self, staged: Sequence[Committable]) -> list[Committable]:
+    def _judgement(self, staged: Sequence[Committable]) -> list[Committable]:
         """Judge the rows, see ``judge_staged``; the committables with the new counts."""
         parts = self._tables.parts(staged)
         replaced = [p.table.target() for p in parts if p.table.options.replaces]
         with leased(self._options.server) as connection, translate_errors(_DOING):
-            marked = judge_staged(connection, self._options, parts, _deleting(replaced)[0::2])
+            marked = judge_staged(connection, self._options, parts, deleting(replaced)[0::2])
         return [with_dead(c, marked[c.handle]) if c.handle in marked else c for c in staged]
-
-    @contextmanager
-    def _judging(self, connection: Connection[Any], *parts: Part) -> Iterator[None]:
-        """Raise ``NeedsJudgement`` for rows that the server refuses, if they may be dead letters."""
-        try:
-            yield
-        except psycopg.Error as error:
-            keeps = any(part.table.options.deadletter for part in parts)
-            if not keeps or connection.closed or not by_data(error):
-                raise
-            connection.execute("ROLLBACK")
-            raise NeedsJudgement from error
-
-    def _delete(
-        self,
-        connection: Connection[Any],
-        before: Sequence[sql.Composable],
-        targets: Sequence[Target],
-    ) -> tuple[Any, ...] | None:
-        """Delete the tables' rows; returns the row of ``before``.
-
-        Raises:
-            SchemaError: a trigger or a rule of a table has kept rows.
-        """
-        tables = _emptied(targets)
-        deleting = _deleting(targets)
-        with translate_errors(f"replacing what table {', '.join(tables)} holds"):
-            results = _results(connection.execute(sql.SQL("; ").join([*before, *deleting])))
-        for label, kept in zip(tables, results[-2 * len(tables) :][1::2], strict=True):
-            if kept.row != (False,):
-                connection.execute("ROLLBACK")
-                raise SchemaError(
-                    f"Rows of table {label} were not deleted: a trigger or a rule of the table "
-                    "prevents it.",
-                    remedy="drop it, or write the result by outputMode update and write=upsert.",
-                )
-        return results[1].row
 
     def _insert(
         self,
@@ -271,10 +246,11 @@ class EpochTransaction:
         before: Sequence[sql.Composable],
         part: Part,
         target: Target,
-    ) -> list[_Result]:
+    ) -> list[Result]:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
-        insert = inserting(target.plan, source, target.key)
+        keeping = part.table.options.onconflict == "nothing"
+        insert = inserting(target.plan, source, target.key, keeping=keeping)
         statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
         doing = f"applying staged rows to table {target.table.label}"
         with deadletters.naming_option(part.table.options), translate_errors(doing):
@@ -292,18 +268,74 @@ class EpochTransaction:
                 raise lost
         return results
 
+    def _judge(
+        self,
+        connection: Connection[Any],
+        before: Sequence[sql.Composable],
+        part: Part,
+        target: Target,
+        changes: Changes,
+    ) -> list[Result]:
+        """Send ``before`` and judge the changes in one message; the statements' results.
+
+        Raises:
+            DataError: changes contradict each other, or cannot be applied.
+        """
+        union, judged = self._union(part, target), self._judged(part)
+        judging = sql.SQL("create unlogged table {} as {}").format(
+            judged, changes_judge.judging(changes, union)
+        )
+        finding = changes_sql.finding(changes, judged)
+        counting = sql.SQL("select count(*) from ({}) s").format(union)
+        shape = target.plan.shape_query()
+        statements = sql.SQL("; ").join([*before, judging, finding, counting, shape])
+        with translate_errors(f"looking at the changes of table {target.table.label}"):
+            results = self._run(connection, statements, part, target)
+        (_, first), (_, counted), (_, found_shape) = results[-3:]
+        wrong: AbsError | None = None
+        if found_shape != (target.shape,):
+            wrong = altered(part.table.options, target.plan)
+        elif counted != (part.rows,):
+            wrong = self._incomplete(connection, part.staged)
+        wrong = wrong or changes_sql.error_of(changes, first)
+        if wrong is not None:
+            connection.execute("ROLLBACK")
+            raise wrong
+        return results
+
+    def _apply(
+        self,
+        connection: Connection[Any],
+        part: Part,
+        target: Target,
+        changes: Changes,
+        which: slice,
+    ) -> None:
+        """Execute some of the statements that apply judged changes: the first deletes."""
+        judged = self._judged(part)
+        dropping = sql.SQL("drop table {}").format(judged)
+        statements = [*changes_sql.applying(changes, judged), dropping][which]
+        with translate_errors(f"applying changes to table {target.table.label}"):
+            self._run(connection, sql.SQL("; ").join(statements), part, target)
+
+    def _judged(self, part: Part) -> sql.Identifier:
+        """The table of judged changes, which the transaction creates and drops."""
+        names = "\n".join(sorted(str(committable.handle) for committable in part.staged))
+        digest = blake2b(names.encode(), digest_size=16).hexdigest()
+        return self._state.table(f"judged_{digest}")
+
     def _run(
         self,
         connection: Connection[Any],
         statements: sql.Composed,
         part: Part,
         target: Target,
-    ) -> list[_Result]:
+    ) -> list[Result]:
         """Execute; a known error is explained."""
         options = part.table.options
-        with self._judging(connection, part), noticing_changes(options, target.plan):
+        with judging(connection, part), noticing_changes(options, target.plan):
             try:
-                return _results(connection.execute(statements))
+                return results_of(connection.execute(statements))
             except psycopg.errors.NotNullViolation:
                 connection.execute("ROLLBACK")
                 raise
@@ -353,31 +385,3 @@ class EpochTransaction:
     def _union(self, part: Part, target: Target) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]
         return union_of(target.plan, staged, deadletters.good(part.table.options))
-
-
-def _emptied(targets: Sequence[Target]) -> dict[str, Any]:
-    """The tables by label, in reverse order for foreign keys; a table of two sinks once."""
-    return {target.table.label: target.table for target in reversed(targets)}
-
-
-def _deleting(targets: Sequence[Target]) -> list[sql.Composed]:
-    """For each table a DELETE, and whether rows are left."""
-    # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
-    statements = ("DELETE FROM {}", "SELECT EXISTS (SELECT FROM {})")
-    tables = _emptied(targets).values()
-    return [sql.SQL(each).format(table.identifier) for table in tables for each in statements]
-
-
-def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
-    """The committable of a transaction that applies all these, with its marker in the schema."""
-    first = min(committable.handle for committable in staged)
-    counts = noted(counts_of(staged))
-    # With the counts: what was composed before rows were found dead is another transaction.
-    dead = "".join(text for _, text in counts)
-    names = "\n".join(
-        [*sorted(f"{c.handle} {c.digest}" for c in staged), *filter(None, [dead])]
-    ).encode()
-    name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
-    rows = sum(committable.rows for committable in staged)
-    digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
-    return Committable(name, rows, digest, tuple(sorted((*proof.noted(stateschema), *counts))))

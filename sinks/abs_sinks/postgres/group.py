@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 import pyarrow as pa
 
 from abs_core.contracts import Committer, Task
-from abs_core.routing import ByProtocol, NothingToCommit, by_protocol
+from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.tables import Table, Tables
@@ -39,7 +39,7 @@ def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
     Args:
         tables: of all its sinks.
         co_commit: whether the register is in this database, and is changed with the rows. True: a
-            ``CoCommitter`` for ``wal`` and ``idempotent``; False: a ``Composer`` for ``wal``.
+            one that co-commits for ``wal`` and ``idempotent``; False: one that composes for ``wal``.
     """
     options = tables.options
     committers: dict[str, Committer] = {
@@ -51,7 +51,7 @@ def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
         committers["wal"] = WalCoCommitter(tables) if co_commit else WalComposer(tables)
     if co_commit and options.protocol == "idempotent":
         committers["idempotent"] = IdempotentCoCommitter(tables)
-    return by_protocol(options.protocol, committers)
+    return ByProtocol(committers, options.protocol)
 
 
 class PostgresGroup:

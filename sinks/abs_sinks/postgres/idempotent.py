@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
@@ -23,12 +23,12 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
-from abs_core.deadletters import counts_of
+from abs_core.deadletters import JUDGEMENTS, counts_of, unsettled
 from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
 from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres import deadletters
+from abs_sinks.postgres import changes_judge, changes_sql, deadletters
 from abs_sinks.postgres.apply import (
     columns_of,
     duplicate_key,
@@ -37,6 +37,7 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
+from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.deadletters import by_data, staged_columns
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
@@ -66,6 +67,16 @@ select from {register}
 
 _MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
+_JUDGED = "create temporary table if not exists {} on commit delete rows as {} with no data"
+
+# Without a row of ``may`` there is no judged row, so that nothing is changed.
+_JUDGE = """
+savepoint staged; {lock};
+with may as materialized ({may} and ({shape_query}) = {shape} for share)
+insert into {judged} select j.* from ({judging}) j, may;
+{finding}; {apply}; COMMIT
+"""
+
 
 class IdempotentWriter(CopyWriter):
     """Rows are visible when ``pre_commit`` returns; a replay sets them to the same values.
@@ -86,13 +97,16 @@ class IdempotentWriter(CopyWriter):
         Raises:
             FencedError: a newer run has taken over; nothing was changed.
             AbandonedError: the epoch was given up; nothing was changed.
-            DataError: the task's rows hold a key twice.
+            DataError: the task's rows hold a key twice, or changes that cannot be applied.
         """
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
         naming = deadletters.naming_option(self._options)
         with naming, or_close(connection), translate_errors(doing):
-            changed = self._upsert(connection, self._target)
+            if self._target.changes is None:
+                changed = self._upsert(connection, self._target)
+            else:
+                changed = self._change(connection, self._target, self._target.changes)
             if changed < made.rows - self._dead:
                 self._check_may_write(connection, self._target)
 
@@ -104,6 +118,8 @@ class IdempotentWriter(CopyWriter):
         with or_close(connection), translate_errors("creating a temporary table"):
             columns = sql.Composed([staging_columns(plan), staged_columns(self._options)])
             connection.execute(sql.SQL(_STAGE).format(staged, columns))
+            if (changes := self._target.changes) is not None:
+                connection.execute(sql.SQL(_JUDGED).format(*_judging(self._options, changes)))
         return self._copying(connection, self._target, staged)
 
     def _bury(
@@ -153,29 +169,65 @@ class IdempotentWriter(CopyWriter):
             target.shape,
             inserting(plan, source, target.key),
         )
-        for attempt in range(DEADLOCK_TRIES):
-            before = [sql.SQL("savepoint staged"), *self._keeping(target)]
+        for _ in range(JUDGEMENTS):
+            statements = sql.SQL("; ").join(
+                [sql.SQL("savepoint staged"), *self._keeping(target), upsert]
+            )
             try:
-                with noticing_changes(self._options, plan):
-                    cursor = connection.execute(sql.SQL("; ").join([*before, upsert]))
-            except psycopg.errors.DeadlockDetected:
-                if attempt == DEADLOCK_TRIES - 1:
-                    raise
-                connection.execute("rollback to savepoint staged")
+                cursor = self._execute(connection, statements, plan)
             except psycopg.errors.CardinalityViolation as error:
                 connection.execute("rollback to savepoint staged")
                 raise duplicate_key(connection, plan, target.key, staged) from error
             except psycopg.Error as error:
-                last = attempt == DEADLOCK_TRIES - 1
-                if last or self._options.deadletter is None or not by_data(error):
+                if self._options.deadletter is None or not by_data(error):
                     raise
                 self._judge(connection, target)
-            else:
-                changed = [cursor.rowcount]
-                while cursor.nextset():
-                    changed.append(cursor.rowcount)
-                return changed[-2]  # the last is that of COMMIT
-        raise AssertionError("unreachable")
+                continue
+            changed = [cursor.rowcount]
+            while cursor.nextset():
+                changed.append(cursor.rowcount)
+            return changed[-2]  # the last is that of COMMIT
+        raise unsettled(self._task.job, self._task.epoch)
+
+    def _change(self, connection: Connection[Any], target: Target, changes: Changes) -> int:
+        """Apply the changes, if the epoch may be written; returns how many were judged.
+
+        A row with a problem keeps the statements from changing anything, so the client need not be
+        asked in between, and can stop without holding a lock.
+        """
+        judged, judging = _judging(self._options, changes)
+        statements = sql.SQL(_JUDGE).format(
+            lock=changes_sql.locking(changes),
+            may=may_write(self._register, self._task),
+            shape_query=target.plan.shape_query(),
+            shape=target.shape,
+            judged=judged,
+            judging=judging,
+            finding=changes_sql.finding(changes, judged),
+            apply=sql.SQL("; ").join(changes_sql.applying(changes, judged)),
+        )
+        cursor = self._execute(connection, statements, target.plan)
+        for _ in range(2):
+            cursor.nextset()
+        rows = cursor.rowcount
+        cursor.nextset()
+        error = changes_sql.error_of(changes, cursor.fetchone())
+        if error is not None:
+            raise error
+        return rows
+
+    def _execute(
+        self, connection: Connection[Any], statements: sql.Composed, plan: CopyPlan
+    ) -> Cursor[Any]:
+        """Execute statements that begin with the savepoint; again after a deadlock."""
+        for _ in range(DEADLOCK_TRIES - 1):
+            try:
+                with noticing_changes(self._options, plan):
+                    return connection.execute(statements)
+            except psycopg.errors.DeadlockDetected:
+                connection.execute("rollback to savepoint staged")
+        with noticing_changes(self._options, plan):
+            return connection.execute(statements)
 
     def _check_may_write(self, connection: Connection[Any], target: Target) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
@@ -196,7 +248,9 @@ class IdempotentWriter(CopyWriter):
 
 
 class IdempotentCoCommitter(NothingToCommit):
-    """A ``CoCommitter`` that changes the register, and moves staged dead letters."""
+    """Co-commits: it changes the register, and moves staged dead letters."""
+
+    co_commits = True
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -227,3 +281,10 @@ def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
     """The session's temporary table for rows of this shape; sessions last over epochs."""
     shape = staging_columns(plan).as_string() + staged_columns(options).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
+
+
+def _judging(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
+    """The session's temporary table for judged changes, and the query that fills it."""
+    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(options, changes.plan)]))
+    digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
+    return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query

@@ -7,7 +7,8 @@ does not take a subtransaction for each row.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -134,6 +135,22 @@ class NeedsJudgement(Exception):  # noqa: N818 - no error: the epoch is judged, 
     """The server refused staged rows by their data; the transaction is rolled back."""
 
 
+@contextmanager
+def judging(connection: Connection[Any], *parts: Part) -> Iterator[bool]:
+    """Raise ``NeedsJudgement`` for rows that the server refuses, if a table keeps dead letters.
+
+    Yields whether one does.
+    """
+    keeps = any(part.table.options.deadletter for part in parts)
+    try:
+        yield keeps
+    except psycopg.Error as error:
+        if not keeps or connection.closed or not by_data(error):
+            raise
+        connection.execute("ROLLBACK")
+        raise NeedsJudgement from error
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """Refused rows of one relation with ``STAGED``."""
@@ -213,7 +230,8 @@ def judge(
         some = sql.SQL('select {} from {} where "abs:n" >= {} and "abs:n" < {}').format(
             columns_of(plan.names), judged, first, end
         )
-        connection.execute(inserting(plan, some, target.key))
+        keeping = options.onconflict == "nothing"
+        connection.execute(inserting(plan, some, target.key, keeping=keeping))
 
     with noticing_changes(options, plan):
         if options.deadletter is None:

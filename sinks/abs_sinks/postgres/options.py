@@ -11,6 +11,7 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    duration,
     fields_from,
     one_of,
     options_of,
@@ -63,7 +64,60 @@ def _identifier(text: str) -> str:
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Which changes delete: those with one of these values in the column; without values: with true."""
+
+    column: str
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, given: str) -> Self:
+        """Read ``column`` or ``column=value,value``.
+
+        Raises:
+            OptionError: not of this form.
+        """
+        name, equals, values = given.partition("=")
+        columns = column_list(name)
+        listed = tuple(value.strip() for value in values.split(",")) if equals else ()
+        if len(columns) > 1 or "" in listed:
+            raise OptionError(
+                f"applyasdeletes={given} is not a column, or a column and its values.",
+                remedy="write is_deleted (a boolean column), or op=d, or op=d,D.",
+            )
+        return cls(columns[0], listed)
+
+    def __str__(self) -> str:
+        return f"{self.column}={','.join(self.values)}" if self.values else self.column
+
+
+_one_write = one_of("append", "upsert", "changes")
+
+
+def _write(text: str) -> str:
+    if text.strip().lower() in _NOT_WRITTEN:
+        raise OptionError(f"write={text} is not supported.", remedy=_NOT_WRITTEN[text.lower()])
+    return _one_write(text)
+
+
+_NOT_WRITTEN = {
+    "replace": "use abs_spark.epoch with outputMode complete and protocol=wal: each epoch then "
+    "replaces what the table holds.",
+    "scd2": "only the newest row of each key is kept (write=changes); append the changes to a table of "
+    "their own to keep their history.",
+}
+
 _ELSEWHERE = {
+    "applyastruncates": "leave it out: truncates are not applied. Truncate the table yourself.",
+    "storedasscdtype": _NOT_WRITTEN["scd2"],
+    "stored_as_scd_type": _NOT_WRITTEN["scd2"],
+    "keys": "use key.",
+    "sequence_by": "use sequenceby.",
+    "apply_as_deletes": "use applyasdeletes.",
+    "apply_as_truncates": "leave it out: truncates are not applied.",
+    "except_column_list": "use exceptcolumns.",
+    "ignore_null_updates": "use unchanged: it names a column that lists what a change leaves as it is.",
     "driver": "leave it out: no JDBC driver is used.",
     "isolationLevel": "leave it out: each epoch is one transaction, or several prepared ones.",
     "numPartitions": "repartition the data frame instead.",
@@ -87,10 +141,20 @@ class PostgresOptions:
         address: the server and database, with credentials.
         dbtable: the table.
         common: what every sink takes.
-        write: ``append``, ``upsert``, or ``replace``: see ``replacing``, which no option asks for.
-        key: columns that identify a row, for ``upsert``; as written, see ``column_list``.
+        write: ``append``, ``upsert``, ``changes``, or ``replace``: see ``replacing``, which no option
+            asks for.
+        key: columns that identify a row, for ``upsert`` and ``changes``; as written, see
+            ``column_list``. Of ``changes`` the default is the primary key.
         orderby: of several rows of one key, the one with the greatest value here is taken; without
             it they are an error.
+        onconflict: what an appended row does that a unique index holds already: ``fail``, or
+            ``nothing``: it is left out. (``update`` is ``write=upsert``.)
+        sequenceby: the position of a change: of two changes of a key the one with the greater one wins.
+        applyasdeletes: which changes delete.
+        exceptcolumns: columns of the input that are not written.
+        positions: where the position of a row is kept: in the ``table``, or in a ``side`` table.
+        tombstones: seconds for which the position of a deleted row is kept.
+        unchanged: the column that lists the columns which a change leaves as they are.
         batchsize: rows that are encoded and sent at a time, at most.
         createtable: create the table where it is missing.
         stateschema: schema of register, markers and staging.
@@ -105,9 +169,16 @@ class PostgresOptions:
     address: Address
     dbtable: Annotated[TableName, TableName.parse]
     common: CommonOptions = field(default_factory=CommonOptions)
-    write: Annotated[str, one_of("append", "upsert")] = "append"
+    write: Annotated[str, _write] = "append"
     key: Annotated[tuple[str, ...], column_list] = ()
     orderby: Annotated[tuple[str, ...], column_list] = ()
+    onconflict: Annotated[str, one_of("fail", "nothing", "update")] = "fail"
+    sequenceby: Annotated[tuple[str, ...], column_list] = ()
+    applyasdeletes: Annotated[Deletes, Deletes.parse] = Deletes("op", ("d",))
+    exceptcolumns: Annotated[tuple[str, ...], column_list] = ()
+    positions: Annotated[str, one_of("table", "side")] = "table"
+    tombstones: Annotated[float, duration(1.0, 366 * 86_400.0)] = 2 * 86_400.0
+    unchanged: Annotated[str | None, text] = None
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     createtable: Annotated[bool, boolean] = False
     stateschema: Annotated[str, _identifier] = "abs"
@@ -137,6 +208,13 @@ class PostgresOptions:
         return self.common.protocol
 
     @property
+    def changes(self) -> tuple[object, ...]:
+        """All that decides how changes are applied; empty for another ``write``."""
+        if self.write != "changes":
+            return ()
+        return (self.stateschema, *(getattr(self, name) for name in _OF_CHANGES))
+
+    @property
     def replaces(self) -> bool:
         """Whether each epoch replaces all rows of the table."""
         return self.write == "replace"
@@ -146,7 +224,7 @@ class PostgresOptions:
 
         It can under ``wal``, with the register in this database.
         """
-        if self.protocol != "wal":
+        if self.protocol != "wal" or self.changes:
             return None
         return replace(self, write="replace")
 
@@ -169,6 +247,8 @@ class PostgresOptions:
                 lambda: Address.parse(values["url"], values["user"], values["password"])
             )
         common = CommonOptions.of(values)
+        if values["onconflict"] == "update" and values["write"] == "append":
+            values |= {"write": "upsert", "onconflict": "fail"}
         _check_together(common, values, problems)
         problems.raise_any()
         assert address is not None
@@ -183,12 +263,23 @@ OPTIONS = (
 )
 
 
+_OF_CHANGES = (
+    "sequenceby",
+    "applyasdeletes",
+    "exceptcolumns",
+    "positions",
+    "tombstones",
+    "unchanged",
+)
+
+
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
     """Refuse combinations that cannot keep the guarantee."""
     write = values["write"]
-    if common.protocol == "2pc" and write == "upsert":
+    if common.protocol == "2pc" and write in ("upsert", "changes"):
+        what = "upsert" if write == "upsert" else "apply changes"
         problems.add(
-            "protocol=2pc cannot upsert: two tasks that touch the same key would block each other "
+            f"protocol=2pc cannot {what}: two tasks that touch the same key would block each other "
             "for ever, each prepared and neither committed.",
             "set protocol=wal (the epoch appears at once) or protocol=idempotent (least work).",
         )
@@ -200,19 +291,60 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         )
     if write == "upsert" and not values["key"]:
         problems.add("write=upsert needs the option key.", "name the columns that identify a row.")
+    _check_changes(values, problems)
+    if values["onconflict"] != "fail" and (write != "append" or common.protocol != "wal"):
+        problems.add(
+            f"onconflict={values['onconflict']} needs write=append and protocol=wal: COPY, by which "
+            "2pc appends, knows no conflicts, and other writes replace rows.",
+            "set protocol=wal, or leave onconflict out.",
+        )
     for name in ("key", "orderby"):
-        if write == "append" and values[name]:
+        if write == "append" and values[name] and values["onconflict"] != "nothing":
             problems.add(
                 f"The option {name} has no meaning for write=append.", "did you mean write=upsert?"
             )
-    if values["deadletter"] is None:
-        for name, default in (("deadlettermax", 0.01), ("deadlettercolumns", ())):
-            if values[name] != default:
-                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
-    elif values["deadletter"] == values["dbtable"]:
-        problems.add("The options deadletter and dbtable name one table.", "name another one.")
+    _check_dead_letters(values, problems)
     if common.wal is not None:
         problems.add(
             "The option wal has no meaning here: this sink stages in tables of its own.",
             "leave it out; the option stateschema says where they are.",
+        )
+
+
+def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
+    if values["deadletter"] is None:
+        for name, default in (("deadlettermax", 0.01), ("deadlettercolumns", ())):
+            if values[name] != default:
+                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
+    elif values["write"] == "changes":
+        problems.add(
+            "The option deadletter is not there for write=changes.",
+            "leave it out: a change that cannot be applied stops the query, and is named.",
+        )
+    elif values["deadletter"] == values["dbtable"]:
+        problems.add("The options deadletter and dbtable name one table.", "name another one.")
+
+
+def _check_changes(values: Mapping[str, Any], problems: Problems) -> None:
+    """Refuse options of changes where there are none, and changes without an order."""
+    if values["write"] != "changes":
+        defaults = {option.name: option.default for option in OPTIONS}
+        for name in _OF_CHANGES:
+            if values[name] != defaults[name]:
+                problems.add(
+                    f"The option {name} has no meaning for write={values['write']}.",
+                    "did you mean write=changes?",
+                )
+        return
+    if not values["sequenceby"]:
+        problems.add(
+            "write=changes needs the option sequenceby.",
+            "name the columns that hold a change's position in the order of all changes.",
+        )
+    if values["orderby"]:
+        problems.add("The option orderby has no meaning for write=changes.", "use sequenceby.")
+    if both := set(values["key"]) & set(values["sequenceby"]):
+        problems.add(
+            f"The columns {', '.join(sorted(both))} are in key and in sequenceby.",
+            "the key says which row changes, sequenceby in which order.",
         )

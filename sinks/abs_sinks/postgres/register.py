@@ -18,7 +18,7 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.errors import ContentionError, RefusedError
 from abs_core.inventory import check_finished
 from abs_core.model import JobState
@@ -53,7 +53,7 @@ returning version::text
 """
 
 
-class PostgresRegister:
+class PostgresRegister(Inventory):
     """A ``RegisterStore`` in the table ``register`` of the state schema; the first write creates it."""
 
     option = "stateschema"

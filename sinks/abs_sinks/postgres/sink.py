@@ -10,7 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from abs_clients.postgres.pool import leased
-from abs_core.contracts import Task, Writer
+from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.told_writer import ToldWriter
@@ -69,9 +69,25 @@ _GUARANTEES = {
 }
 
 
+_OF_CHANGES = (
+    (
+        "A change that arrives after the tombstone of its key has expired (option tombstones) is "
+        "applied, however old it is."
+    ),
+    (
+        "Of two different changes with one position that come in two epochs the first stays. Other "
+        "writers of the table are not asked for a position."
+    ),
+)
+
+
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
     found = replace(_GUARANTEES[options.protocol], write=options.write)
+    if options.changes:
+        return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
+    if options.deadletter is not None:
+        found = replace(found, limits=(*found.limits, *_of_dead_letters(options)))
     if options.replaces:
         return replace(
             found, visibility="whole epoch: its rows replace all rows of the table at once"
@@ -79,7 +95,23 @@ def guarantee(options: PostgresOptions) -> Guarantee:
     return found
 
 
-class PostgresSink:
+def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
+    what = (
+        "Rows that the table refuses by their data are in the table "
+        f"{options.deadletter}, under the same decision; more than {options.deadlettermax:.2%} of the "
+        "last 16 epochs' rows, from 100 on, stop the query. Deferred constraints are checked at once: "
+        "name a table after those that it refers to."
+    )
+    if options.protocol != "idempotent":
+        return (what,)
+    return (
+        what,
+        "A row can be visible and a dead letter for a moment, if another attempt of its task judged it "
+        "otherwise.",
+    )
+
+
+class PostgresSink(Sink):
     """Writes batches of one schema to one table, exactly once.
 
     It connects at its first use, over connections that the process keeps.
@@ -135,7 +167,7 @@ class PostgresSink:
                 return TwoPhaseWriter(self._table, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
-        """A ``CoCommitter`` for ``wal`` and ``idempotent``; a ``Composer`` for a register elsewhere."""
+        """See ``committer_of``."""
         return committer_of(Tables({0: self._table}), co_commit=self._co_commit)
 
     def register(self) -> PostgresRegister:
@@ -165,7 +197,7 @@ class PostgresSink:
         return row == (True,)
 
     def reach(self) -> None:
-        """See ``Reachable``. It resolves the table, which every writer needs."""
+        """See ``Sink``. It resolves the table, which every writer needs."""
         self._table.target()
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ class Table:
         row_security: row-level security applies to this role; COPY FROM is refused then.
         columns: in the order of the catalog.
         unique_keys: each set of columns that ON CONFLICT can name, the primary key among them.
+        primary_key: the columns of the primary key; none if there is none, or it is deferrable.
     """
 
     schema: str
@@ -33,6 +34,8 @@ class Table:
     logged: bool = True
     row_security: bool = False
     unique_keys: tuple[tuple[str, ...], ...] = ()
+    primary_key: tuple[str, ...] = ()
+    partitioned: bool = False
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -87,6 +90,8 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         logged=found["persistence"] == "p",
         row_security=found["row_security"],
         unique_keys=tuple(tuple(key["columns"]) for key in keys),
+        primary_key=next((tuple(key["columns"]) for key in keys if key["primary"]), ()),
+        partitioned=found["kind"] == "p",
     )
 
 
@@ -237,7 +242,7 @@ _KEYS = """
 select (select array_agg(a.attname::text order by k.position)
           from unnest(i.indkey::int2[]) with ordinality k(attnum, position)
           join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.attnum
-         where k.position <= i.indnkeyatts) as columns
+         where k.position <= i.indnkeyatts) as columns, i.indisprimary as primary
   from pg_index i
  where i.indrelid = %(oid)s and i.indisunique and i.indisvalid and i.indimmediate
    and i.indpred is null and i.indexprs is null

@@ -21,6 +21,7 @@ from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.apply import resolve_column, resolve_key
+from abs_sinks.postgres.changes import Changes, created_columns, plan_changes
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
@@ -37,6 +38,7 @@ class Target:
         shape: digest of its columns when the plan was made.
         key: the columns that identify a row, for ``upsert``.
         orderby: the columns whose greatest values select one of several rows of a key.
+        changes: how changes are applied; None for another ``write``.
     """
 
     identity: str
@@ -44,6 +46,7 @@ class Target:
     shape: str
     key: tuple[str, ...] = ()
     orderby: tuple[str, ...] = ()
+    changes: Changes | None = None
 
     @property
     def table(self) -> Table:
@@ -65,12 +68,16 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     with leased(
         options.server, doing=f"reading the shape of table {options.dbtable}"
     ) as connection:
-        plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
+        planned = plan_for(connection, options, schema, create=options.createtable)
+        plan, unique, ordering, changes = planned
+        if changes is not None:
+            changes.ensure(connection, options)
         shape = connection.execute(plan.shape_query()).fetchone()
         identity = identity_of(connection, options, plan.table, mint=True)
         deadletters.ensure(connection, options)
     assert identity is not None
-    target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
+    found = "" if shape is None else shape[0]
+    target = Target(identity, plan, found, unique, ordering, changes)
     pool(options.server).answers[key] = target
     return target
 
@@ -119,16 +126,28 @@ def noticing_changes(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]
 
 def plan_for(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
-) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...]]:
-    """The plan for the table as it is now, its key and its orderby. The driver's errors pass through.
+) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...], Changes | None]:
+    """The plan for the table as it is now, its key, orderby and changes.
+
+    The driver's errors pass through.
 
     Raises:
         SchemaError: the table is missing and may not be created, or the input does not fit it.
         PreflightError: its kind cannot be written to.
     """
-    plan = plan_columns(schema, _table(connection, options, schema, create=create))
+    table = _table(connection, options, schema, create=create)
+    if options.changes:
+        changes = plan_changes(connection, options, schema, table)
+        return changes.plan, changes.key, (), changes
+    plan = plan_columns(schema, table)
+    if options.onconflict == "nothing" and not table.unique_keys:
+        raise SchemaError(
+            f"Table {table.label} has no unique index, so no row conflicts with another "
+            "(onconflict=nothing).",
+            remedy="create a unique index, or leave onconflict out.",
+        )
     ordering = tuple(resolve_column(plan, name, "orderby") for name in options.orderby)
-    return plan, resolve_key(plan, options.key), ordering
+    return plan, resolve_key(plan, options.key), ordering, None
 
 
 def identity_of(
@@ -205,11 +224,21 @@ def _table(
     name = options.dbtable
     if exists(connection, str(name)):
         return read_table(connection, name)
-    statement = create_table_statement(schema, name, key=options.key)
+    columns = created_columns(options, schema)
+    statement = create_table_statement(columns, name, key=options.key)
     if create:
         in_turn(connection, lambda: connection.execute(statement))
     return read_table(connection, name, fitting=statement.as_string(connection))
 
 
 def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
-    return "table", options.dbtable, options.key, options.orderby, options.deadletter, schema
+    return (
+        "table",
+        options.dbtable,
+        options.key,
+        options.orderby,
+        options.changes,
+        options.onconflict,
+        options.deadletter,
+        schema,
+    )

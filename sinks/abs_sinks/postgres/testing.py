@@ -107,6 +107,20 @@ class TableHarness:
     def read(self) -> Sequence[Row]:
         return self.db.execute(f"select id, value from {self.table}").fetchall()
 
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """See ``abs_testing.Refusing``; a table with prepared rows cannot: they are accepted."""
+        alter = f"set local lock_timeout = '100ms'; alter table {self.table}"
+        try:
+            self.db.execute(f"{alter} add constraint short check (length(value) < 40) not valid")
+        except psycopg.errors.LockNotAvailable:
+            yield
+            return
+        try:
+            yield
+        finally:
+            self.db.execute(f"alter table {self.table} drop constraint short")
+
     def prepared(self) -> list[str]:
         """The gids that are prepared in this database."""
         query = "select gid from pg_prepared_xacts where database = current_database()"

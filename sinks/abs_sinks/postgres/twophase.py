@@ -14,7 +14,7 @@ from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
-from abs_core.contracts import Task
+from abs_core.contracts import Committer, Task
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience.told_writer import ToldWriter
@@ -94,7 +94,7 @@ class GroupTwoPhaseWriter:
         self._told.abort()
 
 
-class TwoPhaseCommitter:
+class TwoPhaseCommitter(Committer):
     """A ``Committer`` for prepared transactions."""
 
     def __init__(self, options: PostgresOptions) -> None:

@@ -11,7 +11,8 @@ from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Task, Version
+from abs_core.contracts import Committer, Conflict, Task, Version
+from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres import deadletters
@@ -57,7 +58,7 @@ class WalWriter(CopyWriter):
             connection.execute("COMMIT")
 
 
-class WalCommitter:
+class WalCommitter(Committer):
     """A ``Committer`` for staging tables, with a marker as the proof of a commit."""
 
     def __init__(self, tables: Tables) -> None:
@@ -99,7 +100,9 @@ class WalCommitter:
 
 
 class WalComposer(WalCommitter):
-    """A ``Composer``, for a register elsewhere: it composes a prepared transaction, as ``2pc`` has."""
+    """For a register elsewhere: it composes a prepared transaction, as ``2pc`` has."""
+
+    composes = True
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``EpochTransaction``."""
@@ -109,10 +112,30 @@ class WalComposer(WalCommitter):
 
 
 class WalCoCommitter(WalCommitter):
-    """A ``CoCommitter``, for a register in the same database."""
+    """A ``Committer`` that co-commits, for a register in the same database."""
+
+    co_commits = True
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         """See ``EpochTransaction``."""
         return EpochTransaction(self._tables).co_commit(committables, expected, state)
+
+
+class WalWithoutColumns(WalCommitter):
+    """For commands: it lists and aborts; applying needs the input's columns."""
+
+    def inspect(self, committables: object) -> Mapping[HandleName, Inspection]:
+        raise _no_columns()
+
+    def commit(self, committables: object) -> Mapping[HandleName, Outcome]:
+        raise _no_columns()
+
+
+def _no_columns() -> ConfigError:
+    return ConfigError(
+        "A decided epoch has rows that protocol=wal has staged in PostgreSQL. Applying them needs the "
+        "columns of the job's input, which commands do not know.",
+        remedy="start the job again; it commits the epoch.",
+    )

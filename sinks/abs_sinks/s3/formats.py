@@ -6,6 +6,8 @@ JSON and CSV keep no types. NULL is ``null`` in JSON, and nothing in CSV, where 
 
 from __future__ import annotations
 
+import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +24,7 @@ from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason
 from abs_sinks.s3.options import S3Options
+from abs_sinks.text import plain_text
 
 
 class Encoder(Protocol):
@@ -140,12 +143,12 @@ class CsvEncoder(_TextEncoder):
 
 
 class JsonEncoder(_TextEncoder):
-    """One object a line, in UTF-8; every field is there, NULL as null."""
+    """One object a line, in UTF-8; every field is there, NULL as null. Bytes are Base64, as Spark's."""
 
     def write(self, table: pa.Table) -> None:
         for batch in self._plain_batches(table):
             row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
-            lines = pc.binary_join_element_wise(json_text(row, ""), "\n", "")
+            lines = pc.binary_join_element_wise(json_text(row, "", _spark_text), "\n", "")
             self._out.write(_content(lines))
 
 
@@ -167,9 +170,10 @@ def check_schema(schema: pa.Schema, options: S3Options) -> None:
     for column in schema:
         try:
             if options.fileformat == "csv":
-                _check_csv(column.type)
+                _check_csv(column, header=options.header)
             elif options.fileformat == "json":
                 require_json(plain_type(column.type))
+                _check_json(plain_type(column.type))
         except MisfitError as error:
             raise SchemaError(
                 f"The column {column.name} cannot be written as {options.fileformat}: {error.reason}.",
@@ -218,10 +222,43 @@ def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _check_csv(kind: pa.DataType) -> None:
-    plain = plain_type(kind)
-    if pa.types.is_nested(plain) or pa.types.is_binary(plain) or pa.types.is_interval(plain):
-        raise MisfitError(f"CSV has no form for values of type {kind}", "convert it in Spark")
+def _check_csv(column: pa.Field, *, header: bool) -> None:
+    plain = plain_type(column.type)
+    if pa.types.is_nested(plain) or pa.types.is_binary(plain) or _is_span_or_time(plain):
+        raise MisfitError(
+            f"CSV has no form for values of type {column.type}", "convert it in Spark"
+        )
+    if header and re.search(r"[\r\n]", column.name):
+        raise MisfitError(
+            "readers of CSV take a name with a line break for two lines",
+            "rename the column, or set header=false",
+        )
+
+
+def _check_json(plain: pa.DataType) -> None:
+    """Refuse what readers of JSON do not read back: intervals, times of day, keys that are no text."""
+    if _is_span_or_time(plain):
+        raise MisfitError(f"readers of JSON have no form for {plain}", "cast it to STRING in Spark")
+    if pa.types.is_map(plain) and not pa.types.is_string(plain.key_type):
+        raise MisfitError(
+            f"in JSON a key is text, and readers do not turn it into {plain.key_type}",
+            "take strings as keys, or map_entries() in Spark",
+        )
+    for n in range(plain.num_fields):
+        _check_json(plain.field(n).type)
+
+
+def _is_span_or_time(plain: pa.DataType) -> bool:
+    """Intervals and times of day, which Spark reads from neither JSON nor CSV."""
+    types = pa.types
+    return bool(types.is_interval(plain) or types.is_duration(plain) or types.is_time(plain))
+
+
+def _spark_text(array: pa.Array, column: str) -> pa.StringArray:
+    if not pa.types.is_binary(array.type):
+        return plain_text(array, column)
+    texts = [None if value is None else b64encode(value) for value in array.to_pylist()]
+    return pa.array(texts, pa.binary()).cast(pa.string())
 
 
 def _content(texts: pa.StringArray) -> memoryview:

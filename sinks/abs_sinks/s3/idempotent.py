@@ -11,7 +11,7 @@ from functools import partial
 
 from abs_core.aborting import abort_each
 from abs_core.births import rules as births
-from abs_core.contracts import Conflict, Version
+from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -50,8 +50,8 @@ class IdempotentWriter(StreamingWriter):
         return Committable(self._handle, self._rows, digest_of(self._uploads), extra)
 
 
-class IdempotentCommitter:
-    """A ``CoCommitter``: objects exist since pre-commit, and the register's list commits them.
+class IdempotentCommitter(Committer):
+    """It co-commits: objects exist since pre-commit, and the register's list commits them.
 
     Args:
         seen: what the sink's registers have seen: ``abort`` does not go by an older one.
@@ -59,6 +59,8 @@ class IdempotentCommitter:
         orphans: whether ``abort`` takes handles of a job that has no register, and had none when the
             process looked; for commands, where a person has named them.
     """
+
+    co_commits = True
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class IdempotentCommitter:
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``.
+        """See ``Committer``.
 
         Raises:
             NotPreparedError: an object is missing, or has other content than was sent.

@@ -1,4 +1,8 @@
-"""Splits batches by the columns of ``partitionby`` and names the folders, as Hive and Spark do."""
+"""Splits batches by the columns of ``partitionby`` and names the folders, as Hive and Spark do.
+
+One difference: a moment is written in UTC and ends in Z, and not as the clock of the session's zone,
+which shows the same time twice in autumn.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.arrow import cast_plain, plain_type
 from abs_core.errors import SchemaError
+from abs_sinks.text import plain_text
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """Folder value of NULL and the empty text (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
@@ -65,20 +71,21 @@ class Partitioning:
         return codes
 
     def _folders(self, heads: pa.RecordBatch) -> list[str]:
-        texts = [_texts(heads.column(name)) for name in self._names]
+        texts = [_texts(heads.column(name), name) for name in self._names]
         return [
             "".join(f"{_escape(n)}={v}/" for n, v in zip(self._names, values, strict=True))
             for values in zip(*texts, strict=True)
         ]
 
 
-def _texts(column: pa.Array) -> list[str]:
+def _texts(column: pa.Array, name: str) -> list[str]:
+    values = plain_text(cast_plain(column, plain_type(column.type)), name)
     if pa.types.is_timestamp(column.type):
-        # Spark's form, in UTC: no trailing zeros of the fraction.
-        clock = column.cast(pa.timestamp("us")).cast(pa.string())
-        column = pc.replace_substring_regex(clock, r"\.?0+$", "")
-    values = column.cast(pa.string()).to_pylist()
-    return [NULL_FOLDER if not value else _escape(value) for value in values]
+        # Moments say that they are in UTC: readers take text without it for the time of some zone.
+        values = pc.replace_substring_regex(values, r"\.?0+(Z?)$", r"\1")
+        if column.type.tz is None:
+            values = pc.replace_substring(values, "T", " ")  # Spark's form
+    return [_escape(value) if value else NULL_FOLDER for value in values.to_pylist()]
 
 
 def _escape(text: str) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.births import rules as births
 from abs_core.codec import reading_register, state_from_json, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.errors import ContentionError, ProtocolError
 from abs_core.inventory import check_finished
 from abs_core.model import JobState
@@ -71,7 +71,7 @@ Seen = dict[str, JobState]
 """By job, the state that a process has loaded or stored last; a sink's sweeps go by it."""
 
 
-class S3Register:
+class S3Register(Inventory):
     """A ``RegisterStore`` in the folder ``register`` of the state location.
 
     Args:

@@ -54,7 +54,7 @@ class S3Segments:
         return str(self._options.state.within(SEGMENTS.folder))
 
     def reach(self) -> None:
-        """See ``Reachable``."""
+        """See ``SegmentStore``."""
         self._objects.reach(self._options.state.key(SEGMENTS.folder, ""))
 
     def create(self, handle: HandleName) -> S3SegmentFile:

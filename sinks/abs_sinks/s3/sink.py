@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
-from abs_core.contracts import Committer, Task, Writer
+from abs_core.contracts import Committer, Sink, Task, Writer
 from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
-from abs_core.routing import ByProtocol, by_protocol
+from abs_core.routing import ByProtocol
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -68,7 +68,7 @@ def guarantee(options: S3Options) -> Guarantee:
     return _GUARANTEES[options.protocol]
 
 
-class S3Sink:
+class S3Sink(Sink):
     """Writes batches of one schema to files of one folder, exactly once.
 
     It connects at its first use, over a client that the process keeps.
@@ -100,14 +100,14 @@ class S3Sink:
                 return TwoPhaseWriter(self._options, self._schema, task)
 
     def committer(self) -> ByProtocol:
-        """A ``Composer`` for ``wal``, a ``CoCommitter`` for ``idempotent``."""
+        """One that composes for ``wal``, one that co-commits for ``idempotent``."""
         committers: dict[str, Committer] = {
             "2pc": TwoPhaseCommitter(self._options),
             "wal": WalCommitter(self._options, self._schema),
         }
         if self._options.protocol == "idempotent":
             committers["idempotent"] = IdempotentCommitter(self._options, self._seen)
-        return by_protocol(self._options.protocol, committers)
+        return ByProtocol(committers, self._options.protocol)
 
     def register(self) -> S3Register:
         return S3Register(self._options, self._seen)
@@ -142,7 +142,7 @@ class S3Sink:
         return all(entry.key.startswith(tuple(own)) for entry in found)
 
     def reach(self) -> None:
-        """See ``Reachable``; asks for the folder of a task's objects."""
+        """See ``Sink``; asks for the folder of a task's objects."""
         options = self._options
         place = options.state if options.protocol == "wal" else options.path
         Objects(options.bucket).reach(place.folder)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from abs_core.aborting import abort_each
+from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.s3.layout import handle_of
@@ -37,7 +38,7 @@ class TwoPhaseWriter(StreamingWriter):
         return committable(self._handle, self._rows, self._uploads)
 
 
-class TwoPhaseCommitter:
+class TwoPhaseCommitter(Committer):
     """A ``Committer`` for open uploads. A handle's files appear one by one, each whole.
 
     It aborts open uploads of every kind: also that of a segment larger than a part.

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from abs_core.aborting import abort_each
-from abs_core.contracts import Task
+from abs_core.contracts import Committer, Task
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
 from abs_core.stepwise import StepwiseWriter
@@ -50,8 +50,10 @@ class WalWriter(StepwiseWriter):
         return seal.committable()
 
 
-class WalCommitter:
-    """A ``Composer`` of segments to uploads, which are committed as those of ``2pc``."""
+class WalCommitter(Committer):
+    """A ``Committer`` that composes of segments to uploads, which are committed as those of ``2pc``."""
+
+    composes = True
 
     def __init__(self, options: S3Options, schema: pa.Schema) -> None:
         self._options = options
@@ -59,7 +61,7 @@ class WalCommitter:
         self._segments = S3Segments(options)
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``, and ``compose``."""
+        """See ``Committer``, and ``compose``."""
         return compose(self._options, self._schema, committables)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:

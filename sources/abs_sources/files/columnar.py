@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_clients.arrow import with_inner
 from abs_core.errors import RowError
 from abs_sources.files.errors import reading
 from abs_sources.files.model import Piece
@@ -55,8 +56,8 @@ def malformed(name: str) -> Iterator[None]:
             raise RowError(
                 f"The file {name} is damaged, is not of its stated format, or does not fit the "
                 f"schema: {error}",
-                remedy="correct the option fileformat or the schema, or move the file away; no "
-                "file is skipped silently.",
+                remedy="correct the option fileformat, the schema, or the file: none is skipped "
+                "silently.",
             ) from error
 
 
@@ -64,10 +65,18 @@ def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
     """The schema of a Parquet file; 96-bit timestamps, as Spark writes them, are in UTC."""
     with malformed(name):
         file = pq.ParquetFile(content)
-        columns = (file.schema.column(n) for n in range(len(file.schema)))
-        old = {column.path for column in columns if column.physical_type == "INT96"}
-        fields = engine_schema(file.schema_arrow)
-        return pa.schema([f.with_type(_INSTANT) if f.name in old else f for f in fields])
+        columns = [file.schema.column(n) for n in range(len(file.schema))]
+        old = [f"{c.path}." for c in columns if c.physical_type == "INT96"]
+        return pa.schema(
+            f.with_type(_instants(f.type)) if any(p.startswith(f"{f.name}.") for p in old) else f
+            for f in engine_schema(file.schema_arrow)
+        )
+
+
+def _instants(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return _INSTANT
+    return with_inner(kind, _instants) if pa.types.is_nested(kind) else kind
 
 
 def read_parquet(rest: Rest) -> Iterator[Step]:

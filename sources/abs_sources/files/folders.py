@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from abs_core.errors import RowError
 from abs_sources.files.schema import match
+from abs_sources.files.texts import from_text
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+_OFFSET = re.compile(r":[0-9.]+(Z|[+-][0-9:]+)$")
 
 _STAND_IN = pa.field("(a column of the file)", pa.string())
 """Read if all columns are of folders: Arrow cannot tell the rows of a batch without columns."""
@@ -40,14 +45,15 @@ class FolderColumns:
         schema: of the resulting batches.
         path: of the file, below the source's root.
         name: of the file, for people.
+        zone: of moments without an offset, which are refused without it.
     """
 
-    def __init__(self, schema: pa.Schema, path: str, name: str) -> None:
+    def __init__(self, schema: pa.Schema, path: str, name: str, zone: str | None) -> None:
         values = folder_values(path)
         there = match(schema.names, [*values], name)
         self._schema = schema
         self._constants = {
-            field.name: _read(values[there[field.name]], field, name)
+            field.name: _read(values[there[field.name]], field, name, zone)
             for field in schema
             if field.name in there
         }
@@ -71,14 +77,25 @@ class FolderColumns:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _read(value: str | None, field: pa.Field, name: str) -> pa.Scalar:
-    text = pa.array([value], pa.string())
+def _read(value: str | None, field: pa.Field, name: str, zone: str | None) -> pa.Scalar:
+    def refused(why: object) -> RowError:
+        return RowError(
+            f"The folder of {name} says {field.name}={value}, which cannot be read as {field.type}: "
+            f"{why}.",
+            remedy="give a schema that holds it by .schema(...); a string always does.",
+        )
+
+    text, to = pa.array([value], pa.string()), field.type
     try:
-        if pa.types.is_timestamp(field.type):  # written in UTC, and without saying so
-            text = text.cast(pa.timestamp(field.type.unit))
-        return text.cast(field.type)[0]
+        if value is None or not pa.types.is_timestamp(to) or to.tz is None or _OFFSET.search(value):
+            return from_text(text, to, field.name)[0]
+        clock = from_text(text, pa.timestamp(to.unit), field.name)
+        if zone is None:
+            raise refused(
+                "it has no offset, and Spark and Hive write the time of the session's zone. Set the "
+                "option timeZone to that zone (UTC for folders of older releases of abs-s3)"
+            )
+        # A clock that is set back shows a time twice: refused, as the folder does not say which.
+        return pc.assume_timezone(clock, zone).cast(to)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise RowError(
-            f"The folder of {name} says {field.name}={value}, which cannot be read as {field.type}.",
-            remedy="give a schema that holds it by .schema(...).",
-        ) from error
+        raise refused(str(error).rstrip(".")) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from abs_sources.files.columnar import (
     read_arrow,
     read_parquet,
 )
+from abs_sources.files.consent import naming_ways_out
 from abs_sources.files.folders import FolderColumns, with_folders
 from abs_sources.files.lines import codec_of, read_csv, read_json, read_text
 from abs_sources.files.model import OpenFile, Piece, Pin, Store
@@ -49,16 +51,25 @@ def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa
 
 
 class FileReader:
-    """Reads the rest of one piece of one file."""
+    """Reads the rest of one piece of one file; ``log`` is the id of the stream's log, if any."""
 
     def __init__(
-        self, options: FileOptions, store: Store, schema: pa.Schema, piece: Piece, at: Progress
+        self,
+        options: FileOptions,
+        store: Store,
+        log: str | None,
+        schema: pa.Schema,
+        piece: Piece,
+        at: Progress,
     ) -> None:
         self.at = at
-        self._folders = FolderColumns(schema, piece.pin.path, store.name(piece.pin.path))
-        self._file: OpenFile = store.open(piece.pin)
+        self._telling = partial(naming_ways_out, log, store, piece.pin, begun=at is not None)
+        name = store.name(piece.pin.path)
         most = options.batchsize if options.fileformat in _WHOLE else options.chunk
-        inside, name = self._folders.inside, store.name(piece.pin.path)
+        with self._telling():
+            self._folders = FolderColumns(schema, piece.pin.path, name, options.zone)
+            self._file: OpenFile = store.open(piece.pin)
+        inside = self._folders.inside
         self._steps = _steps(options, Rest(self._file.content, piece, at, inside, most, name))
 
     def read(self) -> pa.RecordBatch | None:
@@ -66,12 +77,13 @@ class FileReader:
 
         Raises ReplayMismatchError if the file is not the pinned one.
         """
-        try:
-            batch, at = next(self._steps, (None, self.at))
-        except Exception:
-            self._file.check()  # a file that changed while it was read looks damaged
-            raise
-        self._file.check()
+        with self._telling():
+            try:
+                batch, at = next(self._steps, (None, self.at))
+            except Exception:
+                self._file.check()  # a file that changed while it was read looks damaged
+                raise
+            self._file.check()
         self.at = at
         return None if batch is None else self._folders.add(batch)
 

@@ -1,60 +1,116 @@
-"""Converts types that Arrow's JSON reader does not know from text.
+"""Reads lines of JSON objects: Arrow parses them; what it cannot read, Python reads or explains.
 
-Dates are ISO 8601 text, binary is Base64, as Spark writes them.
+Arrow knows neither maps nor "NaN", nor dates and binary, which are texts (see ``texts``).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
+import json
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.json
 
-from abs_core.errors import RowError, SchemaError
-from abs_sources.files.schema import fit
+from abs_clients.arrow import is_list, with_inner
 
-
-def json_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema to read with Arrow; raises SchemaError for a type without conversion."""
-    return pa.schema([pa.field(f.name, _read_as(f.type, f.name)) for f in schema])
-
-
-def from_json(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """The batch in the schema's types; raises RowError for text that is no date or Base64."""
-    columns = []
-    for field, read in zip(schema, batch.columns, strict=True):
-        columns.append(_decoded(read, name) if pa.types.is_binary(field.type) else read)
-    batch = pa.RecordBatch.from_arrays(columns, names=schema.names)
-    return fit(batch, schema, {column: column for column in schema.names}, name)
+_INFINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf", "-Infinity": "-inf",
+             "-INF": "-inf"}  # fmt: skip
+"""Texts that Spark reads as floating numbers (``JacksonParser``)."""
+_DECIMAL = frozenset("+-.0123456789eE")
 
 
-def _read_as(kind: pa.DataType, column: str, *, inner: bool = False) -> pa.DataType:
-    types = pa.types
-    if types.is_date(kind) or types.is_time(kind):
-        return pa.string()
-    if types.is_binary(kind) and not inner:
-        return pa.string()
-    if types.is_list(kind):
-        return pa.list_(_read_as(kind.value_type, column, inner=True))
-    if types.is_struct(kind):
-        fields = [kind.field(n) for n in range(kind.num_fields)]
-        return pa.struct([pa.field(f.name, _read_as(f.type, column, inner=True)) for f in fields])
-    if types.is_map(kind) or types.is_binary(kind) or types.is_duration(kind):
-        raise SchemaError(
-            f"The column {column} cannot be read from JSON as {kind}.",
-            remedy="read it as a string and convert it in the query (from_json, unbase64).",
-        )
-    return kind
+def json_batch(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    """The objects, one a line, in types that JSON has; other types as text.
+
+    Raises pyarrow.ArrowInvalid for a line that is not one object in UTF-8, or does not fit the schema.
+    """
+    read_as = pa.schema([pa.field(f.name, _read_as(f.type)) for f in schema])
+    # A return ends a line, as for Spark; in JSON it is blank.
+    each = [line.strip(b" \t") for line in lines.replace(b"\r", b"\n").split(b"\n")]
+    objects = [line for line in each if line]
+    if "map<" not in str(read_as) and len(set(read_as.names)) == len(read_as):
+        try:
+            return _by_arrow(objects, read_as)
+        except pa.ArrowInvalid:
+            pass
+    return _by_python(objects, read_as)
 
 
-def _decoded(texts: pa.Array, name: str) -> pa.Array:
+def _by_arrow(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    # Of these Arrow makes rows without values, or dies; two in a line are two rows.
+    if not all(line[:1] == b"{" and line[-1:] == b"}" for line in objects):
+        raise pa.ArrowInvalid("a line is not one object")
+    lines = b"\n".join(objects)
+    if b"-NaN" in lines or lines.count(b"Inf") != lines.count(b"Infinity"):
+        raise pa.ArrowInvalid("a number may be written as Inf, which only Arrow reads")
+    pa.array([lines], pa.large_binary()).cast(
+        pa.large_string()
+    )  # Arrow reads JSON that is not UTF-8
+    parsing = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+    table = pyarrow.json.read_json(pa.BufferReader(lines), reading, parsing)
+    table.validate(full=True)  # Arrow reads decimals with too many digits
+    if table.num_rows != len(objects):
+        raise pa.ArrowInvalid("a line has several objects")
+    [batch] = table.combine_chunks().to_batches()
+    return batch
+
+
+def _by_python(objects: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
+    row_type, rows, line = pa.struct(list(schema)), [], b""
     try:
-        return pa.array(
-            [None if t is None else base64.b64decode(t, validate=True) for t in texts.to_pylist()],
-            pa.binary(),
-        )
-    except binascii.Error as error:
-        raise RowError(
-            f"A binary value of the file {name} is not Base64: {error}.",
-            remedy="correct it, or read the column as a string.",
-        ) from error
+        for line in objects:
+            found = json.loads(line.decode(), parse_float=Decimal, object_pairs_hook=_fields)
+            if found is None:
+                raise ValueError("it is null instead of a JSON object")
+            rows.append(_value(found, row_type, ""))
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise pa.ArrowInvalid(f"{error}, in the line {line[:80]!r}") from error
+    try:
+        return pa.RecordBatch.from_struct_array(pa.array(rows, row_type))
+    except (ValueError, ArithmeticError) as error:
+        raise pa.ArrowInvalid(str(error)) from error
+
+
+def _value(found: Any, kind: pa.DataType, path: str) -> Any:
+    """The value for ``pa.array``; raises ValueError if it is of another kind."""
+    types = pa.types
+    if found is None:
+        return None
+    if types.is_struct(kind) and isinstance(found, dict):
+        return {f.name: _value(found.get(f.name), f.type, f"{path}.{f.name}") for f in kind}
+    if types.is_map(kind) and isinstance(found, dict):
+        return [(key, _value(item, kind.item_type, f"{path}.{key}")) for key, item in found.items()]
+    if is_list(kind) and isinstance(found, list):
+        return [_value(item, kind.value_type, f"{path}[]") for item in found]
+    if types.is_string(kind) and isinstance(found, str):
+        return found
+    if types.is_boolean(kind) and isinstance(found, bool):
+        return found
+    if not isinstance(found, bool | dict | list):
+        if types.is_floating(kind) and (not isinstance(found, str) or found in _INFINITE):
+            return float(_INFINITE.get(found, found) if isinstance(found, str) else found)
+        if types.is_integer(kind) and isinstance(found, int):
+            return found
+        if types.is_decimal(kind) and _DECIMAL.issuperset(str(found)):
+            return Decimal(found)
+    raise ValueError(f"{path[1:] or 'it'} is {str(found)[:80]!r}, not {kind}")
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object has two fields of one name")
+    "".join(found).encode()  # no half of a surrogate pair
+    return found
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_map(kind):
+        return pa.map_(pa.string(), _read_as(kind.item_type))
+    if types.is_nested(kind):
+        return with_inner(kind, _read_as)
+    number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
+    return kind if number or types.is_decimal(kind) else pa.string()

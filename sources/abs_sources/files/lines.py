@@ -6,7 +6,6 @@ files are read from the beginning, by one reader.
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -17,22 +16,21 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.json
 
 from abs_clients.options import Option, boolean
+from abs_clients.texts import from_base64, from_text
 from abs_core.errors import RowError, SchemaError
 from abs_sources.files.columnar import Rest, Step, malformed
-from abs_sources.files.jsontypes import from_json, json_schema
+from abs_sources.files.jsontypes import json_batch
 from abs_sources.files.model import Piece
 from abs_sources.files.schema import fit, match
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _BOM = b"\xef\xbb\xbf"
-_NULL_LINE = re.compile(rb"(?:\A|\n)[ \t\r]*null(?![ \t\r]*[,}\]\w])")
 _OVER = 65_536
 """Bytes read beyond a piece, to find the end of its last line."""
 
-Parse = Callable[[bytes], pa.RecordBatch | None]
+Parse = Callable[[bytes], pa.RecordBatch]
 
 
 def one_character(text: str) -> str:
@@ -53,8 +51,9 @@ class CsvForm:
     Args:
         header: the first line names the columns; else they are the schema's, in order.
         quote: around a value that contains a separator; empty: none.
-        escape: before a quote within a value; empty: it is doubled instead.
-        nullvalue: unquoted text for null.
+        escape: before a quote, or before itself, within a quoted value; empty, or the quote: a quote
+            is doubled instead. Everywhere else it is an ordinary sign, as for Spark.
+        nullvalue: unquoted text for null, as nothing is.
     """
 
     header: Annotated[bool, boolean] = False
@@ -62,6 +61,41 @@ class CsvForm:
     quote: Annotated[str, one_or_none] = '"'
     escape: Annotated[str, one_or_none] = ""
     nullvalue: Annotated[str, Option("nullValue", str, "")] = ""
+
+    def plain(self, lines: bytes, name: str) -> bytes:
+        """The same lines, with ``\\n`` at their ends and doubled quotes within values.
+
+        Raises RowError for quotes that other dialects read differently, and for a value with a line
+        break: where a chunk or a piece ends there, it would be two rows.
+        """
+        lines = lines.replace(b"\r\n", b"\n")
+        quote, escape = self.quote.encode(), self.escape.encode()
+        if b"\r" not in lines and (not quote or quote not in lines):
+            return lines
+        q, e, sep = map(re.escape, (quote, escape, self.sep.encode()))
+        inside = b"[^%b\n]|%b%b" % (q, q, q) if e in (b"", q) else b"[^%b%b\n]|%b[^\n]" % (q, e, e)
+        quoted = b"%b((?:%b)*+)%b|(?!%b)" % (q, inside, q, q) if q else b""
+        field = b"(?:%b[^%b\n\r]*+)(?:%b|\n|\\Z)" % (quoted, sep, sep)
+        read = re.match(b"(?:%b)*+" % field, lines)
+        end = read.end() if read else 0
+        if end < len(lines):
+            line = lines[lines.rfind(b"\n", 0, end) + 1 :].split(b"\n", 1)[0]
+            raise RowError(
+                f"The file {name} has a value with a line break in it, or quotes in another dialect "
+                f"than the options say, in the line {line[:80]!r}.",
+                remedy="set quote and escape as the writer did (Spark's own: escape=\\\\); write one "
+                "record a line, or read the file with Spark's own source and multiLine.",
+            )
+        if not q or e in (b"", q) or escape not in lines:
+            return lines
+
+        def doubled(field: re.Match[bytes]) -> bytes:
+            if field[1] is None:
+                return field[0]
+            value = re.sub(b"%b([%b%b])" % (e, e, q), rb"\1", field[1])
+            return quote + value.replace(quote, 2 * quote) + field[0][len(field[1]) + 1 :]
+
+        return re.sub(field, doubled, lines)
 
 
 def codec_of(path: str) -> str | None:
@@ -75,27 +109,16 @@ def read_json(rest: Rest) -> Iterator[Step]:
     Raises RowError for a line that is not an object, or a value that does not fit or is not UTF-8.
     """
     schema, name = rest.schema, rest.name
-    options = pyarrow.json.ParseOptions(
-        explicit_schema=json_schema(schema), unexpected_field_behavior="ignore"
-    )
+    columns = {column: column for column in schema.names}
 
     def parse(lines: bytes) -> pa.RecordBatch:
-        if b"null" in lines and _NULL_LINE.search(lines):
-            # Arrow makes a row without a value of it, and dies of one that comes first (26.0.1).
-            raise RowError(
-                f"The file {name} has a line that is null instead of a JSON object.",
-                remedy="remove the line; no line is skipped silently.",
-            )
-        read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        batch = _one(pyarrow.json.read_json(pa.BufferReader(lines), read, options))
-        batch.validate(full=True)  # Arrow reads JSON that is not UTF-8
-        return from_json(batch, schema, name)
+        return fit(json_batch(lines, schema), schema, columns, name, from_base64)
 
     return _steps(rest, parse)
 
 
 def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
-    """One record per line; a value with a line break is an error, also in a column not in the schema.
+    """One record per line, in the form of the options; any other line is an error.
 
     An empty line of a file with one column is a record, whose value is NULL; in other files it is none.
 
@@ -104,9 +127,10 @@ def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
     """
     schema, name = rest.schema, rest.name
     names, skip = schema.names, 0
+    parsing = partial(pyarrow.csv.ParseOptions, delimiter=form.sep, quote_char=form.quote or False)
     if form.header:
         with malformed(name):
-            names, skip = _header(rest.content, name, form)
+            names, skip = _header(rest.content, name, form, parsing())
         if not names:
             return
     columns = match(schema.names, names, name)
@@ -117,47 +141,37 @@ def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
                 remedy="correct the schema, or the options header and sep.",
             )
     alone = len(names) == 1
-    parsing = pyarrow.csv.ParseOptions(
-        delimiter=form.sep,
-        quote_char=form.quote or False,
-        double_quote=not form.escape,
-        escape_char=form.escape or False,
-        ignore_empty_lines=not alone,
-    )
-    kinds = {columns[field.name]: field.type for field in schema}
-    converting = partial(
-        pyarrow.csv.ConvertOptions,
-        column_types=dict.fromkeys(names, pa.binary()) | kinds,
-        null_values=[form.nullvalue],
+    used = list(columns.values())
+    converting = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(used, pa.string()),
+        include_columns=used,
+        null_values=[form.nullvalue, ""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    breaking = [sign.encode() for sign in (form.quote, form.escape) if sign]
 
     def parse(lines: bytes) -> pa.RecordBatch:
         read = pyarrow.csv.ReadOptions(
             use_threads=False, block_size=len(lines) + 1, column_names=names
         )
-        may_break = any(sign in lines for sign in breaking)
-        convert = converting(include_columns=[] if may_break else list(kinds))
-        batch = _one(pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, convert))
-        if may_break:
-            _refuse_line_breaks(batch, name)
-        return fit(batch, schema, columns, name)
+        content = pa.BufferReader(form.plain(lines, name))
+        table = pyarrow.csv.read_csv(
+            content, read, parsing(ignore_empty_lines=not alone), converting
+        )
+        [batch] = table.combine_chunks().to_batches()
+        return fit(batch, schema, columns, name, from_text)
 
     yield from _steps(rest, parse, skip, blank=b"" if alone else b"\r\n")
 
 
 def read_text(rest: Rest) -> Iterator[Step]:
-    """One row per line, without ``\\n`` or ``\\r\\n``; raises RowError if it is not UTF-8."""
+    """One row per line, up to ``\\n``, ``\\r\\n`` or ``\\r``; raises RowError if it is not UTF-8."""
 
     def parse(lines: bytes) -> pa.RecordBatch:
+        lines = lines.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         whole = lines[:-1] if lines.endswith(b"\n") else lines
         text = pa.array([whole], pa.large_binary()).cast(pa.large_string())
-        found = pc.split_pattern(text, "\n").values
-        if b"\r" in lines:
-            found = pc.replace_substring_regex(found, "\r$", "")
-        column = found.cast(rest.schema.field(0).type)
+        column = pc.split_pattern(text, "\n").values.cast(rest.schema.field(0).type)
         return pa.RecordBatch.from_arrays([column], schema=rest.schema)
 
     return _steps(rest, parse, blank=b"")
@@ -172,7 +186,7 @@ def _steps(rest: Rest, parse: Parse, skip: int = 0, *, blank: bytes = b" \t\r\n"
             if blank and not lines.strip(blank):
                 continue
             batch = parse(lines)
-            if batch is not None and batch.num_rows:
+            if batch.num_rows:
                 yield batch, after
 
 
@@ -242,33 +256,26 @@ def _pass_over(stream: pa.NativeFile, count: int) -> None:
         count -= passed
 
 
-def _header(content: pa.NativeFile, name: str, form: CsvForm) -> tuple[list[str], int]:
-    """The names in the first line, and the position of the second."""
+def _header(
+    content: pa.NativeFile, name: str, form: CsvForm, parsing: pyarrow.csv.ParseOptions
+) -> tuple[list[str], int]:
+    """The names in the first line that is not blank, and the position after it; none without one."""
     codec = codec_of(name)
     # Not over the file itself: with the stream Arrow would close it.
     stream = content if codec is None else pa.CompressedInputStream(_Lent(content), codec)
     content.seek(0)
-    line = io.BufferedReader(_Lent(stream), 65_536).readline()
+    end, line = 0, b""
+    for read in io.BufferedReader(_Lent(stream), 65_536):
+        line = _without_mark(read, end)
+        end += len(read)
+        if line.strip():
+            break
     content.seek(0)
-    try:
-        text = line.removeprefix(_BOM).decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise RowError(
-            f"The header of the file {name} is not UTF-8.", remedy="write the file in UTF-8."
-        ) from error
-    how: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
-    rows = list(csv.reader([text], delimiter=form.sep, strict=True, **how))
-    return (rows[0] if rows else []), len(line)
-
-
-def _refuse_line_breaks(batch: pa.RecordBatch, name: str) -> None:
-    """Raise RowError if a value has one: where a chunk or a piece ends there, it would be two rows."""
-    texts = [c for c in batch.columns if pa.types.is_string(c.type) or pa.types.is_binary(c.type)]
-    if any(pc.any(pc.match_substring(text, "\n")).as_py() for text in texts):
-        raise RowError(
-            f"The file {name} has a value with a line break in it.",
-            remedy="write one record a line, or read the file with Spark's own source and multiLine.",
-        )
+    if not line.strip():
+        return [], end
+    line = form.plain(line, name).removesuffix(b"\n") + b"\n"
+    [text] = pa.array([line]).cast(pa.string())  # UTF-8, or an error
+    return pyarrow.csv.read_csv(text.as_buffer(), parse_options=parsing).column_names, end
 
 
 class _Lent(io.RawIOBase):
@@ -289,8 +296,3 @@ class _Lent(io.RawIOBase):
 
 def _without_mark(lines: bytes, place: int) -> bytes:
     return lines.removeprefix(_BOM) if place == 0 else lines
-
-
-def _one(table: pa.Table) -> pa.RecordBatch:
-    [batch] = table.combine_chunks().to_batches()
-    return batch

@@ -20,6 +20,9 @@ forgotten, because a file that is deleted and comes again under its name would b
 folded log, and the memory of its users, grow with the number of files (some tens of bytes on disk
 and some hundreds in memory each); offsets, entries and the work per epoch do not.
 
+**Consents.** ``consent-<file>-<n>`` says that the file of this number was given up or pinned anew, by
+whom and when (``consent``); the last one of a file counts. They are never deleted.
+
 A late append could succeed after its entry was folded and deleted. So the folds are read after an
 append: an entry that a fold covers does not count, for no process reads it before that fold.
 """
@@ -29,8 +32,10 @@ from __future__ import annotations
 import bisect
 import io
 import json
+import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
 
@@ -56,6 +61,7 @@ from abs_core.strictjson import (
     version,
 )
 from abs_sources.files.cells import Cells
+from abs_sources.files.consent import record, recorded
 from abs_sources.files.model import Pin, pin_from_json
 
 KEPT = 100
@@ -64,6 +70,8 @@ _FOLD_AFTER, _FOLD_ANYWAY = 100, 1000
 """Entries after which to fold: where their files are an eighth of all, and in any case."""
 PER_ENTRY = 10_000
 """Files in one entry, at most."""
+log = logging.getLogger(__name__)
+
 _HEAD = "log.json"
 VERSION = 1
 _TRIES = 20
@@ -91,6 +99,7 @@ class SeenLog:
         self._folded = (-1, 0)
         self._firsts: dict[int, int] = {}
         self._pins: dict[int, Sequence[Pin]] = {}
+        self._consents: dict[str, Pin] = {}
 
     def __reduce__(self) -> tuple[type[SeenLog], tuple[Cells, str]]:
         """Another process has a view of its own."""
@@ -157,7 +166,21 @@ class SeenLog:
                 break
             pins, first = self._entry(number), self._firsts[number]
             found += pins[max(0, start - first) : end - first]
-        return found
+        now = {_number(name): pin for name, pin in self._consents.items()}  # the last one counts
+        return [now.get(number, pin) for number, pin in enumerate(found, start)]
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest file that ``files`` still gives."""
+        return min(self._firsts.values(), default=self.total)
+
+    def settle(self, number: int, pin: Pin, now: Pin, token: str) -> None:
+        """Record a consent: the file of this number counts as ``now``. Durable on return."""
+        nth = sum(1 for name in self._consents if _number(name) == number)
+        name = f"consent-{number:012d}-{nth:06d}"
+        if self._cells.put_new(name, record(token, pin, now)):  # else another process has
+            log.warning("%s: consent %s: %s counts as %s", self._cells.place, token, pin, now)
+        self.refresh()
 
     def committed(self, end: int) -> None:
         """Note that all files before this number are committed; fold and forget if due.
@@ -256,6 +279,11 @@ class SeenLog:
         # Entries that are covered by the fold this view began with may count for nothing.
         self._firsts = {n: first for n, first in kept.items() if n <= self._last}
         self._pins = {n: pins for n, pins in self._pins.items() if n in self._firsts}
+        for name in sorted(n for n in names - {*self._consents} if n.startswith("consent-")):
+            with self._reading(name):
+                pin = recorded(self._cells.get(name) or b"")
+            self._consents[name] = pin
+            self.seen[pin.path] = seen_as(pin)
         return True
 
     def _load_fold(self, number: int) -> bool:
@@ -272,7 +300,7 @@ class SeenLog:
             raise self._damaged(name) from error
         self.seen = seen
         self._last, self.total, self._folded = number, total, (number, total)
-        self._pins = {}
+        self._pins, self._consents = {}, {}
         return True
 
     def _take(self, number: int, first: int, pins: Sequence[Pin]) -> None:
@@ -295,14 +323,17 @@ class SeenLog:
         return self._pins[number]
 
     def _unpacked(self, name: str, content: bytes) -> list[Pin]:
-        try:
+        with self._reading(name):
             return [pin_from_json(pin) for pin in of(list, self._parsed(name, content)["files"])]
-        except ValueError as error:
-            raise self._damaged(name) from error
 
     def _parsed(self, name: str, content: bytes) -> Fields:
-        try:
+        with self._reading(name):
             return fields(parse(content))
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except ValueError as error:
             raise self._damaged(name) from error
 

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from abs_clients.options import (
     Option,
     Problems,
@@ -77,6 +80,18 @@ def _glob(text: str) -> Place:
     return place
 
 
+def _zone(text: str) -> str:
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("us")), text.strip())
+    except pa.ArrowInvalid:
+        raise ValueError("a time zone, such as Europe/Berlin, UTC or +01:00") from None
+    return text.strip()
+
+
+def _tokens(given: str) -> frozenset[str]:
+    return frozenset(token.strip() for token in text(given).split(","))
+
+
 _COUNT = whole_number(1, 1 << 40)
 _BYTES = size(1, 1 << 62)
 
@@ -88,7 +103,12 @@ _ELSEWHERE = {
     "mergeSchema": "give the schema by .schema(...): a column that a file lacks is null.",
     "multiLine": "write one record a line.",
     "mode": "leave it out: a record that cannot be read is always an error.",
+    "columnNameOfCorruptRecord": "leave it out: a record that cannot be read is always an error.",
+    "emptyValue": 'leave it out: "" is the empty text, and nothing is NULL.',
+    "enforceSchema": "leave it out: columns are found by the header's names.",
+    "comment": "write files without comments.",
     "encoding": "write files in UTF-8.",
+    "charset": "write files in UTF-8.",
     "lineSep": "end lines with \\n or \\r\\n.",
     "wholetext": "use Spark's own text source.",
     "cleanSource": "delete files yourself, when the query has committed them.",
@@ -97,8 +117,13 @@ _ELSEWHERE = {
     "fileNameOnly": "leave it out: files are identified by their whole path.",
     "modifiedBefore": "use a glob in path, or pathGlobFilter.",
     "modifiedAfter": "use a glob in path, or pathGlobFilter.",
+    "ignoreLeadingWhiteSpace": "read it as a string and use trim in the query.",
+    "ignoreTrailingWhiteSpace": "read it as a string and use trim in the query.",
+    "nanValue": "read it as a string and use replace and cast in the query.",
     "dateFormat": "read it as a string and use to_date in the query.",
     "timestampFormat": "read it as a string and use to_timestamp in the query.",
+    "timestampNTZFormat": "read it as a string and use to_timestamp_ntz in the query.",
+    "timeZone": "read it as a string and use to_timestamp in the query.",
     **HADOOP,
 }
 """Options of Spark's file sources and of Hadoop's S3 client."""
@@ -122,6 +147,8 @@ class FileOptions:
         partitions: splits of an epoch that has enough to read.
         batchsize: maximal rows of a batch (parquet, arrow).
         chunk: bytes of lines that are parsed at once (json, csv, text).
+        zone: of moments in folder names that have no offset; None: those are refused.
+        adopt: tokens of consent, see ``consent``.
         server: for paths on S3.
         poll_seconds: between two looks for new files, for an endless reader.
         readers: number of splits of an endless reading.
@@ -139,6 +166,8 @@ class FileOptions:
     partitions: Annotated[int, Option("minPartitions", whole_number(1, 100_000), 8)] = 8
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     chunk: int = 4 * MIB
+    zone: Annotated[str | None, Option("timeZone", _zone)] = None
+    adopt: Annotated[frozenset[str], Option("adopt", _tokens, frozenset())] = frozenset()
     csv: CsvForm = field(default_factory=CsvForm)
     server: Server = field(default_factory=Server)
     poll_seconds: float = 1.0

@@ -17,6 +17,7 @@ from abs_core.errors import CorruptionError
 from abs_core.source import Split
 from abs_core.strictjson import Fields, fields, of, parse, text, whole
 from abs_sources.files.columnar import Progress
+from abs_sources.files.consent import is_given_up
 from abs_sources.files.formats import FileReader
 from abs_sources.files.model import Piece, Pin, Store, pin_from_json
 from abs_sources.files.options import FileOptions
@@ -25,18 +26,21 @@ NOTHING = '{"at": null, "pieces": []}'
 """Where a split of pieces ends: nothing is left of it."""
 
 
-def split_of(pieces: Sequence[Piece], store: Store) -> Split:
-    """A split of these pieces."""
+def split_of(pieces: Sequence[Piece], store: Store, log: str | None) -> Split:
+    """A split of these pieces of files in the stream's log of this id."""
     more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
     where = f" [{pieces[0].start}:{pieces[0].end}]"
-    return Split(f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None), NOTHING)
+    return Split(
+        f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None, log), NOTHING
+    )
 
 
 class _FilesReader:
     """The base of readers that have one file open at a time."""
 
     def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
-        self._open = partial(FileReader, options, store, schema)
+        self._log = log_of(split)
+        self._open = partial(FileReader, options, store, self._log, schema)
         self._split = split
         self._current: FileReader | None = None
 
@@ -55,7 +59,7 @@ class PiecesReader(_FilesReader):
 
     @property
     def position(self) -> Split:
-        return Split(self._split.source, _rest(self._pieces, self._at), self._split.end)
+        return Split(self._split.source, _rest(self._pieces, self._at, self._log), self._split.end)
 
     @property
     def finished(self) -> bool:
@@ -123,7 +127,7 @@ class EndlessReader(_FilesReader):
         number, of = self._place["share"]
         while self._ahead:
             pin = self._ahead[0]
-            if zlib.crc32(pin.path.encode()) % of == number:
+            if zlib.crc32(pin.path.encode()) % of == number and not is_given_up(pin):
                 self._current = self._open(Piece(pin, 0, pin.size), self._place["at"])
                 return True
             self._pass()
@@ -163,14 +167,17 @@ def endless_places(splits: Sequence[Split]) -> list[int]:
     return [place["files"] for place in found] if complete else []
 
 
-def log_of(split: Split) -> str:
-    """The id of the log that an endless split reads."""
-    return str(_endless(split)["log"])
+def log_of(split: Split) -> str | None:
+    """The id of the stream's log; None for a batch read, and in a split of an older release."""
+    with _read_as(split):
+        log = fields(parse(split.start)).get("log")
+        return None if log is None else text(log)
 
 
-def _rest(pieces: Sequence[Piece], at: Progress) -> str:
+def _rest(pieces: Sequence[Piece], at: Progress, log: str | None) -> str:
     listed = [[list(piece.pin), piece.start, piece.end] for piece in pieces]
-    return json.dumps({"at": at, "pieces": listed}, sort_keys=True)
+    named = {"log": log} if log and pieces else {}
+    return json.dumps({"at": at, "pieces": listed, **named}, sort_keys=True)
 
 
 def _pieces(split: Split) -> tuple[Progress, list[Piece]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from abs_sources.files.errors import changed, gone
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
+_SLASHES = re.compile("/+")
+"""A glob matches a key as if empty folder names were not there, as Hadoop does."""
+
 
 @dataclass(frozen=True, slots=True)
 class S3Store:
@@ -23,12 +27,10 @@ class S3Store:
     pattern: Pattern
 
     def find(self) -> list[Found]:
-        root = self.pattern.root
-        prefix = f"{root}/" if root else ""
-        found = list(self._list(prefix))
-        if not found and root and not self.pattern.levels:
-            found = [f for f in self._list(root) if f.pin.path == ""]
-        return [f for f in found if self.pattern.wants(f.pin.path)]
+        found = list(self._list(self._folder))
+        if not found and self.pattern.root and not self.pattern.levels:
+            found = [f for f in self._list(self.pattern.root) if f.pin.path == ""]
+        return [f for f in found if self.pattern.wants(_SLASHES.sub("/", f.pin.path).lstrip("/"))]
 
     def open(self, pin: Pin) -> OpenFile:
         raw = _Ranges(Objects(self.bucket), self._key(pin.path), pin, self.name(pin.path))
@@ -38,14 +40,18 @@ class S3Store:
     def name(self, path: str) -> str:
         return f"s3://{self.bucket.name}/{self._key(path)}"
 
+    @property
+    def _folder(self) -> str:
+        return f"{self.pattern.root}/" if self.pattern.root else ""
+
     def _key(self, path: str) -> str:
-        return "/".join(part for part in (self.pattern.root, path) if part)
+        return f"{self._folder}{path}" if path else self.pattern.root
 
     def _list(self, prefix: str) -> Iterator[Found]:
         for listed in Objects(self.bucket).list(prefix):
-            path = listed.key[len(self.pattern.root) :].lstrip("/")
+            # Kept as listed: ``a//b`` and ``a/b`` are two objects.
             if not listed.key.endswith("/"):  # consoles make such objects for folders
-                yield _found(path, listed)
+                yield _found(listed.key[len(self._folder) :], listed)
 
 
 class _S3File:

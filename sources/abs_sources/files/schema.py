@@ -1,7 +1,7 @@
 """Converts files' schemas and rows to types that every engine can read.
 
 Columns match by exact name, else without regard to case (in formats that have column names). A
-missing column is null. Values are cast only without loss.
+missing column is null. Values are cast only without loss (``cast_plain`` has the table of casts).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from abs_clients.arrow import alike, cast_plain, plain_type
+from abs_clients.arrow import Leaf, alike, cast_plain, plain_type
 from abs_core.errors import RowError, SchemaError
 
 
@@ -40,7 +40,11 @@ def match(wanted: Sequence[str], there: Sequence[str], name: str) -> dict[str, s
 
 
 def fit(
-    batch: pa.RecordBatch, schema: pa.Schema, columns: dict[str, str], name: str
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    columns: dict[str, str],
+    name: str,
+    leaf: Leaf | None = None,
 ) -> pa.RecordBatch:
     """The batch in exactly this schema; unchanged if it has it already.
 
@@ -49,8 +53,9 @@ def fit(
     Args:
         columns: from ``match``.
         name: of the file.
+        leaf: as of ``cast_plain``.
     """
-    if batch.schema.equals(schema):
+    if batch.schema.equals(schema) and leaf is None:
         return batch
     arrays = []
     for field in schema:
@@ -58,23 +63,21 @@ def fit(
             if not field.nullable:
                 raise SchemaError(
                     f"The file {name} has no column {field.name}.",
-                    remedy="let the column be nullable in .schema(...), or move the file away.",
+                    remedy="let the column be nullable in .schema(...), or correct the file.",
                 )
             arrays.append(pa.nulls(batch.num_rows, field.type))
             continue
-        arrays.append(_cast(batch.column(columns[field.name]), field, name))
+        arrays.append(_cast(batch.column(columns[field.name]), field, name, leaf))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _cast(array: pa.Array, field: pa.Field, name: str) -> pa.Array:
-    if array.type == field.type:
-        return array
+def _cast(array: pa.Array, field: pa.Field, name: str, leaf: Leaf | None) -> pa.Array:
     try:
-        return cast_plain(array, field.type)
+        return cast_plain(array, field.type, field.name, leaf)
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(
             f"The column {field.name} of the file {name} is {array.type}; it cannot be read as "
-            f"{field.type}.",
+            f"{field.type}: {error}.",
             remedy="give a schema that fits by .schema(...), and cast in the query.",
         ) from error
     except pa.ArrowInvalid as error:

@@ -12,6 +12,13 @@ from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, Unava
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import Cells, MemoryCells
+from abs_sources.files.consent import (
+    given_up,
+    is_given_up,
+    naming_ways_out,
+    to_give_up,
+    to_pin_anew,
+)
 from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
 from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
@@ -136,13 +143,14 @@ class FileSource:
         for _ in range(_TRIES):
             self._log.refresh()
             begin = self._number(start)
+            self._settle(max(begin, self._log.oldest))
             taking, end = _Taking(limit), self._end(begin)
             if limit != Limit():
                 # Without one it does not matter which they are, and the log need not name them still.
                 end = begin + sum(1 for pin in self._log.files(begin, end) if taking.takes(pin))
             if taking.full or end < self._log.total:
                 return self._place(end)
-            new = [pin for pin in self._unseen() if taking.takes(pin)]
+            new = [pin for pin in self._unseen(begin) if taking.takes(pin)]
             entries = (new[n : n + PER_ENTRY] for n in range(0, len(new), PER_ENTRY))
             if all(self._log.append(entry) for entry in entries):
                 return self._place(end + len(new))
@@ -164,21 +172,22 @@ class FileSource:
                 endless_split(self._store, self._log.id, begin, number, count)
                 for number in range(count)
             ]
-        pins = self._log.files(begin, self._number(end))
+        self._settle(begin)
+        pins = [p for p in self._log.files(begin, self._number(end)) if not is_given_up(p)]
         groups = pack(
             pins,
             self._options.partition_bytes,
             self._options.partitions,
             lambda pin: is_divisible(self._options, self._store.name(pin.path)),
         )
-        return [split_of(group, self._store) for group in groups]
+        return [split_of(group, self._store, self._tokens_of) for group in groups]
 
     def open(self, split: Split) -> Reader:
         """A reader of this split. Needs no log if the split has an end."""
         if split.end is not None:
             return PiecesReader(self._options, self._store, self.schema, split)
         if log_of(split) != self._log.id:
-            raise self._other_log(log_of(split))
+            raise self._other_log(str(log_of(split)))
         return EndlessReader(self._options, self._store, self.schema, split, self._look)
 
     def committed(self, end: Offsets) -> None:
@@ -218,21 +227,55 @@ class FileSource:
                 end += 1
         return end
 
-    def _unseen(self) -> list[Pin]:
-        """Files that are in no entry of the log, in the order of taking."""
+    @property
+    def _tokens_of(self) -> str | None:
+        """The id of the log, for tokens; None for a batch read, which has none to keep them."""
+        return None if self._options.log is None else self._log.id
+
+    def _settle(self, begin: int, *, begun: bool = False) -> None:
+        """Record what the option ``adopt`` consents to of the files from ``begin`` on.
+
+        Nothing of these is committed: an engine plans them now. Only of the first one some rows may be,
+        if it is ``begun``.
+        """
+        if not self._options.adopt:
+            return
+        there = {found.pin.path: found.pin for found in self._store.find()}
+        for number, pin in enumerate(self._log.files(begin, self._log.total), begin):
+            ways = {to_give_up(self._log.id, pin): given_up(pin)}
+            if pin.path in there and not (begun and number == begin):
+                now = there[pin.path]
+                ways[to_pin_anew(self._log.id, pin, now)] = now
+            for token in self._options.adopt & ways.keys():
+                self._log.settle(number, pin, ways[token], token)
+
+    def _unseen(self, begin: int) -> list[Pin]:
+        """Files that are in no entry of the log, in the order of taking; ``begin``: of the epoch."""
         found = self._store.find()
         seen, new = self._log.seen, []
         for file in found:
             then = seen.get(file.pin.path)
             if then is None:
                 new.append(file)
-            elif then != seen_as(file.pin) and not self._options.ignore_changed:
-                raise changed(self._store.name(file.pin.path), then, seen_as(file.pin))
+            elif then not in (seen_as(file.pin), seen_as(given_up(file.pin))):
+                self._refuse(file.pin, then, begin)
         self._known = self._log.total + len(new)
         if self._closing is not None:
             new = [file for file in new if file.pin.path in self._closing.paths]
         new.sort(key=_age, reverse=self._options.latest_first)
         return [file.pin for file in new]
+
+    def _refuse(self, now: Pin, then: str, begin: int) -> None:
+        """Raise ``ReplayMismatchError`` for a file that has changed, unless that is to be ignored."""
+        if self._options.ignore_changed:
+            return
+        error = changed(self._store.name(now.path), then, seen_as(now))
+        for pin in self._log.files(max(begin, self._log.oldest), self._log.total):
+            if pin.path == now.path:  # taken, and not committed
+                with naming_ways_out(self._tokens_of, self._store, pin, begun=False):
+                    raise error
+        error.remedy += " Or set changedFiles=ignore: what was read stays, the change is left out."
+        raise error
 
     def _look(self, number: int, may_take: bool) -> Sequence[Pin]:
         """For an endless reader: the files from this number on, with new ones."""
@@ -240,6 +283,7 @@ class FileSource:
             self._log.refresh()
             if may_take and self._log.total <= number:
                 self.latest(self._place(number), Limit())
+            self._settle(number, begun=not may_take)
             return self._log.files(number, self._log.total)
 
     def _place(self, files: int) -> Offsets:

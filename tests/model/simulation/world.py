@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from abs_core.barriers.checkpoint_rules import Pending
 from abs_core.barriers.elements import Batch
-from abs_core.contracts import Conflict, Stored, Task, Version
+from abs_core.contracts import Committer, Conflict, RegisterStore, Sink, Stored, Task, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError
 from abs_core.model import (
@@ -85,7 +85,7 @@ class World:
 
 
 @dataclass(slots=True)
-class Register:
+class Register(RegisterStore):
     """A register store that may lose its process before or after the change."""
 
     world: World
@@ -102,7 +102,7 @@ class Register:
         return swapped
 
 
-class Target:
+class Target(Committer, Sink):
     """Sink, and committer, over the world."""
 
     target = "simulated"

@@ -9,7 +9,9 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_testing import Opener
+from abs_testing import Opener, run_check
+from abs_testing.checks import refusals
+from abs_testing.rules import checks_in
 from tests.kit.crash_points import CO_COMMIT, WORST
 from tests.kit.kafka import Variant, open_topic
 from tests.sinks.kafka.rules import keeps_every_rule, keeps_sampled_rules, survives, survives_pairs
@@ -31,6 +33,13 @@ def opener(kafka: KafkaService, variant: Variant) -> Opener:
 @pytest.mark.parametrize("variant", ALL)
 def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -> None:
     assert keeps_sampled_rules(opener, variant.name)
+
+
+@pytest.mark.parametrize("variant", ALL)
+def test_the_sink_keeps_the_rules_of_a_target_that_refuses(opener: Opener) -> None:
+    """Each of them in each way, each day: a decision that cannot be kept is never dealt away."""
+    for check in checks_in(refusals):
+        run_check(opener, check)
 
 
 @pytest.mark.campaign

@@ -18,6 +18,7 @@ from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
+from abs_core.registers.memory import MemoryRegister
 from abs_core.source import Limit
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
@@ -108,6 +109,22 @@ def test_what_is_documented_is_all_that_a_job_needs(
     wrong = [f.what for f in sink.preflight(job) if f.severity is Severity.ERROR]
     assert wrong == []
     epoch(sink, job)
+    assert values(new, tmp_path).count(job) == 1
+
+
+def test_a_missing_right_to_write_is_known_before_a_decision_that_other_targets_obey(
+    broker: SecuredKafka, new: Callable[..., Client], tmp_path: Path
+) -> None:
+    client = new(allow("TOPIC", TOPIC, "DESCRIBE"), CELL, CELLS)
+    more = {"topic": TOPIC, "registertopic": REGISTER, "protocol": "wal", "wal": tmp_path.as_uri()}
+    options = KafkaOptions.parse(given(client, **more))
+    job, store = "rehearsed", MemoryRegister()
+    with closing(KeyedSink(options, KEYED, co_commit=False)) as sink:
+        run = Run(sink, job, store=store)
+        refused(lambda: run.epoch(0, [(1, job)]), client)
+        assert (run.state().open, run.state().last_decided) == ((), None)
+        Principals(broker).grant(client["sasl.username"], WRITES)
+        Run(sink, job, store=store).epoch(0, [(1, job)])
     assert values(new, tmp_path).count(job) == 1
 
 

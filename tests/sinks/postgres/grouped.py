@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from abs_clients.postgres.pool import close_idle
-from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.model import AND, Committable, Finding, Guarantee, JobState
 from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
@@ -82,7 +82,7 @@ def check_one_transaction(harness: GroupHarness) -> None:
     assert (committable.rows, there) == (6, 6), f"{there} of 6 rows are there"
 
 
-class TwoTables:
+class TwoTables(Sink):
     """A ``Sink`` of two sinks that share transactions, as an engine drives them.
 
     Under ``2pc`` a task's even ids go to the first table, and odd ones to the second; under ``wal`` the

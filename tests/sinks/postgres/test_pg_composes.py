@@ -178,7 +178,7 @@ def test_composing_again_finds_what_was_prepared(upserted: TableHarness) -> None
     run = case.run()
     given = [s.committable for s in run.tasks(0, LEFT, RIGHT) if s.committable is not None]  # type: ignore[union-attr]
     committer = run.committer
-    first, again = committer.compose(given), committer.compose(given)  # type: ignore[attr-defined]
+    first, again = committer.compose(given), committer.compose(given)
     assert list(first) == list(again)
     assert upserted.prepared() == [str(first[0].handle)]
     run.sweep()
@@ -186,5 +186,5 @@ def test_composing_again_finds_what_was_prepared(upserted: TableHarness) -> None
     case.run().begin(0)
     assert upserted.leftovers(JOB) == []
     with suppress(TargetError), pytest.raises(NotPreparedError):
-        committer.compose(given)  # type: ignore[attr-defined]
+        committer.compose(given)
     case.close()

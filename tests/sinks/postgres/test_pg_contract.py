@@ -11,7 +11,8 @@ from abs_core.crash import CrashPoint
 from abs_sinks.postgres.testing import VARIANTS, Variant
 from abs_testing import Opener, check_sink, run_check
 from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from abs_testing.checks import CHECKS
+from abs_testing.checks import CHECKS, refusals
+from abs_testing.rules import checks_in
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 
@@ -43,6 +44,12 @@ def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -
     name = f"postgres {variant.own_register}"
     dealt = sample.hand(CHECKS, ways.index(variant), len(ways), name)
     assert sum([run_check(opener, check) for check in dealt]) > 3
+
+
+def test_the_sink_keeps_the_rules_of_a_target_that_refuses(opener: Opener) -> None:
+    """Each of them in each way, each day: a decision that cannot be kept is never dealt away."""
+    for check in checks_in(refusals):
+        run_check(opener, check)
 
 
 @pytest.mark.campaign

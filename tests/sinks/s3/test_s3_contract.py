@@ -13,7 +13,8 @@ from abs_core.crash import CrashPoint
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing import check_sink, run_check
 from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from abs_testing.checks import CHECKS
+from abs_testing.checks import CHECKS, refusals
+from abs_testing.rules import checks_in
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 
@@ -48,6 +49,12 @@ def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, protocol: str) -> N
     dealt = sample.hand(CHECKS, protocols.index(protocol), len(protocols), "s3")
     with ThreadPoolExecutor(AT_ONCE) as pool:
         assert sum(pool.map(lambda check: run_check(opener, check), dealt)) > 5
+
+
+def test_the_sink_keeps_the_rules_of_a_target_that_refuses(opener: Opener) -> None:
+    """Each of them in each way, each day: a decision that cannot be kept is never dealt away."""
+    for check in checks_in(refusals):
+        run_check(opener, check)
 
 
 @pytest.mark.campaign

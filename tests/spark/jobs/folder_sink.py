@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 
 from abs_clients.options import Option, Problems, read_options, text
-from abs_core.contracts import Committer, Inventory, RegisterStore, Task, Writer
+from abs_core.contracts import Committer, Inventory, RegisterStore, Sink, Task, Writer
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import (
     Committable,
@@ -80,7 +80,7 @@ class FolderWriter:
         self._path.unlink(missing_ok=True)
 
 
-class FolderCommitter:
+class FolderCommitter(Committer):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
@@ -121,7 +121,7 @@ class FolderCommitter:
         pass
 
 
-class FolderSink:
+class FolderSink(Sink):
     def __init__(self, options: FolderOptions, schema: pa.Schema) -> None:
         self._options = options
         self._folder = Path(options.path)

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from abs_clients.kafka import timeouts
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.crash import reached
 from abs_core.errors import (
     AbsError,
@@ -53,7 +53,7 @@ ENVELOPE = 1024
 """Bytes of a message besides key and value: envelope and batch header."""
 
 
-class KafkaRegister:
+class KafkaRegister(Inventory):
     """A ``RegisterStore`` in the topic ``registertopic``, which the first write creates."""
 
     option = "registertopic"

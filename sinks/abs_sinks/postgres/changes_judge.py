@@ -1,0 +1,235 @@
+"""The query that judges staged changes: the last change of each key, and every one with a problem.
+
+``met`` sees what is there for each change, ``ordered`` puts those of a key in order. ``FIRST`` marks a
+change that contradicts what was applied earlier, which stays; every other problem stops the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from abs_sinks.postgres.apply import columns_of
+from abs_sinks.postgres.changes import GONE, Changes
+
+FIRST = "first"
+DELETED = sql.Identifier("abs:deleted")
+
+
+def judging(changes: Changes, staged: sql.Composable) -> sql.Composed:
+    """The query of the last change of each key, and of those with a problem.
+
+    Args:
+        staged: the query of all staged rows.
+    """
+    parts = _Parts(changes)
+    return sql.SQL(_JUDGE if changes.unchanged is None else _JUDGE_UNCHANGED).format(
+        staged=staged, **parts.all()
+    )
+
+
+def equal(names: Sequence[str], left: str, right: str) -> sql.Composed:
+    return sql.SQL(" and ").join(
+        sql.SQL("{0}.{2} = {1}.{2}").format(sql.SQL(left), sql.SQL(right), sql.Identifier(name))
+        for name in names
+    )
+
+
+def newer(changes: Changes, change: sql.Composable, there: sql.Composable) -> sql.Composable:
+    """Whether a change is newer than the table's row, by the row's own position."""
+    return sql.SQL("true") if changes.side else later(changes.sequence, change, there)
+
+
+def later(sequence: Sequence[str], one: sql.Composable, other: sql.Composable) -> sql.Composed:
+    """Whether one position is greater than the other, where NULL is the lowest."""
+    return sql.SQL("coalesce({} > {}, true)").format(row_of(sequence, one), row_of(sequence, other))
+
+
+def row_of(names: Sequence[str], of: sql.Composable) -> sql.Composed:
+    columns = [sql.SQL("{}.{}").format(of, sql.Identifier(name)) for name in names]
+    return sql.SQL("row({})").format(sql.SQL(", ").join(columns))
+
+
+class _Parts:
+    """The parts of the judging statements."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._changes = changes
+        self._unchanged = changes.unchanged
+        fixed = {*changes.key, *changes.sequence}
+        self._free = [name for name in changes.written if name not in fixed]
+        self._source = {p.column.name: p.source for p in changes.plan.columns}
+
+    def all(self) -> dict[str, sql.Composable]:
+        changes = self._changes
+        s, t, p = sql.SQL("s"), sql.SQL("t"), sql.SQL("p")
+        kept = list(dict.fromkeys([*changes.written, *changes.sequence]))
+        parts: dict[str, sql.Composable] = {
+            "kept": columns_of(kept),
+            "deletes": self._deletes(),
+            "image": self._image(),
+            "table": changes.plan.table.identifier,
+            "positions": changes.positions,
+            "gone": sql.Identifier(GONE),
+            "on_table": equal(changes.key, "s", "t"),
+            "on_positions": equal(changes.key, "s", "p"),
+            "there": sql.SQL("t.{} is not null").format(sql.Identifier(changes.key[0])),
+            "fresh": sql.SQL("{} and {}").format(
+                newer(changes, s, t), later(changes.sequence, s, p)
+            ),
+            "same": _same(changes),
+            "differs": self._differs(),
+            "key": columns_of(changes.key),
+            "sequence": columns_of(changes.sequence),
+            "clash": self._clash(),
+            "incomplete": self._incomplete(),
+            "first": sql.Literal(FIRST),
+        }
+        return parts | self._of_unchanged(kept) if self._unchanged is not None else parts
+
+    def _deletes(self) -> sql.Composed:
+        deletes = self._changes.deletes
+        if not deletes.values:
+            return sql.SQL("{}").format(sql.Identifier(deletes.column))
+        text = "{}::text = any({}::text[])"
+        return sql.SQL(text).format(sql.Identifier(deletes.column), list(deletes.values))
+
+    def _image(self) -> sql.Composed:
+        """What two changes that are the same have in common."""
+        names = [*self._changes.written, *([self._unchanged] if self._unchanged else [])]
+        return sql.SQL("row({})").format(columns_of(names))
+
+    def _differs(self) -> sql.Composed:
+        """Whether a change of the same position is another one than was applied."""
+        changes = self._changes
+        mine = row_of(changes.written, sql.SQL("s"))
+        if self._unchanged is not None:
+            columns = [self._known_or_old(name) for name in changes.written]
+            mine = sql.SQL("row({})").format(sql.SQL(", ").join(columns))
+        image = sql.SQL("record_image_ne({}, {})").format(
+            row_of(changes.written, sql.SQL("t")), mine
+        )
+        text = "case when t.{key} is null then not s.{deleted} else s.{deleted} or {image} end"
+        return sql.SQL(text).format(
+            key=sql.Identifier(changes.key[0]), deleted=DELETED, image=image
+        )
+
+    def _clash(self) -> sql.Composed:
+        """Whether the change before has the same key and position, and is another one."""
+        lag = [
+            sql.SQL("lag({0}) over w = {0}").format(sql.Identifier(name))
+            for name in self._changes.sequence
+        ]
+        text = (
+            "{} and (lag({d}) over w <> {d} or"
+            ' not {d} and record_image_ne(lag("abs:image") over w, "abs:image"))'
+        )
+        return sql.SQL(text).format(sql.SQL(" and ").join(lag), d=DELETED)
+
+    def _incomplete(self) -> sql.Composed:
+        names = [*self._changes.key, *self._changes.sequence]
+        nulls = [sql.SQL("{} is null").format(sql.Identifier(name)) for name in names]
+        return sql.SQL(" or ").join([*nulls, sql.SQL("{} is null").format(DELETED)])
+
+    def _lists(self, name: str) -> sql.Composed:
+        """Whether a change leaves the column as it is."""
+        assert self._unchanged is not None
+        text = "coalesce({} = any({}), false)"
+        return sql.SQL(text).format(self._source[name], sql.Identifier(self._unchanged))
+
+    def _known_or_old(self, name: str) -> sql.Composed:
+        column = sql.Identifier(name)
+        if name not in self._free:
+            return sql.SQL("s.{}").format(column)
+        return sql.SQL("case when {1} then t.{0} else s.{0} end").format(column, self._lists(name))
+
+    def _of_unchanged(self, kept: Sequence[str]) -> dict[str, sql.Composable]:
+        olds, lasts, filled = [], [], []
+        for number, name in enumerate(self._free):
+            old, last = sql.Identifier(f"abs:old {number}"), sql.Identifier(f"abs:last {number}")
+            column = sql.Identifier(name)
+            olds.append(sql.SQL(", t.{} as {}").format(column, old))
+            lasts.append(
+                sql.SQL(', max("abs:n") filter (where not {} and not {}) over a as {}').format(
+                    DELETED, self._lists(name), last
+                )
+            )
+            filled.append(sql.SQL(_FILLED).format(column=column, last=last, old=old))
+        # In the order of the kept columns, since a table is created of them.
+        by_name = dict(zip(self._free, filled, strict=True))
+        columns = [by_name.get(name, sql.Identifier(name)) for name in kept]
+        assert self._unchanged is not None
+        return {
+            "partial": sql.SQL("(coalesce(cardinality({}), 0) > 0 and not {})").format(
+                sql.Identifier(self._unchanged), DELETED
+            ),
+            "unknown": sql.SQL("not coalesce({} <@ {}::text[], true)").format(
+                sql.Identifier(self._unchanged), [self._source[name] for name in self._free]
+            ),
+            "olds": sql.SQL("").join(olds),
+            "lasts": sql.SQL("").join(lasts),
+            "filled": sql.SQL(", ").join(columns),
+        }
+
+
+def _same(changes: Changes) -> sql.Composed:
+    """Whether a change has the position of what is there, or of the tombstone."""
+    there = sql.SQL("p") if changes.side else sql.SQL("t")
+    mine = row_of(changes.sequence, sql.SQL("s"))
+    return sql.SQL("coalesce({0} = {1}, {0} = {2}, false)").format(
+        mine, row_of(changes.sequence, there), row_of(changes.sequence, sql.SQL("p"))
+    )
+
+
+_MET = """
+with staged as (
+    select u.*, {deletes} as "abs:deleted", {image} as "abs:image"
+      from ({staged}) u
+), met as (
+    select s.*, {there} as "abs:there", {fresh} as "abs:fresh", {same} as "abs:same",
+           {same} and {differs} as "abs:first"{olds}
+      from staged s left join {table} t on {on_table} left join {positions} p on {on_positions}
+), """
+
+_JUDGE = (
+    _MET.replace("{olds}", "")
+    + """ordered as (
+    select {kept}, "abs:deleted", "abs:fresh" and lead(true) over w is null as "abs:apply",
+           case when {incomplete} then 'null' when {clash} then 'clash'
+                when "abs:first" then {first} end as "abs:problem"
+      from met window w as (partition by {key}, "abs:fresh" order by {sequence})
+)
+select {kept}, "abs:deleted", "abs:problem"
+  from ordered where "abs:apply" or "abs:problem" is not null
+"""
+)
+
+_FILLED = """
+case when {last} > coalesce("abs:last deleted", 0) then nth_value({column}, {last}::int) over b
+     else {old} end as {column}"""
+
+# Changes of a key are numbered in order. A column that the last one leaves as it is has the value of
+# the last one that has it, unless a delete came later; else what the table has.
+_JUDGE_UNCHANGED = (
+    _MET
+    + """ordered as (
+    select *, "abs:fresh" and lead(true) over w is null as "abs:apply", row_number() over w as "abs:n",
+           case when {incomplete} then 'null' when {clash} then 'clash' when {unknown} then 'name'
+                when "abs:first" then {first}
+                when not {partial} then null
+                when not "abs:fresh" and not bool_or("abs:same") over (partition by {key}) then 'older'
+                when "abs:fresh" and coalesce(lag("abs:deleted") over w, not "abs:there") then 'missing'
+                end as "abs:problem"
+      from met window w as (partition by {key}, "abs:fresh" order by {sequence})
+), numbered as (
+    select *, max("abs:n") filter (where "abs:deleted") over a as "abs:last deleted"{lasts}
+      from ordered window a as (partition by {key}, "abs:fresh")
+), filled as (
+    select {filled}, "abs:deleted", "abs:problem", "abs:apply" from numbered
+    window b as (partition by {key}, "abs:fresh" order by "abs:n"
+                 rows between unbounded preceding and unbounded following)
+)
+select {kept}, "abs:deleted", "abs:problem" from filled where "abs:apply" or "abs:problem" is not null
+"""
+)

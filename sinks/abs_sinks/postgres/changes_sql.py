@@ -1,0 +1,178 @@
+"""The statements that apply changes, once ``changes_judge`` has judged them.
+
+All run in one transaction, after a lock that makes those who apply changes to one table take turns. It
+is taken in a statement of its own: the snapshot of the next statement then shows what the others did.
+Keys and positions are compared by the server only.
+
+The judged changes go to a table (``judged``), which these statements read. One with a problem is not
+applied, and nothing is beside one that stops the epoch: the problems are a mask of bad rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from psycopg import sql
+
+from abs_core.errors import DataError
+from abs_sinks.postgres import changes_judge as judge
+from abs_sinks.postgres.apply import columns_of, inserting
+from abs_sinks.postgres.changes import GONE, Changes
+
+log = logging.getLogger(__name__)
+
+_PROBLEM = sql.Identifier("abs:problem")
+
+_LOCK = "select pg_advisory_xact_lock(1633842994, (to_regclass({})::oid::int8 - 2147483648)::int4)"
+"""The first number is "abs2" in ASCII."""
+
+
+def locking(changes: Changes) -> sql.Composed:
+    """Wait until no one else applies changes to the table; until the transaction ends."""
+    return sql.SQL(_LOCK).format(changes.plan.table.label)
+
+
+def applying(changes: Changes, judged: sql.Identifier) -> list[sql.Composed]:
+    """Delete rows, upsert rows, keep positions, drop old tombstones; in this order."""
+    return [
+        _deleting(changes, judged),
+        _upserting(changes, judged),
+        _keeping(changes, judged),
+        _expiring(changes),
+    ]
+
+
+def _deleting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+    return sql.SQL("delete from {} t using {} j where {} and j.{} and {} and {}").format(
+        changes.plan.table.identifier,
+        judged,
+        judge.equal(changes.key, "j", "t"),
+        judge.DELETED,
+        _fine(judged),
+        judge.newer(changes, sql.SQL("j"), sql.SQL("t")),
+    )
+
+
+def _upserting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+    source = sql.SQL("select {} from {} j where not {} and {}").format(
+        columns_of(changes.written), judged, judge.DELETED, _fine(judged)
+    )
+    table = changes.plan.table.identifier
+    guard = judge.newer(changes, sql.SQL("excluded"), table)
+    upsert = inserting(changes.plan, source, changes.key, changes.written)
+    return sql.SQL("{} where {}").format(upsert, guard)
+
+
+def _keeping(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+    """Upsert tombstones; with ``positions=side`` the position of every row."""
+    named = [*changes.key, *changes.sequence]
+    which = sql.SQL("true") if changes.side else sql.SQL("j.{}").format(judge.DELETED)
+    columns, gone = columns_of(named), sql.Identifier(GONE)
+    return sql.SQL(_KEEP).format(
+        positions=changes.positions,
+        columns=columns,
+        gone=gone,
+        deleted=judge.DELETED,
+        judged=judged,
+        which=which,
+        fine=_fine(judged),
+        key=columns_of(changes.key),
+        set=sql.SQL(", ").join(
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
+            for name in (*changes.sequence, GONE)
+        ),
+        newer=judge.later(changes.sequence, sql.SQL("excluded"), sql.SQL("p")),
+    )
+
+
+_KEEP = """
+insert into {positions} as p ({columns}, {gone})
+select {columns}, case when {deleted} then now() end from {judged} j where {which} and {fine}
+on conflict ({key}) do update set {set} where {newer}
+"""
+
+
+def error_of(changes: Changes, found: tuple[Any, ...] | None) -> DataError | None:
+    """The error for the result of ``finding``, if it stops the epoch; else it is logged."""
+    if found is None:
+        return None
+    problem, key, position, count = found
+    which = (
+        f"{count} of the changes of table {changes.plan.table.label}, the first with key "
+        f"({columns_of(changes.key).as_string()}) = ({str(key)[:200]}) and position "
+        f"({columns_of(changes.sequence).as_string()}) = ({str(position)[:200]})"
+    )
+    if problem == judge.FIRST:
+        log.warning(
+            "changes have the position of another change that was applied before, which stays: %s",
+            which,
+        )
+        return None
+    what, remedy = _PROBLEMS[problem]
+    return DataError(f"{what}: {which}. Nothing of the epoch is applied.", remedy=remedy)
+
+
+_PROBLEMS = {
+    "null": (
+        "The key, the position or the operation of a change is NULL",
+        "fill or filter such rows in Spark.",
+    ),
+    "clash": (
+        "Two different changes of one key have the same position",
+        "add a column to sequenceby that tells them apart; or keep one of them in Spark.",
+    ),
+    "older": (
+        "A change with unchanged columns is older than its row",
+        (
+            "changes of a key with unchanged columns must arrive in order, as from one partition of "
+            "Debezium's topic: what they leave as it is cannot be known otherwise."
+        ),
+    ),
+    "missing": (
+        "A change leaves columns as they are, and its row does not exist",
+        (
+            "load a snapshot of the source's table first; or let the source send whole rows (in "
+            "PostgreSQL ALTER TABLE ... REPLICA IDENTITY FULL)."
+        ),
+    ),
+    "name": (
+        "A change lists columns as unchanged that the table does not have, or of its key or position",
+        "list columns of the input by their names, and not those of key and sequenceby.",
+    ),
+}
+
+
+def finding(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+    """The query of a problem, its first key and position, and its number; no row if there is none.
+
+    Problems that stop the epoch come first.
+    """
+    return sql.SQL(_FIND).format(
+        problem=_PROBLEM,
+        key=columns_of(changes.key),
+        position=columns_of(changes.sequence),
+        judged=judged,
+        first=judge.FIRST,
+    )
+
+
+_FIND = """
+select {problem}, concat_ws(', ', {key}), concat_ws(', ', {position}),
+       count(*) over (partition by {problem})
+  from {judged} where {problem} is not null
+ order by {problem} = {first}, {problem}, {position}, {key} limit 1
+"""
+
+
+def _fine(judged: sql.Identifier) -> sql.Composed:
+    """Whether the row of ``j`` is applied: never beside one that stops the epoch."""
+    text = "j.{0} is null and not exists (select from {1} where {0} <> {2})"
+    return sql.SQL(text).format(_PROBLEM, judged, judge.FIRST)
+
+
+def _expiring(changes: Changes) -> sql.Composed:
+    """Delete tombstones of their age, by the server's clock."""
+    return sql.SQL("delete from {} where {} < now() - make_interval(secs => {})").format(
+        changes.positions, sql.Identifier(GONE), changes.tombstones
+    )

@@ -1,0 +1,118 @@
+"""Keys of a bucket are kept as they are listed, also with empty folder names (``a//b``).
+
+The servers of the other tests merge slashes, and Amazon's does not; so a dictionary of keys stands in
+for the server here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from abs_clients.s3.objects import Head, Listed
+from abs_core.source import Limit
+from abs_sources.files import FileOptions, FileSource
+from abs_sources.files import s3 as files_on_s3
+from abs_sources.files.model import Found
+from abs_sources.files.s3 import S3Store
+
+ID = pa.schema([("id", pa.int64())])
+AT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+class Keys(dict[str, bytes]):
+    """Objects by key, as a server keeps them that does not change keys."""
+
+    def __call__(self, bucket: object) -> Keys:
+        return self
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        for key in sorted(self):
+            if key.startswith(prefix):
+                yield Listed(key, len(self[key]), self._etag(key), AT)
+
+    def head(self, key: str) -> Head | None:
+        return Head(len(self[key]), self._etag(key), None, {}) if key in self else None
+
+    def get_range(self, key: str, start: int, end: int, etag: str) -> bytes | None:
+        return self[key][start:end] if key in self and self._etag(key) == etag else None
+
+    def _etag(self, key: str) -> str:
+        return f"etag {hash(self[key])}"
+
+
+@pytest.fixture
+def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
+    made = Keys()
+    monkeypatch.setattr(files_on_s3, "Objects", made)
+    return made
+
+
+def source(path: str, **given: str) -> FileSource:
+    options = {"path": f"s3://bucket/{path}", "fileformat": "json", **given}
+    return FileSource(FileOptions.parse(options, streaming=False), ID)
+
+
+def rows(of: FileSource, start: str) -> tuple[list[int], str]:
+    end, found = of.latest(start, Limit()), []
+    for split in of.splits(start, end):
+        reader = of.open(split)
+        while (batch := reader.read(1.0)) is not None:
+            found += batch["id"].to_pylist()
+        reader.close()
+    return sorted(found), end
+
+
+def line(number: int) -> bytes:
+    return b'{"id":%d}\n' % number
+
+
+PLACES = {
+    "below the path": ("a", {}, {"a//1": 1, "a/2": 2, "a///3": 3}, [1, 2, 3]),
+    "of one name": ("a", {}, {"a/x": 1, "a//x": 2}, [1, 2]),
+    "at the bucket's root": ("", {}, {"/1": 1, "2": 2}, [1, 2]),
+    "in a folder of a column": ("a", {}, {"a/k=1//x": 1, "a/k=1/x": 2}, [1, 2]),
+    "in another folder": ("a", {}, {"a/b//x": 1, "a/x": 2}, [2]),
+    "at any depth": ("a", {"recursiveFileLookup": "true"}, {"a/b//x": 1, "a//b/x": 2}, [1, 2]),
+    "hidden": ("a", {}, {"a//_x": 1, "a//.x": 2, "a//x": 3}, [3]),
+    "for a glob": ("a*/x", {}, {"a1//x": 1, "a2/x": 2, "a1/y": 3}, [1, 2]),
+    "in the path itself": ("a//b", {}, {"a//b/x": 1, "a/b/x": 2}, [1]),
+    "of a file": ("a//x", {}, {"a//x": 1, "a/x": 2}, [1]),
+}
+
+
+@pytest.mark.parametrize(("path", "given", "there", "expected"), PLACES.values(), ids=PLACES)
+def test_each_object_is_read_by_the_key_that_it_has(
+    path: str, given: dict[str, str], there: dict[str, int], expected: list[int], keys: Keys
+) -> None:
+    keys.update({key: line(number) for key, number in there.items()})
+    made = source(path, **given)
+    assert rows(made, made.initial())[0] == expected
+
+
+def test_a_later_object_whose_key_differs_in_slashes_alone_is_a_new_file(keys: Keys) -> None:
+    keys["a/x"] = line(1)
+    made = source("a", changedFiles="ignore")
+    _, taken = rows(made, made.initial())
+    keys["a//x"] = line(2)
+    assert rows(made, taken)[0] == [2]
+
+
+def test_the_check_finds_keys_whose_slashes_are_stripped(
+    keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted defect: what the listing did before."""
+    listed = S3Store._list
+
+    def stripped(self: S3Store, prefix: str) -> Iterator[Found]:
+        for found in listed(self, prefix):
+            yield found._replace(pin=found.pin._replace(path=found.pin.path.lstrip("/")))
+
+    monkeypatch.setattr(S3Store, "_list", stripped)
+    keys.update({"a//x": line(1)})
+    made = source("a")
+    with pytest.raises(Exception, match="gone"):
+        rows(made, made.initial())
