@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -242,3 +243,27 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...]
     # The server's [months, days, microseconds].
     (pa.types.is_duration, lambda v: timedelta(days=v[1], microseconds=v[2])),
 )
+
+
+class KeptLetters(ABC):
+    """The dead letters that one table, or the like, holds, for people and the command ``abs``."""
+
+    @abstractmethod
+    def found(
+        self, *, job: str | None = None, code: str | None = None, replayed: bool = False
+    ) -> list[dict[str, Any]]:
+        """Those of a job or a code, by id, without rows; ``replayed``: also those written again."""
+
+    @abstractmethod
+    def shown(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+        """These with their rows."""
+
+    @abstractmethod
+    def replay(self, ids: Sequence[int]) -> int:
+        """Write the rows of these through the sink and mark them; how many were not yet.
+
+        Exactly once: rows and marks are one transaction, under a token that is the digest of the ids.
+
+        Raises:
+            DataError, TargetError: a row is refused again; nothing is written, nothing marked.
+        """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any
@@ -36,10 +36,16 @@ class EpochTransaction:
     """Moves staged rows to their tables: all of them, or none.
 
     The statements of a table are one message; the COMMIT follows after the counts are checked.
+
+    Args:
+        besides: what else ``co_commit`` does in the transaction, after the rows.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(
+        self, tables: Tables, besides: Callable[[Connection[Any]], None] = lambda _: None
+    ) -> None:
         self._tables = tables
+        self._besides = besides
         self._options = options = tables.options
         self._state = options.state
         self._staging = Staging(options)
@@ -94,6 +100,7 @@ class EpochTransaction:
                 if version is None:
                     connection.execute("ROLLBACK")
                     return Conflict()
+                self._besides(connection)
                 reached(CrashPoint.INSIDE_CO_COMMIT)
                 self._commit(connection, [*staged, *buried])
         return str(version[0])

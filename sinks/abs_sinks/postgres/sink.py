@@ -104,11 +104,11 @@ def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
     )
     if options.protocol != "idempotent":
         return (what,)
-    return (
-        what,
-        "A row can be visible and a dead letter for a moment, if another attempt of its task judged it "
-        "otherwise.",
+    moment = (
+        "A row can be visible and a dead letter for a moment, if attempts of its task judge it "
+        "differently."
     )
+    return (what, moment)
 
 
 class PostgresSink(Sink):

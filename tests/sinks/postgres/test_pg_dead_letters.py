@@ -15,7 +15,9 @@ from abs_core.model import Dead
 from abs_sinks.deadletters import DeadLetter, why_bad
 from abs_sinks.postgres import deadletters, judgedcopy
 from abs_sinks.postgres.copyin import CopyWriter
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
+from abs_sinks.postgres.kept import PostgresLetters
 from abs_sinks.postgres.target import Target
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
@@ -23,8 +25,9 @@ from abs_sinks.postgres.wal import WalWriter
 from abs_testing import check_sink
 from abs_testing.case import Case, rows
 from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.cuts import Halted
 from tests import sample
-from tests.sinks.postgres.buried import Poisoned, buried, poisoned
+from tests.sinks.postgres.buried import Buried, Poisoned, buried, poisoned
 
 pytestmark = pytest.mark.services
 
@@ -257,3 +260,49 @@ def test_a_limit_that_is_ignored_is_found(
     monkeypatch.setattr(core, "LEAST", 10**9)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_target_that_refuses_everything_stops_the_query(shared_database, "wal-append", "a\0b")
+
+
+def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 3), [(7, "bad"), (8, "bad"), (9, "a\0b")])
+        kept = PostgresLetters(harness.options)
+        ids = [letter["id"] for letter in kept.found(code="23514")]
+        with pytest.raises(AbsError, match="23514"):
+            replaying(harness).replay(ids)
+        assert [letter["replayed"] for letter in kept.shown(ids)] == [None, None]
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        assert replaying(harness).replay(ids) == 2
+        assert replaying(harness).replay(ids) == 0
+        assert len(kept.found()) == 1
+        case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
+        case.close()
+
+
+def test_a_replay_that_dies_in_its_transaction_changes_nothing(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, [(7, "bad")])
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        (letter,) = PostgresLetters(harness.options).found()
+
+        def dies(*_: object) -> None:
+            raise Halted
+
+        with monkeypatch.context() as planted:
+            planted.setattr(EpochTransaction, "_commit", dies)
+            with pytest.raises(Halted):
+                replaying(harness).replay([letter["id"]])
+        case.holds(when="after a replay that died")
+        assert replaying(harness).replay([letter["id"]]) == 1
+        case.holds([(7, "bad")], when="after a second replay")
+        case.close()
+
+
+def replaying(harness: Buried) -> PostgresLetters:
+    """As the command does it: the job itself has the option and another protocol perhaps."""
+    return PostgresLetters(harness.options)
