@@ -2,8 +2,9 @@
 
 Scalars are written as by ``jsontext``: numbers in full, dates and times as ISO text, bytes as
 ``\\x00ff``.
-A value that has no such form (text that is no UTF-8, a year before 1, an interval) is written as
-``{"abs:arrow": "<base64 of an Arrow stream>"}``. The texts are ASCII, so every database stores them.
+A value that has no such form (text with a NUL, or that is no UTF-8; a year before 1; an interval) is
+written as ``{"abs:arrow": "<base64 of an Arrow stream>"}``. The texts are ASCII, so every database
+stores them.
 """
 
 from __future__ import annotations
@@ -160,18 +161,8 @@ def _json_values(array: pa.Array) -> list[str]:
         return [_ascii(text[len('{"v":') : -1]) for text in texts.to_pylist()]
     except (BadValuesError, MisfitError, pa.ArrowException, UnicodeDecodeError):
         if len(array) == 1:
-            return [_alone(array)]
+            return [_fallback(array, 0)]
         return [text for n in range(len(array)) for text in _json_values(array.slice(n, 1))]
-
-
-def _alone(array: pa.Array) -> str:
-    """JSON text of a value that ``jsontext`` refuses."""
-    if pa.types.is_string(plain_type(array.type)):
-        try:
-            return json.dumps(array[0].as_py())  # a NUL, which JSON can escape
-        except UnicodeDecodeError:
-            pass
-    return _fallback(array, 0)
 
 
 def _fallback(array: pa.Array, row: int) -> str:
@@ -181,7 +172,12 @@ def _fallback(array: pa.Array, row: int) -> str:
     one = pa.RecordBatch.from_arrays([pa.concat_arrays([array.slice(row, 1)])], ["v"])
     with pa.ipc.new_stream(out, one.schema) as stream:
         stream.write_batch(one)
-    return json.dumps({_ARROW: base64.b64encode(out.getvalue().to_pybytes()).decode()})
+    made = {_ARROW: base64.b64encode(out.getvalue().to_pybytes()).decode()}
+    if pa.types.is_string(plain_type(array.type)):
+        # For people. PostgreSQL could not take a field out of JSON with an escaped NUL.
+        text = cast_plain(array.slice(row, 1), plain_type(array.type)).view(pa.binary())[0].as_py()
+        made["text"] = text.decode(errors="replace").replace("\0", "\u2400")
+    return json.dumps(made)
 
 
 def _object(values: dict[str, str]) -> str:
@@ -203,7 +199,7 @@ def _has_text_form(arrow: pa.DataType) -> bool:
 
 def _array(value: Any, arrow: pa.DataType) -> pa.Array:
     """An array of one value, from its JSON."""
-    if isinstance(value, dict) and value.keys() == {_ARROW}:
+    if isinstance(value, dict) and _ARROW in value:
         data = base64.b64decode(value[_ARROW])
         read: pa.Array = pa.ipc.open_stream(data).read_all().column(0).combine_chunks()
         return read.cast(arrow) if read.type != arrow else read
