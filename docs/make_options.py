@@ -146,8 +146,8 @@ SECTIONS: Sections = (
             "endingOffsets": "batch only: `latest` (default) or JSON per partition",
             "endingTimestamp": "batch only: milliseconds",
             "endingOffsetsByTimestamp": "batch only: milliseconds per partition, as JSON",
-            "maxOffsetsPerTrigger": "limit of an epoch, divided in proportion to the lag of the partitions; Spark 4.2 or "
-            "newer",
+            "maxOffsetsPerTrigger": "limit of an epoch, divided in proportion to the lag of the partitions, one offset for each "
+            "at least (if there are more partitions, they take turns); Spark 4.2 or newer",
             "minPartitions": "the least number of tasks; ranges are divided",
             "maxRecordsPerPartition": "the most records of a task; ranges are divided",
             "failOnDataLoss": "whether the query stops if records are gone",

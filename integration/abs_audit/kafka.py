@@ -18,7 +18,12 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
+from kafka.errors import (
+    AuthorizationError,
+    CorruptRecordError,
+    KafkaError,
+    SaslAuthenticationFailedError,
+)
 
 from abs_audit.carry import carried
 from abs_audit.contracts import Side
@@ -225,13 +230,34 @@ class KafkaTopic:
         heard = time.monotonic()
         while any(consumer.position(one) < end for one, end in ends.items()):
             before = [consumer.position(one) for one in ends]
-            for one, records in consumer.poll(500, max_records=POLL_RECORDS).items():
+            try:
+                polled = consumer.poll(500, max_records=POLL_RECORDS)
+            except CorruptRecordError as error:
+                raise self._undecodable(consumer, ends) from error
+            for one, records in polled.items():
                 if kept := [record for record in records if record.offset < ends[one]]:
                     yield one, kept
             if before != [consumer.position(one) for one in ends]:
                 heard = time.monotonic()
             elif time.monotonic() - heard > SILENCE_SECONDS:
                 raise UnavailableError(f"{self.name} cannot be read to its end: no answer.")
+
+    def _undecodable(
+        self, consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]
+    ) -> DataError:
+        """The error for a record at which kafka-python stops; it does not say of which partition."""
+        places = {one.partition: consumer.position(one) for one in ends}
+        left = [
+            f"offset {places[one.partition]} of partition {one.partition}"
+            for one in sorted(ends)
+            if places[one.partition] < ends[one]
+        ]
+        return DataError(
+            f"{self.name}: kafka-python cannot decode the record at {' or '.join(left)}: a header's "
+            "key is not UTF-8, or it is damaged.",
+            remedy="read the topic with the source abs-kafka without headers, and audit what it reads; "
+            "or delete the records up to this one (kafka-delete-records).",
+        )
 
     def _partitions(self, consumer: KafkaConsumer) -> list[TopicPartition]:
         """All partitions; raises ConfigError if the topic stays unknown to every broker."""

@@ -75,7 +75,10 @@ def list_handles(
         ]
     gone = []
     for known in states.values():
-        if elsewhere := state.targets_elsewhere(known):
+        if state.job not in (None, known.job):  # its sinks of the same names are others
+            text = f"not checked: lost handles of job {known.job}; the file is of job {state.job}"
+            errors.print(escape(text), soft_wrap=True)
+        elif elsewhere := state.targets_elsewhere(known):
             where = escape(", ".join(elsewhere))
             text = f"not checked: handles of job {escape(known.job)} at {where}"
             errors.print(text, soft_wrap=True)

@@ -117,12 +117,14 @@ class Registers:
         where: their place, for people.
         url: as it was given; None with a sinks file.
         sinks: the sites of a job's sinks, by name; empty with a URL.
+        job: whose sinks these are, if the file says so.
     """
 
     home: Site
     where: str
     url: str | None = field(default=None, repr=False)
     sinks: Mapping[str, Site] = field(default_factory=dict)
+    job: str | None = None
 
     @classmethod
     def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> Registers:
@@ -136,7 +138,7 @@ class Registers:
             read = SinksFile.read(sinks)
             sites = {sink.name: Site.of(sink) for sink in read.sinks}
             home = sites[read.register]
-            return cls(home, f"the targets that {sinks} names", None, sites)
+            return cls(home, f"the targets that {sinks} names", None, sites, read.job)
         if url is None:
             raise typer.BadParameter("name the target.", param_hint="--url or --sinks")
         site = Site.at(url, schema)

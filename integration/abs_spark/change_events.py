@@ -76,7 +76,7 @@ def debezium(
             "With decimal.handling.mode=double numbers are rounded: choose another mode in Debezium.",
         )
     if table is not None:
-        from abs_spark.formats.postgres_types import columns_of_table
+        from abs_spark.postgres_types import columns_of_table
 
         schema, finer = columns_of_table(table)
         milliseconds = {*milliseconds, *finer}

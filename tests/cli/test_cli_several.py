@@ -69,6 +69,21 @@ def test_a_file_that_names_another_target_is_refused(job: Several) -> None:
     assert not any(job.values().values())
 
 
+def test_a_file_is_of_its_job_and_of_no_other_in_the_register(job: Several) -> None:
+    """Jobs name their sinks alike: those of another job have other targets."""
+    run = job.run()
+    job.decided(run, 0, "a")
+    state = job.state(run)
+    elsewhere = tuple(replace(each, target=f"{each.target}-2") for each in state.sinks)
+    other = replace(state, job="others", register="0123456789abcdef", sinks=elsewhere, open=())
+    run.targets.register().compare_and_set("others", None, other)
+    told = abs_("in-doubt", "list", "--sinks", job.file())
+    assert (told.exit_code, told.exception.__class__) == (1, SystemExit), told.exception
+    assert "not checked: lost handles of job others" in told.stderr
+    assert abs_("in-doubt", "commit", JOB, "--sinks", job.file()).exit_code == 0
+    assert abs_("in-doubt", "list", "--sinks", job.file()).exit_code == 0
+
+
 @pytest.mark.parametrize("to", ["alerts", "items"])
 def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, to: str) -> None:
     old = job.run()

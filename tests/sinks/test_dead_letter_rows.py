@@ -60,7 +60,7 @@ def test_columns_that_are_left_out_are_nowhere() -> None:
     assert "number" not in rows_of([letter.row], BATCH.schema).schema.names
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"number":"x"}', '{"number":{"abs:arrow":"!"}}'])
+@pytest.mark.parametrize("text", ["", '{"number":"x"}', '{"number":{"abs:arrow":"!"}}'])
 def test_a_damaged_row_is_an_error(text: str) -> None:
     with pytest.raises(CorruptionError, match="cannot be read"):
         rows_of([text], pa.schema([("number", pa.int64())]))

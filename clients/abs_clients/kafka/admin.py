@@ -43,13 +43,20 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.auth_check import check_access, new_client
 from abs_clients.kafka.codes import UNHEARD
-from abs_clients.kafka.errors import SYSTEM, is_auth_failure, to_abs_error, translate_errors
-from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.errors import (
+    SYSTEM,
+    is_auth_failure,
+    to_abs_error,
+    translate_errors,
+)
+from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import RefusedError, UnavailableError
 
 T = TypeVar("T")
 
 Partition = tuple[str, int]
+
+_LOST = (KafkaError._TRANSPORT, KafkaError._RESOLVE)
 
 
 class Admin:
@@ -88,6 +95,10 @@ class Admin:
             told = next((e for e in reversed(self._events) if is_auth_failure(e)), None)
             self.renew(client)
             if told is None:
+                # It names the address that is not reached, which the brokers may have given.
+                if lost := next((e for e in reversed(self._events) if e.code() in _LOST), None):
+                    why = without_secrets(" ".join(lost.str().split()), self._settings)
+                    error.what += f" The last connection that failed: {why}."
                 raise
             raise to_abs_error(told, "connecting", self._settings) from error
         client.poll(0)

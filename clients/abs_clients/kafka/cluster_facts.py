@@ -23,6 +23,8 @@ STATE_TOPIC = "__transaction_state"
 
 _ID = "cluster id"
 
+_REQUEST_BYTES = "request bytes"
+
 _CONFIGS = (
     "transaction.max.timeout.ms",
     "transactional.id.expiration.ms",
@@ -74,6 +76,20 @@ def cluster_id(settings: Settings) -> str:
         raise RefusedError("The brokers have no cluster id.", remedy="use Kafka 3.0 or newer.")
     known.learn(_ID, found)
     return found
+
+
+def request_bytes(settings: Settings) -> int | None:
+    """The size of a request above which a broker closes the connection (socket.request.max.bytes).
+
+    Cached per process. None: it may not be read. Raises TargetError if no broker answers.
+    """
+    known = cluster(settings)
+    if (learnt := known.learnt(_REQUEST_BYTES)) is None:
+        nodes = known.run("asking for the brokers", brokers_of)
+        configs = _if_allowed(lambda: known.admin.broker_configs(nodes[0]))
+        learnt = int(configs.get("socket.request.max.bytes", 0))
+        known.learn(_REQUEST_BYTES, learnt)
+    return learnt or None
 
 
 def cluster_facts(settings: Settings) -> ClusterFacts:

@@ -6,7 +6,7 @@ No message of either contains a record or a secret.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -72,6 +72,20 @@ def to_abs_error(
         shown += f"; the principal is {who.principal}"
     what = f"Kafka failed while {doing}: {text}{shown}."
     return found.kind(what, remedy=found.remedy).of(SYSTEM)
+
+
+def naming(error: AbsError, who: Settings, brokers: Iterable[Any]) -> None:
+    """Add to an outage's remedy where the brokers say that they listen, if that is elsewhere.
+
+    Args:
+        brokers: of the cluster's metadata, with ``host`` and ``port``.
+    """
+    told = {f"{each.host}:{each.port}" for each in brokers}
+    if elsewhere := sorted(told - set(who.bootstrap.replace(" ", "").split(","))):
+        error.remedy = (
+            f"check that the brokers are up, and that {', '.join(elsewhere[:8])} can be reached from "
+            "here: there they say that they listen (advertised.listeners)."
+        )
 
 
 def reason_of(producer: Any) -> KafkaError | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import kafka.errors
@@ -17,7 +19,7 @@ from kafka import KafkaAdminClient
 from abs_clients.kafka import private, timeouts
 from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.configs import control_settings
-from abs_clients.kafka.errors import AWAY, SYSTEM, translate_errors
+from abs_clients.kafka.errors import AWAY, SYSTEM, naming, translate_errors
 from abs_clients.kafka.private import Work
 from abs_clients.kafka.routing import invalidate
 from abs_clients.kafka.settings import Settings
@@ -85,7 +87,7 @@ class Connection:
             future.
         """
         client = self.client()
-        with translate_errors(doing, self._settings):
+        with self._naming_brokers(client), translate_errors(doing, self._settings):
             try:
                 found = private.run(client, work, timeouts.CALL_SECONDS)
             except RuntimeError as error:  # the client's loop has ended
@@ -105,6 +107,15 @@ class Connection:
                 raise
             self._alone_since = None
             return found
+
+    @contextmanager
+    def _naming_brokers(self, client: KafkaAdminClient) -> Iterator[None]:
+        """Tell in an outage where the brokers say that they listen: it may not be reached from here."""
+        try:
+            yield
+        except UnavailableError as error:
+            naming(error, self._settings, private.manager_of(client).cluster.brokers())
+            raise
 
     def _is_alone(self, error: BaseException) -> bool:
         """Whether it has reached no broker for too long, including this error."""

@@ -240,5 +240,6 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.changes,
         options.onconflict,
         options.deadletter,
+        options.stateschema,  # the identity may lie there (``identity_of``)
         schema,
     )

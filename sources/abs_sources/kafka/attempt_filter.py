@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 
 import pyarrow as pa
-from confluent_kafka import Message
 
 from abs_clients.kafka.attempts import FilterResult, Winners, side_topic
 from abs_clients.kafka.cluster import cluster
@@ -16,7 +13,7 @@ from abs_core.errors import ReplayMismatchError
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_until_undecided
+from abs_sources.kafka.reader import KafkaReader, rest_until_undecided
 
 
 class AttemptFilter:
@@ -32,23 +29,21 @@ class AttemptFilter:
     def __init__(self, options: KafkaSourceOptions, topic: str) -> None:
         # Winners are themselves no attempts; and they are decided where they are committed.
         client = options.client.with_(**{"isolation.level": "read_committed"})
-        self._options = replace(
-            options, client=client, winners=False, headers=False, fail_on_data_loss=True
-        )
+        # No other option of a job counts here: jobs of different ones share it (``attempt_filter``).
+        self._options = KafkaSourceOptions(client, winners=False, waits=options.waits)
         self._side = side_topic(topic)
         self._topic_id: str | None = None
         self._winners: Winners | None = None
         self._next = 0
         self._lock = threading.Lock()
 
-    def filter(self, messages: Sequence[Message]) -> FilterResult:
+    def filter(self, attempts: pa.BinaryArray) -> FilterResult:
         """See ``Winners.filter``; the side topic is read to its end before a record is undecided.
 
         Raises:
             CorruptionError: a winners record is deleted or invalid; or the side topic is gone.
             ReplayMismatchError: the side topic was recreated.
         """
-        attempts = pa.array(list(map(attempt_header, messages)), pa.binary())
         if attempts.null_count == len(attempts):
             return Winners().filter(attempts)
         with self._lock:
@@ -89,10 +84,9 @@ class AttemptFilter:
 
 
 def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
-    """The process's only filter of a topic; a forked process has its own."""
-    return cluster(options.client).kept(
-        ("attempt filter", topic), lambda: AttemptFilter(options, topic)
-    )
+    """The process's only filter of a topic and patience; a forked process has its own."""
+    key = "attempt filter", topic, options.waits
+    return cluster(options.client).kept(key, lambda: AttemptFilter(options, topic))
 
 
 def reader_of(

@@ -11,6 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import Message
 
+from abs_clients.kafka.attempts import HEADER
+from abs_core.errors import DataError
+
+Headers = list[tuple[str, bytes | None]]
+
+UNREADABLE: Headers = []
+"""In place of headers with a key that is not UTF-8; Kafka's format allows it."""
+
+_MOST_MILLIS = (2**63 - 1) // 1000
+
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _HEADERS = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
 
@@ -36,18 +46,30 @@ def batch_of(
     topic: str,
     partition: int,
     *,
-    headers: bool,
+    headers: Sequence[Headers | None] | None,
     hidden: str | None = None,
 ) -> pa.RecordBatch:
     """One partition's messages as a batch of ``SCHEMA`` (or ``SCHEMA_WITH_HEADERS``).
 
     Args:
         messages: without errors and events.
+        headers: of each message, as ``headers_of`` gives them; None: there is no such column.
         hidden: the key of a header that is not shown.
+
+    Raises:
+        DataError: a record's time is outside of the type's range, or its headers cannot be read.
     """
     rows = len(messages)
     times = chain.from_iterable(map(Message.timestamp, messages))
     kinds, millis = np.fromiter(times, np.int64, count=2 * rows).reshape(rows, 2).T
+    wrong = (millis > _MOST_MILLIS) | (millis < -_MOST_MILLIS)
+    if wrong.any():
+        at = int(wrong.argmax())
+        raise _unreadable(
+            messages[at],
+            f"a record time of {millis[at]} milliseconds since 1970, which no timestamp can hold: its "
+            "producer probably gave nanoseconds",
+        )
     columns = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
@@ -58,14 +80,57 @@ def batch_of(
         # librdkafka counts from 1, and 0 is none; Java from 0, and -1 is none.
         pa.array((kinds - 1).astype(np.int32)),
     ]
-    if not headers:
+    if headers is None:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    columns.append(pa.array((_headers(m, hidden) for m in messages), _HEADERS.type))
+    shown = (_shown(*each, hidden) for each in zip(messages, headers, strict=True))
+    columns.append(pa.array(shown, _HEADERS.type))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS)
 
 
-def _headers(message: Message, hidden: str | None) -> list[dict[str, object]] | None:
+def headers_of(messages: Sequence[Message]) -> list[Headers | None]:
+    """The headers of each message; None if it has none, ``UNREADABLE`` if they cannot be read.
+
+    Asks each message once: after a failure confluent-kafka 2.16 gives out a list with null pointers.
+    """
+    found: list[Headers | None] = []
+    rest: Any = map(Message.headers, messages)
+    while len(found) < len(messages):
+        try:
+            found.extend(rest)
+        except (SystemError, UnicodeDecodeError):  # the first one is raised by its C code
+            found.append(UNREADABLE)
+    return found
+
+
+def attempt_of(message: Message, headers: Headers | None) -> bytes | None:
+    """The value of the attempt's header, the last one of several; raises as ``_checked``."""
+    return dict(_checked(message, headers)).get(HEADER) if headers is not None else None
+
+
+def _shown(
+    message: Message, headers: Headers | None, hidden: str | None
+) -> list[dict[str, object]] | None:
     """None without headers, as in Spark."""
-    found: Any = message.headers()
-    shown = [{"key": key, "value": value} for key, value in found or () if key != hidden]
-    return shown or None
+    found = [] if headers is None else _checked(message, headers)
+    return [{"key": key, "value": value} for key, value in found if key != hidden] or None
+
+
+def _checked(message: Message, headers: Headers) -> Headers:
+    """The headers; raises DataError if they cannot be read."""
+    if headers is UNREADABLE:
+        raise _unreadable(
+            message,
+            "a header whose key is not UTF-8 text, so its headers cannot be read",
+            "leave out includeHeaders and set winners=false: then headers are not read; or ",
+        )
+    return headers
+
+
+def _unreadable(message: Message, what: str, instead: str = "") -> DataError:
+    topic, partition, offset = message.topic(), message.partition(), message.offset() or 0
+    return DataError(
+        f"Kafka: the record at offset {offset} of {topic}-{partition} has {what}.",
+        remedy=f"{instead}begin behind it, with a new checkpoint and startingOffsets "
+        f'{{"{topic}":{{"{partition}":{offset + 1}, ...}}}}; or delete the records up to it '
+        "(kafka-delete-records) and set failOnDataLoss=false.",
+    )

@@ -48,6 +48,8 @@ _OWN = {
 }
 _DEFAULTS = {
     "group.id": "abs-sources",
+    # Otherwise librdkafka hands out the bytes of a damaged batch as if they were right.
+    "check.crcs": True,
     "isolation.level": "read_committed",
     # The default, 1000 ms, lets a fast reader wait most of the time once its queue was full.
     "fetch.queue.backoff.ms": 5,

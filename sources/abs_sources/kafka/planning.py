@@ -103,19 +103,22 @@ def share_out(
 ) -> dict[Partition, int]:
     """Ends with at most ``most`` offsets before them, in proportion to the partitions' lag.
 
-    The rounding remainder goes to the first partitions: with ``most`` >= 1 there is progress.
+    No partition starves: each that is behind gets an offset at least. If more of them are behind than
+    ``most``, they take turns: each is read within ``partitions / most`` epochs.
     """
-    behind = {p: ends[p] - starts[p] for p in sorted(ends)}
-    total = sum(behind.values())
-    if total <= most:
+    behind = {p: ends[p] - starts[p] for p in sorted(ends) if ends[p] > starts[p]}
+    if sum(behind.values()) <= most:
         return dict(ends)
-    shares = {p: count * most // total for p, count in behind.items()}
-    left = most - sum(shares.values())
-    for partition, count in behind.items():
-        more = min(left, 1, count - shares[partition])
-        shares[partition] += more
-        left -= more
-    return {p: starts[p] + shares[p] for p in ends}
+    # The turn moves on by ``most`` in each epoch, as the offsets that were read do: nothing else has
+    # to be kept. It counts all partitions, so it does not depend on which ones are behind.
+    order = sorted(ends)
+    begin = sum(starts.values()) % len(order)
+    names = [p for p in order[begin:] + order[:begin] if p in behind][:most]
+    shares, left, total = {}, most, sum(behind[p] for p in names)
+    for partition in sorted(names, key=behind.__getitem__):  # the one furthest behind gets the rest
+        shares[partition] = max(1, behind[partition] * left // total)
+        left, total = left - shares[partition], total - behind[partition]
+    return {p: starts[p] + shares.get(p, 0) for p in ends}
 
 
 def ranges(

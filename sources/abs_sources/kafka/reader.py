@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import starmap
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from abs_core.patience import Patience
 from abs_core.reading import rest_of
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
-from abs_sources.kafka.columns import batch_of
+from abs_sources.kafka.columns import attempt_of, batch_of, headers_of
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions, log
@@ -37,7 +37,7 @@ _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
 
 
-Filter = Callable[[Sequence[Message]], FilterResult]
+Filter = Callable[[pa.BinaryArray], FilterResult]
 
 
 class KafkaReader:
@@ -191,20 +191,27 @@ class KafkaReader:
         if not len(offsets):
             return None
         self._short_since = None
-        # Planning refuses a topic with a side topic before.
-        if self._options.winners is None and any(map(Message.headers, found)):
-            refuse_attempts(map(attempt_header, found), self._part.topic)
-        filtered = None if self._filter is None else self._filter(found)
+        options = self._options
+        asked = options.headers or options.winners is not False
+        headers = headers_of(found) if asked else []
+        if options.winners is None and any(headers):
+            # Planning refuses a topic with a side topic before. So a record of somebody else, whose
+            # headers cannot be read, must not end a read that asks for none.
+            given = (each for each in zip(found, headers, strict=True) if each[1])
+            refuse_attempts(starmap(attempt_of, given), self._part.topic)
+        filtered = None
+        if self._filter is not None:
+            filtered = self._filter(pa.array(map(attempt_of, found, headers), pa.binary()))
         if filtered is not None and filtered.undecided is not None:
             found, stopped = found[: filtered.stop], int(offsets[filtered.stop])
-            offsets = offsets[: filtered.stop]
+            offsets, headers = offsets[: filtered.stop], headers[: filtered.stop]
             self._wait_at(stopped, filtered.undecided)
         batch = batch_of(
             found,
             offsets,
             self._part.topic,
             self._part.partition,
-            headers=self._options.headers,
+            headers=headers if options.headers else None,
             # It has done its work, and must not be copied with the records to another topic.
             hidden=None if filtered is None else HEADER,
         )
@@ -260,7 +267,8 @@ class KafkaReader:
         elif code in CONSUMER_RETRIES:
             log.info("reading %s: %s", self._name, error.str())
         else:
-            raise to_abs_error(error, f"reading {self._name}", self._options.client)
+            doing = f"reading {self._name} at offset {max(self._at, event.offset() or 0)}"
+            raise to_abs_error(error, doing, self._options.client)
 
     def _end_of_partition(self, offset: int) -> None:
         """Advance to ``offset``: what is left before it are no records."""
@@ -334,9 +342,3 @@ class KafkaReader:
 def rest_until_undecided(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
     """The batches of the rest of a range, up to an undecided record. Raises as ``rest_of``."""
     return rest_of(reader, reader.patience, lambda: reader.finished or reader.waiting)
-
-
-def attempt_header(message: Message) -> bytes | None:
-    """The value of the attempt's header, the last one if there are several."""
-    found: Any = message.headers()
-    return dict(found).get(HEADER) if found else None

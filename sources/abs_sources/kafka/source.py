@@ -246,8 +246,8 @@ class KafkaSource:
         if self.options.fail_on_data_loss:
             raise ReplayMismatchError(f"Kafka: {'; '.join(found)}.", remedy=DATA_LOSS_REMEDY)
         # Once for a place: an engine asks again and again while there is nothing new.
-        known, what = cluster(self.options.client), self.options
-        key, told = ("told of loss", what.subscribe, what.assign, what.pattern), (start, *found)
+        known = cluster(self.options.client)
+        key, told = ("told of loss", repr(self.options)), (start, *found)
         if known.learnt(key) != told:
             known.learn(key, told)
             log.warning("failOnDataLoss=false, so the job continues: %s.", "; ".join(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,55 @@ def test_a_limit_is_shared_out_by_how_far_behind_partitions_are() -> None:
     starts = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7}
     there = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7}
     assert share_out(starts, there, 100) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
+
+
+LAGS = st.lists(st.one_of(st.integers(0, 3), OFFSETS), min_size=1, max_size=6)
+
+
+@given(st.lists(OFFSETS, min_size=6, max_size=6), st.lists(LAGS, min_size=8), st.integers(1, 9))
+def test_no_partition_starves_whatever_is_written_to_the_others(
+    begun: list[int], written: list[list[int]], most: int
+) -> None:
+    assert _longest_wait(share_out, begun, written, most) <= -(-len(begun) // most)
+
+
+def test_a_limit_whose_rest_goes_to_the_first_partitions_is_found_to_starve_others() -> None:
+    def rounded(
+        starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
+    ) -> dict[Partition, int]:
+        behind = {p: ends[p] - starts[p] for p in sorted(ends)}
+        total = max(most, sum(behind.values()))
+        shares = {p: count * most // total for p, count in behind.items()}
+        first = next((p for p in behind if behind[p] > shares[p]), None)
+        if first is not None:
+            shares[first] += most - sum(shares.values())
+        return {p: starts[p] + shares[p] for p in ends}
+
+    written = [[10**6, 1], *[[100, 0]] * 59]
+    assert _longest_wait(rounded, [0] * 6, written, 100) == 60
+    assert _longest_wait(share_out, [0] * 6, written, 100) == 1
+
+
+def _longest_wait(
+    share: Callable[..., dict[Partition, int]],
+    begun: list[int],
+    written: list[list[int]],
+    most: int,
+) -> int:
+    """For how many epochs a partition with records was not read, the one that read it included."""
+    starts = {("t", n): offset for n, offset in enumerate(begun)}
+    there, waits, longest = dict(starts), dict.fromkeys(starts, 0), 0
+    for more in written:
+        for number, count in enumerate(more):
+            there["t", number] += count
+        after = share(starts, there, most)
+        for each, offset in starts.items():
+            waits[each] = waits[each] + 1 if offset < there[each] else 0
+            longest = max(longest, waits[each])
+            if after[each] > offset:
+                waits[each] = 0
+        starts = after
+    return longest
 
 
 @given(

@@ -16,13 +16,14 @@ import kafka.errors
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import Lane, cluster
+from abs_clients.kafka.cluster_facts import request_bytes
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.producer_ids import init_producer_id, new_producer_id
 from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, Reply, end
-from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
+from abs_core.errors import AbsError, RefusedError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
 from abs_sinks.kafka.columnar.headers import Header
@@ -32,7 +33,10 @@ from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
 from abs_sinks.kafka.records import Records
 
 REQUEST_BYTES = 8 << 20
-"""Upper bound of a request; the broker takes 100 MiB (socket.request.max.bytes)."""
+"""Upper bound of a request, where the broker takes as much; its default is 100 MiB."""
+
+FRAMING = 64 << 10
+"""More bytes than a request has besides its batches: names, and a few for each partition."""
 
 FLYING_BYTES = 32 << 20
 """Upper bound of bytes sent and not answered, except for the last request."""
@@ -71,6 +75,7 @@ class ColumnarSender:
         self._added: set[int] = set()
         self._leaders: dict[int, int] = {}
         self._outbox = Outbox()
+        self._limit = request_bytes(settings)
         self._transport = Transport(settings, who, topic)
         self._pause = Pause()
         self._missing = 0
@@ -176,10 +181,22 @@ class ColumnarSender:
             remedy="nothing of the epoch is lost: it is tried again, in smaller batches.",
         )
 
+    def _too_large(self, size: int) -> RefusedError:
+        # A broker closes the connection without a word: it would be tried again and again.
+        return RefusedError(
+            f"A batch of {size} bytes to topic {self._topic} is larger than a request may be: the "
+            f"brokers' socket.request.max.bytes is {self._limit}.",
+            remedy="set kafka.batch.size below it, or raise it; a record cannot be larger.",
+        )
+
     def _send_what_may_be(self) -> None:
         while self._outbox.flying_bytes < FLYING_BYTES and (
-            batches := self._outbox.take(REQUEST_BYTES)
+            batches := self._outbox.take(
+                min(REQUEST_BYTES, (self._limit or REQUEST_BYTES) - FRAMING)
+            )
         ):
+            if self._limit is not None and len(batches[0].payload) > self._limit - FRAMING:
+                raise self._too_large(len(batches[0].payload))
             passing = self._prepare(batches)
             if passing is not None:
                 for batch in batches:

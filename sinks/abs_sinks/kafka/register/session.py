@@ -62,6 +62,7 @@ class FencedProducer:
     it was read, which a transaction has to confirm (``begins_at``).
 
     Args:
+        options: those of the job that writes the cell; see ``fits``.
         timeout_ms: of a transaction.
 
     Raises:
@@ -76,14 +77,16 @@ class FencedProducer:
         self._topic = options.registertopic
         self._settings = options.kafka
         self._name = name = register_id(options.registertopic, job)
-        # For an epoch's rows or winners librdkafka would need a new producer per epoch
-        # (``may_carry_rows``), which takes half a second and more.
-        columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
+        self._columnar = _by_columns(options)
         self._transactions = Patience(seconds=timeouts.INIT_SECONDS).retry(
             lambda: transactional_producer(
-                options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
+                options, name, columnar=self._columnar, topic=None, timeout_ms=timeout_ms
             )
         )
+
+    def fits(self, options: KafkaOptions, timeout_ms: int) -> bool:
+        """Whether these options would open the same kind of producer, with this timeout or longer."""
+        return self._columnar is _by_columns(options) and self.timeout_ms >= timeout_ms
 
     @property
     def version(self) -> Version | None:
@@ -160,11 +163,22 @@ def register_id(topic: str, job: str) -> str:
     return f"{_PREFIX}{topic}.{job}"
 
 
+def _by_columns(options: KafkaOptions) -> bool:
+    """Whether the columnar producer writes the cell of a job with these options."""
+    # For an epoch's rows or winners librdkafka would need a new producer per epoch
+    # (``may_carry_rows``), which takes half a second and more.
+    return options.protocol in ("wal", "idempotent") and options.choice.columnar
+
+
 class Session:
-    """Clients, opened when needed. Thread-safe."""
+    """Clients, opened when needed. Thread-safe.
+
+    Jobs of different options share it: of ``options`` it keeps what ``session_of`` finds it by.
+    """
 
     def __init__(self, options: KafkaOptions) -> None:
-        self.options = options
+        self._settings = options.kafka
+        self._name = options.registertopic
         self._lock = Lock()
         self._topic: TopicFacts | None = None
         self._tails: dict[int, Tail] = {}
@@ -180,21 +194,20 @@ class Session:
         with self._lock:
             if partition not in self._tails:
                 # It raises at once if authentication fails.
-                cluster(self.options.kafka).admin.opened()
-                name = self.options.registertopic
-                self._tails[partition] = Tail(self.options.kafka, name, partition)
+                cluster(self._settings).admin.opened()
+                self._tails[partition] = Tail(self._settings, self._name, partition)
             return self._tails[partition]
 
     def topic(self) -> TopicFacts:
         """The topic, created if missing and checked once."""
         with self._lock:
             if self._topic is None:
-                self._topic = make_topic(self.options.kafka, self.options.registertopic)
+                self._topic = make_topic(self._settings, self._name)
             return self._topic
 
     def topic_exists(self) -> bool:
         """Whether the topic exists now; else the next write creates it. Raises as ``find_topic``."""
-        found = find_topic(self.options.kafka, self.options.registertopic)
+        found = find_topic(self._settings, self._name)
         if found is None:
             with self._lock:
                 self._topic = None
@@ -209,9 +222,9 @@ class Session:
                 return None
             return found
 
-    def open_producer(self, job: str, timeout_ms: int) -> FencedProducer:
+    def open_producer(self, options: KafkaOptions, job: str, timeout_ms: int) -> FencedProducer:
         """Open the job's producer, which fences all others. The caller holds its ``turn``."""
-        opened = FencedProducer(self.options, job, timeout_ms)
+        opened = FencedProducer(options, job, timeout_ms)
         with self._lock:
             self._producers[job] = opened
             self._producers.move_to_end(job)
@@ -226,13 +239,15 @@ class Session:
         A coordinator waits for nobody between its cell's record and the commit, so one that blocks
         others for seconds is dead, or must try again. A commit that the broker has is not undone.
         """
-        settings, place = self.options.kafka, (self.options.registertopic, partition)
-        listing = listed(settings, (State.ONGOING,), pattern=_IDS)
-        found = describe(settings, sorted(each for each in listing if each.startswith(_PREFIX)))
+        place = self._name, partition
+        listing = listed(self._settings, (State.ONGOING,), pattern=_IDS)
+        found = describe(
+            self._settings, sorted(each for each in listing if each.startswith(_PREFIX))
+        )
         for name, seen in found.items():
             if seen is not None and place in seen.partitions:
                 log.warning("ending the open transaction %s, because it blocks other jobs", name)
-                init_producer_id(settings, name)
+                init_producer_id(self._settings, name)
 
     def close(self) -> None:
         """Close all clients; the next use opens new ones. Transactions stay open."""

@@ -273,7 +273,7 @@ class KafkaRegister(Inventory):
         """The open producer if it can write the cell; else a new one."""
         timeout_ms = timeouts.CELL_TIMEOUT_MS if rows is None else rows.timeout_ms
         found = self._session.producer(key)
-        if found is None or found.version != expected or found.timeout_ms < timeout_ms:
+        if found is None or found.version != expected or not found.fits(self._options, timeout_ms):
             return self._open(key, timeout_ms)
         if rows is not None and not found.may_carry_rows:
             return self._open(key, timeout_ms)
@@ -282,7 +282,7 @@ class KafkaRegister(Inventory):
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """Open the cell's producer, which fences all others, and read the cell."""
         self._session.topic()
-        producer = self._session.open_producer(job, timeout_ms)
+        producer = self._session.open_producer(self._options, job, timeout_ms)
         try:
             producer.cell = self._read(job)
         except BaseException:
