@@ -100,9 +100,9 @@ class PostgresLetters(KeptLetters):
     def _rows(self, fields: str, where: str, **values: Any) -> list[dict[str, Any]]:
         query = sql.Composed(
             [
-                sql.SQL(f"select {fields} from "),  # type: ignore[arg-type]
+                sql.SQL(f"select {fields} from "),
                 self._name.identifier,
-                sql.SQL(f" where {where} order by id").format(**values),  # type: ignore[arg-type]
+                sql.SQL(f" where {where} order by id").format(**values),
             ]
         )
         with leased(self._options.server, doing="reading dead letters") as connection:
