@@ -25,10 +25,11 @@ def test_each_table_of_a_group_keeps_its_dead_letters(shared_database: str, name
         tables = harness.table, harness.second
         for table in tables:
             harness.db.execute(f"alter table {table} add check (value <> 'bad')")
-        harness.both = tuple(
+        first, second = (
             replace(each, deadletter=TableName.parse(f"{table}_dead"))
             for each, table in zip(harness.both, tables, strict=True)
         )
+        harness.both = first, second
         harness.new_sink = partial(TwoTables, harness.both, own_register=harness.own_register)
         case = Case(harness)
         bad = [(100, "bad"), (101, "a\0b"), (103, "bad")]
