@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from abs_core.errors import CorruptionError
 from abs_core.model import (
     Committable,
+    Dead,
     Decision,
     HandleName,
     JobState,
@@ -75,6 +77,9 @@ def state_to_text(state: JobState) -> str:
         "recent": [[recent.epoch, recent.fingerprint, recent.rows] for recent in state.recent],
         "abandoned": state.abandoned,
     }
+    # A release that does not know the field drops it with its first write: only the limit forgets.
+    if dead := [[r.epoch, d.sink, d.rows, d.dead] for r in state.recent for d in r.dead]:
+        value["dead"] = dead
     if state.checkpoint is not None:
         value["checkpoint"] = state.checkpoint  # left out where unknown, as releases before it did
     if state.tokens:
@@ -133,7 +138,7 @@ def _state_from_json(value: object) -> JobState:
         superseded=tuple(text(run) for run in of(list, found["superseded"])),
         frontier=None if frontier is None else _number(frontier),
         open=tuple(_decision_from_json(decision) for decision in of(list, found["open"])),
-        recent=tuple(_recent_from_json(recent) for recent in of(list, found["recent"])),
+        recent=_recents_from_json(found),
         abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
         # Releases before the birth certificate did not note it.
         checkpoint=text(found["checkpoint"]) if "checkpoint" in found else None,
@@ -156,6 +161,15 @@ def _decision_from_json(value: object) -> Decision:
     committables = tuple(committable_from_json(c) for c in of(list, found["committables"]))
     lineage, epoch = text(found["lineage"]), _number(found["epoch"])
     return Decision(lineage, epoch, _number(found["generation"]), committables)
+
+
+def _recents_from_json(found: dict[str, Any]) -> tuple[Recent, ...]:
+    recents = [_recent_from_json(recent) for recent in of(list, found["recent"])]
+    dead: dict[int, list[Dead]] = {}
+    for entry in of(list, found["dead"]) if "dead" in found else ():
+        epoch, sink, rows, count = of(list, entry)
+        dead.setdefault(_number(epoch), []).append(Dead(whole(sink), whole(rows), whole(count)))
+    return tuple(replace(each, dead=tuple(dead.get(each.epoch, ()))) for each in recents)
 
 
 def _recent_from_json(value: object) -> Recent:

@@ -8,6 +8,7 @@
     │   ├── SchemaError         columns or types do not match
     │   └── RowError            one value cannot be represented in the target
     ├── ProtocolError           a rule of the commit protocol refuses
+    │   ├── DeadLettersError    more rows are refused by a target than its limit allows
     │   ├── UnknownProtocolError a handle was made under a protocol that nothing here can act on
     │   ├── FencedError         a newer run of the job has taken over; this one must stop
     │   ├── IdentityError       the register belongs to another lineage or another target
@@ -159,6 +160,10 @@ class RowError(DataError):
 
 class ProtocolError(AbsError):
     """A rule of the commit protocol refuses to go on."""
+
+
+class DeadLettersError(ProtocolError):
+    """More rows are refused by a target than its limit of dead letters allows."""
 
 
 class UnknownProtocolError(ProtocolError):

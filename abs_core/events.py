@@ -33,13 +33,19 @@ class PreCommitted:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """An epoch is finished; ``seconds`` for decision, commit and finish together."""
+    """An epoch is finished; ``seconds`` for decision, commit and finish together.
+
+    Args:
+        rows: with the dead ones.
+        dead: refused by a target and kept as dead letters.
+    """
 
     job: str
     epoch: int
     rows: int
     handles: int
     seconds: float
+    dead: int = 0
 
 
 @dataclass(frozen=True, slots=True)

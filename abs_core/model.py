@@ -155,6 +155,15 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Dead:
+    """A sink's share of an epoch, with the option ``deadletter``: rows = written + dead."""
+
+    sink: int
+    rows: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recent:
     """Describes a committed epoch, so that a replay can be recognised.
 
@@ -162,11 +171,13 @@ class Recent:
         fingerprint: digest of the epoch's input description, or of its rows (``RowDigest``) where
             that could not be read; None if there is neither.
         rows: over all tasks.
+        dead: of the sinks that keep dead letters, by number.
     """
 
     epoch: int
     fingerprint: str | None
     rows: int
+    dead: tuple[Dead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

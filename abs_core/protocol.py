@@ -18,13 +18,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from abs_core import _refusals as refusals
-from abs_core import consent, sinkmap
+from abs_core import consent, deadletters, sinkmap
 from abs_core._verdicts import Changed as Changed
 from abs_core._verdicts import Identity as Identity
 from abs_core._verdicts import Refused as Refused
 from abs_core._verdicts import Unchanged as Unchanged
 from abs_core._verdicts import Verdict as Verdict
 from abs_core.errors import (
+    DeadLettersError,
     EpochGapError,
     IdentityError,
     ProtocolError,
@@ -239,9 +240,12 @@ def decide(
     unnameable = _unnameable(state, epoch, committables)
     if unnameable is not None:
         return unnameable
+    dead = deadletters.counted(state, epoch, committables, RECENT_MAX)
+    if isinstance(dead, DeadLettersError):
+        return Refused(dead)
     decision = Decision(state.lineage, epoch, generation, tuple(committables))
     older = [replace(known, fingerprint=shortened(known.fingerprint)) for known in state.recent]
-    recent = (*older, Recent(epoch, fingerprint, rows))[-RECENT_MAX:]
+    recent = (*older, Recent(epoch, fingerprint, rows, dead))[-RECENT_MAX:]
     decided = replace(state, open=(*state.open, decision), recent=recent)
     if not committables and not state.open:
         return finish(decided, decision)

@@ -103,6 +103,13 @@ SECTIONS: Sections = (
             "createtable": "create a missing table from the input's schema",
             "stateschema": "the schema of registers, markers and staging tables",
             "locktimeout": "how long to wait for a lock",
+            "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "
+            "created if it is missing. Without it such a row stops the query; see "
+            "[dead letters](../how-to/operations.md#dead-letters-at-3-am). Not for `write=changes`",
+            "deadlettermax": "the largest share of dead letters (`0.01`, `1%`) over the last 16 epochs, from 100 on; the epoch "
+            "that passes it stops the query, and nothing of it is written",
+            "deadlettercolumns": "columns of the input that dead letters do not show, for instance personal data; such letters "
+            "cannot be replayed if the table needs the columns",
             "connecttimeout": "how long to wait for a connection",
         },
     ),

@@ -143,19 +143,22 @@ class Coordinator:
             if noting:
                 # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
                 self._certifier.note(state, report.epoch)
-            self._tell(report, time.monotonic() - began, known=known)
+            self._tell(report, state, time.monotonic() - began, known=known)
 
         # Also after a replay: the previous run may have died between finish and here.
         tidy = partial(self._sweeper.tidy, state, forget=True, spent=given)
         # The checkpoint and the target do not wait for each other.
         attempt_all([finished, tidy], side_by_side if noting else in_turn)
 
-    def _tell(self, report: Report, seconds: float, *, known: bool) -> None:
+    def _tell(self, report: Report, state: JobState, seconds: float, *, known: bool) -> None:
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
             self._observe(Skipped(job, epoch, rows))
         else:
-            self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
+            record = state.record(epoch)
+            dead = sum(each.dead for each in record.dead) if record else 0
+            handles = len(report.committables)
+            self._observe(Committed(job, epoch, rows, handles, seconds, dead))
 
     def abort(self, epoch: int) -> None:
         """Abandon the epoch and abort its tasks' handles, unless it is decided.

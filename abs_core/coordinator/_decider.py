@@ -15,6 +15,7 @@ from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import Cell, Rule
 from abs_core.coordinator.permission import Permission
 from abs_core.crash import CrashPoint, reached
+from abs_core.deadletters import JUDGEMENTS, Judged, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
@@ -168,6 +169,14 @@ class Decider:
         return permission
 
     def _co_commit(self, report: Report) -> JobState:
+        for _ in range(JUDGEMENTS):
+            try:
+                return self._co_commit_once(report)
+            except Judged as judged:
+                report = report.judged(judged.committables)
+        raise unsettled(self._who.job, report.epoch)
+
+    def _co_commit_once(self, report: Report) -> JobState:
         try:
             state = self._cell.change(
                 self._deciding(protocol.co_commit, report),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
@@ -40,6 +40,17 @@ class Report:
         """The digest of all rows; None if a task made none."""
         made = [share.digest for share in self.shares if share.digest is not None]
         return reduce(add, made) if made and len(made) == len(self.shares) else None
+
+    def judged(self, committables: Sequence[Committable]) -> Report:
+        """The report with these in place of those of the same handles."""
+        new = {committable.handle: committable for committable in committables}
+        shares = [
+            replace(share, committable=new.get(share.committable.handle, share.committable))
+            if isinstance(share, Wrote) and share.committable
+            else share
+            for share in self.shares
+        ]
+        return replace(self, shares=shares)
 
     def known_by(self, state: JobState) -> tuple[str | None, int]:
         """Fingerprint and row count, of the same kind as the epoch's record if there is one."""

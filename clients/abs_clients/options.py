@@ -270,6 +270,18 @@ def duration(least: float, most: float) -> Callable[[str], float]:
     return read
 
 
+def share(text: str) -> float:
+    """A share of a whole; ``0.01`` or ``1%``."""
+    given = text.strip()
+    try:
+        value = float(given[:-1]) / 100 if given.endswith("%") else float(given)
+    except ValueError:
+        value = float("nan")
+    if not 0 <= value <= 1:
+        raise ValueError("a share from 0 to 1, such as 0.01 or 1%")
+    return value
+
+
 def seconds(least: float, most: float) -> Callable[[str], float]:
     """A number of seconds in an inclusive range; ``10`` or ``10s``."""
 

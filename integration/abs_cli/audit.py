@@ -75,6 +75,15 @@ Columns = Annotated[
     str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
 ]
 Null = Annotated[str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")]
+DeadLetters = Annotated[
+    str | None,
+    typer.Option(
+        "--deadletters",
+        metavar="TABLE",
+        help="PostgreSQL: expect each record in the target or, by value, in this table of dead letters "
+        "(option deadletter). Replayed ones do not count.",
+    ),
+]
 Settle = Annotated[
     float, typer.Option(help="How many seconds to read again until the target stops changing.")
 ]
@@ -109,6 +118,7 @@ def audit(
     settle: Settle = 0.0,
     samples: Samples = 10,
     stateschema: StateSchema = "abs",
+    deadletters: DeadLetters = None,
     memory: Memory = 1024,
     temporary: Temporary = None,
     as_json: AsJson = False,
@@ -129,6 +139,8 @@ def audit(
         temp_directory=temporary,
     )
     with _exit_code_1_for_findings_only():
+        if deadletters is not None and sinks is not None:
+            raise typer.BadParameter("not with --sinks.", param_hint="--deadletters")
         if sinks is not None:
             clean = report_job(sinks, compared, by_epoch=epochs, strict=strict, as_json=as_json)
         elif epochs or strict:
@@ -139,6 +151,10 @@ def audit(
         else:
             source = relation(expected, table=expected_table, null=null, stateschema=stateschema)
             target = relation(actual, table=table, null=null, stateschema=stateschema)
+            if deadletters is not None:
+                from abs_audit.buried import with_dead_letters
+
+                target = with_dead_letters(target, actual[0], table or "", deadletters, stateschema)
             clean = _report_target(source, target, compared, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)

@@ -14,7 +14,19 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from abs_cli import audit, chaos, demo, doctor, in_doubt, job, register, services, trace, wal
+from abs_cli import (
+    audit,
+    chaos,
+    deadletters,
+    demo,
+    doctor,
+    in_doubt,
+    job,
+    register,
+    services,
+    trace,
+    wal,
+)
 from abs_cli.codes import INTERRUPTED, exit_code
 from abs_cli.entry import print_release
 from abs_cli.output import errors
@@ -40,6 +52,7 @@ app.add_typer(register.app, name="register")
 app.add_typer(job.app, name="job")
 app.add_typer(in_doubt.app, name="in-doubt")
 app.add_typer(wal.app, name="wal")
+app.add_typer(deadletters.app, name="deadletters")
 
 
 @app.callback()

@@ -32,6 +32,7 @@ _progress = logging.getLogger("abs_spark.progress")
 
 _meter = metrics.get_meter("abs_spark")
 _rows = _meter.create_counter("abs.rows", "{row}", "Rows of committed epochs")
+_dead = _meter.create_counter("abs.dead_letters", "{row}", "Rows of committed epochs kept aside")
 _epochs = _meter.create_counter("abs.epochs", "{epoch}", "Committed epochs")
 _skips = _meter.create_counter("abs.skips", "{epoch}", "Replayed epochs found committed already")
 _sweeps = _meter.create_counter("abs.sweeps", "{handle}", "Handles aborted: no decision names them")
@@ -63,13 +64,15 @@ def _show(event: Event, of: dict[str, str]) -> None:
                 "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s",
                 *(job, epoch, partition, f" of {sinks}" if sinks else "", rows, seconds),
             )
-        case Committed(job, epoch, rows, handles, seconds):
+        case Committed(job, epoch, rows, handles, seconds, dead):
             _rows.add(rows, of)
+            if dead:
+                _dead.add(dead, of)
             _epochs.add(1, of)
             _commit_seconds.record(seconds, of)
             _epoch.info(
-                "job %s: epoch %d: %d rows committed in %.3f s (%d handles)",
-                *(job, epoch, rows, seconds, handles),
+                "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s",
+                *(job, epoch, rows, seconds, handles, f", {dead} of them dead" if dead else ""),
             )
         case Skipped(job, epoch, rows):
             _skips.add(1, of)

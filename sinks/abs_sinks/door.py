@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -35,6 +35,9 @@ from abs_core.several.grouping import SinkGroup
 from abs_core.wal import SegmentStore
 from abs_sinks.options import CommonOptions
 from abs_sinks.urls import scheme_of
+
+if TYPE_CHECKING:
+    from abs_sinks.deadletters import KeptLetters
 
 GROUP = "abs_sinks"
 
@@ -205,6 +208,10 @@ class SinkFormat(ABC):
 
     def check_there(self, options: Any) -> None:  # noqa: B027 - most systems have one place
         """Raise ConfigError if the place that the options name for registers does not exist."""
+
+    def dead_letters(self, options: Any) -> KeptLetters | None:
+        """What the option ``deadletter`` keeps, for ``abs deadletters``; None: there is none."""
+        return None
 
     def attempted(self, options: Any) -> Sequence[str]:
         """Tables, topics or the like that may hold rows of undecided attempts, which readers skip."""

@@ -30,7 +30,7 @@ from abs_core.codec import (
     state_to_text,
 )
 from abs_core.errors import CorruptionError
-from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
+from abs_core.model import Committable, Dead, JobState, NamedSink, NotedToken, Recent
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.register.topic import Cells, records_of
@@ -130,7 +130,8 @@ def _kafka_cell(value: JobState) -> Format:
     def read(content: bytes) -> JobState:
         cells = Cells()
         for line in content.split(b"\n"):
-            cells.apply(*line.split(b"\t"))
+            key, text = line.split(b"\t")
+            cells.apply(key, text)
         cell = cells.get(JOB, HERE)
         assert cell is not None
         return state_from_text(cell.text, HERE)
@@ -153,6 +154,7 @@ def _s3_cell(value: Cell) -> Format:
 _CERTIFICATE = Certificate(JOB, REGISTER, "s3://bucket/out/_abs/register", 3, 6, 7)
 _RECENT = (Recent(6, DIGEST.brief.to_text(), 12), Recent(7, DIGEST.to_text(), 25))
 _CHECKPOINT = replace(full_state(), checkpoint="file://host/checkpoints/orders", recent=_RECENT)
+_DEAD = replace(_CHECKPOINT, recent=(_RECENT[0], replace(_RECENT[1], dead=(Dead(0, 25, 3),))))
 _SINKS = replace(
     _CHECKPOINT,
     target="sinks:3",
@@ -188,6 +190,7 @@ FORMATS = {
     "certificate.json": _certificate(_CERTIFICATE),
     "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),
     "state-checkpoint.json": _state(_CHECKPOINT),
+    "state-dead.json": _state(_DEAD),
     "state-sinks.json": _state(_SINKS),
     "state-parent.json": _state(_PARENT),
     "kafka-cell-sinks.txt": _kafka_cell(_SINKS),

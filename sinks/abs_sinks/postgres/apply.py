@@ -13,6 +13,8 @@ from abs_core.errors import DataError, SchemaError
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.table import Table
 
+EMPTY = sql.SQL("")
+
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:
     """Column definitions of a staging table: names, types and collations, without constraints."""
@@ -31,25 +33,46 @@ def columns_of(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
-def union_of(plan: CopyPlan, staged: Sequence[sql.Identifier]) -> sql.Composed:
-    """The query of all rows of these staging tables."""
-    names = columns_of(plan.names)
+def union_of(
+    plan: CopyPlan,
+    staged: Sequence[sql.Identifier],
+    good: sql.Composable | None = None,
+    more: sql.Composable = EMPTY,
+) -> sql.Composed:
+    """The query of all rows of these staging tables.
+
+    Args:
+        good: the condition of those that are not dead; None: all are good.
+        more: further expressions to select, before the columns.
+    """
+    names = sql.Composed([more, columns_of(plan.names)])
+    only = EMPTY if good is None else sql.SQL(" where {}").format(good)
     if not staged:
         return sql.SQL("select {} from {} where false").format(names, plan.table.identifier)
     return sql.SQL(" union all ").join(
-        sql.SQL("select {} from {}").format(names, table) for table in staged
+        sql.SQL("select {} from {}{}").format(names, table, only) for table in staged
     )
 
 
 def latest_of(
-    plan: CopyPlan, source: sql.Composed, key: Sequence[str], orderby: Sequence[str]
+    plan: CopyPlan,
+    source: sql.Composed,
+    key: Sequence[str],
+    orderby: Sequence[str],
+    more: sql.Composable = EMPTY,
 ) -> sql.Composed:
-    """The row with the greatest ``orderby`` per key, any of several equal ones; all rows without it."""
+    """The row with the greatest ``orderby`` per key, any of several equal ones; all rows without it.
+
+    ``more``: further columns of ``source``, before the plan's.
+    """
     if not orderby:
         return source
     descending = [sql.SQL("{} desc nulls last").format(sql.Identifier(name)) for name in orderby]
     return sql.SQL("select distinct on ({0}) {1} from ({2}) staged order by {0}, {3}").format(
-        columns_of(key), columns_of(plan.names), source, sql.SQL(", ").join(descending)
+        columns_of(key),
+        sql.Composed([more, columns_of(plan.names)]),
+        source,
+        sql.SQL(", ").join(descending),
     )
 
 

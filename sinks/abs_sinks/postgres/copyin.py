@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,13 +18,18 @@ from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
+from abs_core.deadletters import Count, noted
 from abs_core.errors import ContentionError, TargetError, UnavailableError
 from abs_core.model import PROTOCOL, Committable
+from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
+from abs_sinks.deadletters import DeadLetter
+from abs_sinks.postgres.deadletters import naming_option
+from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.tables import Table
-from abs_sinks.postgres.target import noticing_new_columns
+from abs_sinks.postgres.target import Target, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 
@@ -76,6 +81,7 @@ class CopyIn:
     @contextmanager
     def _mapped(self) -> Iterator[None]:
         with (
+            naming_option(self._options),
             or_close(self.connection),
             translate_errors(self._doing),
             noticing_new_columns(self._options, self.plan),
@@ -104,9 +110,12 @@ class CopyWriter(StepwiseWriter):
         self._tag = Tag(task.register, task.generation)
         self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
         self._connection: Connection[Any] | None = None
-        self._copy: CopyIn | None = None
+        self._copy: CopyIn | JudgedCopy | None = None
         self._into: Table | None = None
         self._digests: list[str] = []
+        self.number = number_of(task.handle)
+        """Of the sink of the next rows."""
+        self._counts: dict[int, Count] = {}
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the table cannot hold; nothing is sent."""
@@ -121,9 +130,10 @@ class CopyWriter(StepwiseWriter):
             self._complete()
             self._copy, self._into = self._begun(), self.table
             self._connection = self._copy.connection
+        self._count(batch.num_rows, 0)
         self._copy.write(batch)
 
-    def _begun(self) -> CopyIn:
+    def _begun(self) -> CopyIn | JudgedCopy:
         """Begin a COPY; before the task's first row, wait for a server that is away."""
         if self._connection is not None:
             return self._begin()  # rows were sent through it: they are lost with it
@@ -132,6 +142,33 @@ class CopyWriter(StepwiseWriter):
         if isinstance(begun, TargetError):
             raise begun
         return begun
+
+    def _count(self, rows: int, dead: int) -> None:
+        """Count rows that passed, and dead letters among those, for the sink of the present rows."""
+        options = self.table.options
+        if options.deadletter is not None:
+            had = self._counts.get(self.number, Count(self.number, 0, 0, options.deadlettermax))
+            self._counts[self.number] = replace(had, rows=had.rows + rows, dead=had.dead + dead)
+
+    def _copying(
+        self, connection: Connection[Any], target: Target, into: sql.Identifier | None = None
+    ) -> CopyIn | JudgedCopy:
+        """The COPY of rows for the present table; see ``CopyIn``."""
+        options = self.table.options
+        if options.deadletter is None:
+            return CopyIn(connection, target.plan, options, into)
+
+        def bury(letters: Sequence[DeadLetter]) -> None:
+            self._count(0, len(letters))
+            self._bury(connection, target, letters)
+
+        return JudgedCopy(connection, target, options, into, bury)
+
+    @abstractmethod
+    def _bury(
+        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+    ) -> None:
+        """Put dead letters where the decision finds them, in the connection's transaction."""
 
     def _complete(self) -> None:
         copy, self._copy = self._copy, None
@@ -142,10 +179,13 @@ class CopyWriter(StepwiseWriter):
     def _prepared(self) -> Committable:
         assert self._connection is not None
         connection, self._connection = self._connection, None
-        made = Committable(self._task.handle, self._rows, self._digest(), self._extra)
-        self._end(connection, made)
+        self._end(connection, self._made())
         pool(self._options.server).give_back(connection)
-        return made
+        return self._made()  # again: the end may have found dead letters
+
+    def _made(self) -> Committable:
+        extra = tuple(sorted((*self._extra, *noted(self._counts.values()))))
+        return Committable(self._task.handle, self._rows, self._digest(), extra)
 
     def _digest(self) -> str:
         """A digest of the bytes sent, COPY by COPY."""
@@ -154,7 +194,7 @@ class CopyWriter(StepwiseWriter):
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
     @abstractmethod
-    def _begin(self) -> CopyIn:
+    def _begin(self) -> CopyIn | JudgedCopy:
         """Begin a COPY of rows for the table; in the connection's transaction, if there is one."""
 
     @abstractmethod
@@ -162,7 +202,7 @@ class CopyWriter(StepwiseWriter):
         """End the transaction of the finished COPY, so that its rows are durable."""
 
 
-def _or_lasting(begin: Callable[[], CopyIn]) -> CopyIn | TargetError:
+def _or_lasting(begin: Callable[[], CopyIn | JudgedCopy]) -> CopyIn | JudgedCopy | TargetError:
     """What ``begin`` returns; or its error, if the server is there and says it."""
     try:
         return begin()

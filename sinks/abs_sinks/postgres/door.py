@@ -15,6 +15,7 @@ from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
+    from abs_sinks.deadletters import KeptLetters
     from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 
 _KEYWORDS = re.compile(r"\bdbname\s*=|\A\s*(host|hostaddr|service)\s*=", re.IGNORECASE)
@@ -65,6 +66,11 @@ class PostgresFormat(SinkFormat):
         from abs_sinks.postgres.sink import guarantee
 
         return guarantee(options)
+
+    def dead_letters(self, options: PostgresOptions) -> KeptLetters:
+        from abs_sinks.postgres.kept import PostgresLetters
+
+        return PostgresLetters(options)
 
     def where(self, options: PostgresOptions) -> str:
         return f"{options.address.place}, table {options.dbtable}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_
 
@@ -31,6 +31,8 @@ from abs_sinks.refusals import (
     naming_rows,
     refuse,
 )
+
+Aside = Callable[[pa.RecordBatch, BadRows], None]
 
 SLICE_BYTES = 64 << 20
 """Larger batches are sliced, to keep Arrow string columns far below 2 GiB."""
@@ -68,18 +70,35 @@ class Encoder(ABC):
         """The start of the stream."""
         return b""
 
-    def encode(self, batch: pa.RecordBatch) -> bytes:
+    def encode(self, batch: pa.RecordBatch, aside: Aside | None = None) -> bytes:
         """Check and encode a batch; the result can be empty.
+
+        Args:
+            aside: takes the rows that the table cannot hold, which are not encoded.
 
         Raises:
             SchemaError: the batch is of another schema.
             RowError: names the first row, and the column, with a value that the table cannot hold.
         """
         self._check_schema(batch.schema)
-        with naming_rows(batch, self.bad_rows, self._rows, self._key):
-            made = [self._encoded(piece) for piece in _pieces(batch)]
+        if aside is None:
+            with naming_rows(batch, self.bad_rows, self._rows, self._key):
+                made = [self._encoded(piece) for piece in _pieces(batch)]
+        else:
+            made = [self._encoded_good(piece, aside) for piece in _pieces(batch)]
         self._rows += batch.num_rows
         return made[0] if len(made) == 1 else b"".join(made)
+
+    def _encoded_good(self, piece: pa.RecordBatch, aside: Aside) -> bytes:
+        try:
+            return self._encoded(piece)  # all values are checked before anything is encoded
+        except BadValuesError:
+            bad = self.bad_rows(piece)
+            if not bad:
+                raise
+        aside(piece, bad)
+        good = piece.filter(pc.invert(bad.mask))
+        return self._encoded(good) if good.num_rows else b""
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the table cannot hold; nothing is encoded."""

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
-from psycopg import Connection, Cursor, sql
+from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import AbsError, NotPreparedError, SchemaError
+from abs_core.deadletters import JUDGEMENTS, Judged, unsettled, with_dead
+from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import changes_judge, changes_sql, proof
+from abs_sinks.postgres import changes_judge, changes_sql, deadletters
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.changes import Changes
-from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
+from abs_sinks.postgres.judging import NeedsJudgement, judge_staged, judging
+from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed_of, prepare
 from abs_sinks.postgres.register import persistently, swapping
+from abs_sinks.postgres.replacing import Result, delete, deleting, results_of
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Part, Tables
 from abs_sinks.postgres.target import Target, altered, noticing_changes
@@ -30,63 +32,67 @@ from abs_sinks.postgres.target import Target, altered, noticing_changes
 _DOING = "applying staged rows"
 
 
-class _Result(NamedTuple):
-    """The result of one of several statements."""
-
-    affected: int
-    row: tuple[Any, ...] | None
-
-
-def _results(cursor: Cursor[Any]) -> list[_Result]:
-    found = []
-    more: bool | None = True
-    while more:
-        found.append(_Result(cursor.rowcount, cursor.fetchone() if cursor.description else None))
-        more = cursor.nextset()
-    return found
-
-
 class EpochTransaction:
     """Moves staged rows to their tables: all of them, or none.
 
     The statements of a table are one message; the COMMIT follows after the counts are checked.
+
+    Args:
+        besides: what else ``co_commit`` does in the transaction, after the rows.
     """
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(
+        self, tables: Tables, besides: Callable[[Connection[Any]], None] = lambda _: None
+    ) -> None:
         self._tables = tables
+        self._besides = besides
         self._options = options = tables.options
         self._state = options.state
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
 
     def co_commit(
-        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+        self,
+        staged: Sequence[Committable],
+        expected: Version | None,
+        state: JobState,
+        buried: Sequence[Committable] = (),
     ) -> Version | Conflict:
         """Apply the rows, drop the staging tables, and compare and set the register.
 
         It is retried after collisions of sessions.
 
+        Args:
+            buried: handles whose staging tables hold dead letters only.
+
         Raises:
             NotPreparedError: a staging table is gone, or lacks rows; nothing was changed.
             DataError: a key occurs twice; nothing was changed.
         """
-        once = partial(self._co_commit, staged, expected, state)
-        return persistently(self._options, state, once)
+        once = partial(self._co_commit, staged, expected, state, buried)
+        try:
+            return persistently(self._options, state, once)
+        except NeedsJudgement:
+            raise Judged(self._judgement(staged)) from None
 
     def _co_commit(
-        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+        self,
+        staged: Sequence[Committable],
+        expected: Version | None,
+        state: JobState,
+        buried: Sequence[Committable],
     ) -> Version | Conflict:
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
-                if not self._tables.parts(staged):
+                if not buried and not self._tables.parts(staged):
                     reached(CrashPoint.INSIDE_CO_COMMIT)
                     version = connection.execute(swap).fetchone()
                     return Conflict() if version is None else str(version[0])
                 try:
-                    version = self._begin(connection, swap, staged)
-                except NotPreparedError:
+                    version = self._begin(connection, swap, staged, buried)
+                except (NotPreparedError, NeedsJudgement):
                     # A successor may have swept the tables: then the register tells more.
                     if self._has_moved(connection, expected, state):
                         return Conflict()
@@ -94,8 +100,9 @@ class EpochTransaction:
                 if version is None:
                     connection.execute("ROLLBACK")
                     return Conflict()
+                self._besides(connection)
                 reached(CrashPoint.INSIDE_CO_COMMIT)
-                self._commit(connection, staged)
+                self._commit(connection, [*staged, *buried])
         return str(version[0])
 
     def compose(self, staged: Sequence[Committable]) -> Committable:
@@ -109,7 +116,15 @@ class EpochTransaction:
                 rows are missing; nothing was changed.
             PreflightError, ContentionError: the server has no room for a prepared transaction.
         """
-        composed = _composed(staged, self._options.stateschema)
+        for _ in range(JUDGEMENTS):
+            try:
+                return self._compose(staged)
+            except NeedsJudgement:
+                staged = self._judgement(staged)
+        raise unsettled(staged[0].handle.job, staged[0].handle.epoch)
+
+    def _compose(self, staged: Sequence[Committable]) -> Committable:
+        composed = composed_of(staged, self._options.stateschema)
         tag = Tag(composed.handle.register, composed.handle.generation)
         with leased(self._options.server, tag) as connection:
             self._state.ensure(connection)
@@ -142,7 +157,11 @@ class EpochTransaction:
         return done | {handle: found.outcome for handle, found in seen.items()}
 
     def _begin(
-        self, connection: Connection[Any], first: sql.Composed, staged: Sequence[Committable]
+        self,
+        connection: Connection[Any],
+        first: sql.Composed,
+        staged: Sequence[Committable],
+        buried: Sequence[Committable] = (),
     ) -> tuple[Any, ...] | None:
         """BEGIN, ``first``, an INSERT for each table; returns the row of ``first``.
 
@@ -162,17 +181,15 @@ class EpochTransaction:
         )
         before += map(changes_sql.locking, changing)
         returned: tuple[Any, ...] | None = None
+        if not parts:
+            returned, before = results_of(connection.execute(sql.SQL("; ").join(before)))[1].row, []
+            if returned is None:
+                return None
         if replaced:
-            returned, before = self._delete(connection, before, replaced), []
-        for part, target in parts:
-            if target.changes is not None:
-                results = self._judge(connection, before, part, target, target.changes)
-                if before:
-                    returned, before = results[1].row, []
-        # In reverse order, for foreign keys; all before the first upsert.
-        for part, target in reversed(parts):
-            if target.changes is not None:
-                self._apply(connection, part, target, target.changes, slice(1))
+            returned, before = delete(connection, before, replaced), []
+        if changing:
+            judged = self._judge_all(connection, before, parts)
+            returned, before = (judged if before else returned), []
         for part, target in parts:
             if target.changes is not None:
                 self._apply(connection, part, target, target.changes, slice(1, None))
@@ -180,37 +197,55 @@ class EpochTransaction:
             results = self._insert(connection, before, part, target)
             if before:
                 returned, before = results[1].row, []
+            self._bury(connection, part, target)
+        for part in self._tables.parts(buried) if buried else ():
+            self._bury(connection, part, part.table.target())
+        with judging(connection, *(part for part, _ in parts)) as keeps:
+            if keeps:
+                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         return returned
 
-    def _delete(
+    def _judge_all(
         self,
         connection: Connection[Any],
         before: Sequence[sql.Composable],
-        targets: Sequence[Target],
+        parts: Sequence[tuple[Part, Target]],
     ) -> tuple[Any, ...] | None:
-        """Delete the tables' rows; returns the row of ``before``.
+        """Judge all changes, and apply the deletes; returns the second row of ``before``."""
+        returned: tuple[Any, ...] | None = None
+        changed = [(p, t, t.changes) for p, t in parts if t.changes is not None]
+        for part, target, changes in changed:
+            results = self._judge(connection, before, part, target, changes)
+            if before:
+                returned, before = results[1].row, []
+        # In reverse order, for foreign keys; all before the first upsert.
+        for part, target, changes in reversed(changed):
+            self._apply(connection, part, target, changes, slice(1))
+        return returned
 
-        Raises:
-            SchemaError: a trigger or a rule of a table has kept rows.
-        """
-        # In reverse order, for foreign keys; a table of two sinks once.
-        tables = {target.table.label: target.table for target in reversed(targets)}
-        # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
-        deleting = [
-            sql.SQL("DELETE FROM {0}; SELECT EXISTS (SELECT FROM {0})").format(table.identifier)
-            for table in tables.values()
-        ]
-        with translate_errors(f"replacing what table {', '.join(tables)} holds"):
-            results = _results(connection.execute(sql.SQL("; ").join([*before, *deleting])))
-        for label, kept in zip(tables, results[-2 * len(tables) :][1::2], strict=True):
-            if kept.row != (False,):
+    def _bury(self, connection: Connection[Any], part: Part, target: Target) -> None:
+        """Move the dead letters of a table's staged rows."""
+        for handle, dead in part.dead.items():
+            source = self._staging.table(handle)
+            query = deadletters.moving(part.table.options, target.plan, handle, source)
+            with translate_errors(f"writing dead letters of table {target.table.label}"):
+                found = connection.execute(query).rowcount
+            if found != dead:
+                lost = self._incomplete(connection, part.staged)
                 connection.execute("ROLLBACK")
-                raise SchemaError(
-                    f"Rows of table {label} were not deleted: a trigger or a rule of the table "
-                    "prevents it.",
-                    remedy="drop it, or write the result by outputMode update and write=upsert.",
+                raise lost or NotPreparedError(
+                    f"A staging table holds {found} of {dead} dead letters.",
+                    handle=handle,
+                    remedy="restart the query: the epoch is written again.",
                 )
-        return results[1].row
+
+    def _judgement(self, staged: Sequence[Committable]) -> list[Committable]:
+        """Judge the rows, see ``judge_staged``; the committables with the new counts."""
+        parts = self._tables.parts(staged)
+        replaced = [p.table.target() for p in parts if p.table.options.replaces]
+        with leased(self._options.server) as connection, translate_errors(_DOING):
+            marked = judge_staged(connection, self._options, parts, deleting(replaced)[0::2])
+        return [with_dead(c, marked[c.handle]) if c.handle in marked else c for c in staged]
 
     def _insert(
         self,
@@ -218,19 +253,20 @@ class EpochTransaction:
         before: Sequence[sql.Composable],
         part: Part,
         target: Target,
-    ) -> list[_Result]:
+    ) -> list[Result]:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         keeping = part.table.options.onconflict == "nothing"
         insert = inserting(target.plan, source, target.key, keeping=keeping)
         statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
-        with translate_errors(f"applying staged rows to table {target.table.label}"):
+        doing = f"applying staged rows to table {target.table.label}"
+        with deadletters.naming_option(part.table.options), translate_errors(doing):
             results = self._run(connection, statements, part, target)
         (inserted, _), (_, found_shape) = results[-2:]
         if found_shape != (target.shape,):
             connection.execute("ROLLBACK")
             raise altered(part.table.options, target.plan)
-        if inserted != part.rows:
+        if inserted != part.rows - sum(part.dead.values()):
             # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
             # are counted.
             lost = self._incomplete(connection, part.staged)
@@ -246,7 +282,7 @@ class EpochTransaction:
         part: Part,
         target: Target,
         changes: Changes,
-    ) -> list[_Result]:
+    ) -> list[Result]:
         """Send ``before`` and judge the changes in one message; the statements' results.
 
         Raises:
@@ -301,11 +337,12 @@ class EpochTransaction:
         statements: sql.Composed,
         part: Part,
         target: Target,
-    ) -> list[_Result]:
+    ) -> list[Result]:
         """Execute; a known error is explained."""
-        with noticing_changes(part.table.options, target.plan):
+        options = part.table.options
+        with judging(connection, part), noticing_changes(options, target.plan):
             try:
-                return _results(connection.execute(statements))
+                return results_of(connection.execute(statements))
             except psycopg.errors.NotNullViolation:
                 connection.execute("ROLLBACK")
                 raise
@@ -354,14 +391,4 @@ class EpochTransaction:
 
     def _union(self, part: Part, target: Target) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]
-        return union_of(target.plan, staged)
-
-
-def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
-    """The committable of a transaction that applies all these, with its marker in the schema."""
-    first = min(committable.handle for committable in staged)
-    names = "\n".join(sorted(f"{c.handle} {c.digest}" for c in staged)).encode()
-    name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
-    rows = sum(committable.rows for committable in staged)
-    digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
-    return Committable(name, rows, digest, proof.noted(stateschema))
+        return union_of(target.plan, staged, deadletters.good(part.table.options))

@@ -23,10 +23,12 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
+from abs_core.deadletters import JUDGEMENTS, counts_of, unsettled
 from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
-from abs_sinks.postgres import changes_judge, changes_sql
+from abs_sinks.deadletters import DeadLetter
+from abs_sinks.postgres import changes_judge, changes_sql, deadletters
 from abs_sinks.postgres.apply import (
     columns_of,
     duplicate_key,
@@ -37,8 +39,13 @@ from abs_sinks.postgres.apply import (
 )
 from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
+from abs_sinks.postgres.deadletters import by_data, staged_columns
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.judgedcopy import JudgedCopy
+from abs_sinks.postgres.judging import judge, mark
+from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.target import Target, altered, noticing_changes
 
@@ -58,7 +65,7 @@ select from {register}
                     where a::bigint <= {epoch})
 """
 
-_MAY = "savepoint staged; with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
+_MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 _JUDGED = "create temporary table if not exists {} on commit delete rows as {} with no data"
 
@@ -94,24 +101,57 @@ class IdempotentWriter(CopyWriter):
         """
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
-        with or_close(connection), translate_errors(doing):
+        naming = deadletters.naming_option(self._options)
+        with naming, or_close(connection), translate_errors(doing):
             if self._target.changes is None:
                 changed = self._upsert(connection, self._target)
             else:
                 changed = self._change(connection, self._target, self._target.changes)
-            if changed < made.rows:
+            if changed < made.rows - self._dead:
                 self._check_may_write(connection, self._target)
 
-    def _begin(self) -> CopyIn:
+    def _begin(self) -> CopyIn | JudgedCopy:
         self._target = self.table.target()
         plan = self._target.plan
-        staged = _staged(plan)
+        staged = _staged(self._options, plan)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
-            connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
+            columns = sql.Composed([staging_columns(plan), staged_columns(self._options)])
+            connection.execute(sql.SQL(_STAGE).format(staged, columns))
             if (changes := self._target.changes) is not None:
-                connection.execute(sql.SQL(_JUDGED).format(*_judging(changes)))
-        return CopyIn(connection, plan, self._options, staged)
+                connection.execute(sql.SQL(_JUDGED).format(*_judging(self._options, changes)))
+        return self._copying(connection, self._target, staged)
+
+    def _bury(
+        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+    ) -> None:
+        deadletters.stage(connection, _staged(self._options, target.plan), letters)
+
+    @property
+    def _dead(self) -> int:
+        return sum(count.dead for count in self._counts.values())
+
+    def _keeping(self, target: Target) -> list[sql.Composable]:
+        """Keep the dead letters in a table of the handle, for the transaction that decides."""
+        if not self._dead:
+            return []
+        staging, handle = Staging(self._options), self._task.handle
+        keep = sql.SQL("insert into {} ({columns}) select {columns} from {} where {}").format(
+            staging.table(handle),
+            _staged(self._options, target.plan),
+            deadletters.IS_DEAD,
+            columns=columns_of(deadletters.STAGED),
+        )
+        return [staging.creating(handle, target.plan, logged=True), keep]
+
+    def _judge(self, connection: Connection[Any], target: Target) -> None:
+        """Mark the rows that the table refuses; the transaction is back before its first upsert."""
+        staged, options = _staged(self._options, target.plan), self._options
+        connection.execute("rollback to savepoint staged")
+        judged = Staging(options).judged(self._task.handle)
+        found = judge(connection, options, target, [staged], judged, self._rows)
+        connection.execute("rollback to savepoint staged; release savepoint staged")
+        self._count(0, mark(connection, staged, found))
 
     def _upsert(self, connection: Connection[Any], target: Target) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.
@@ -119,23 +159,35 @@ class IdempotentWriter(CopyWriter):
         All tasks lock rows in key order, so only other writers can cause a deadlock.
         """
         plan = target.plan
-        staged = union_of(plan, [_staged(plan)])
+        staged = union_of(plan, [_staged(self._options, plan)], deadletters.good(self._options))
         source = sql.SQL("select s.* from ({}) s, may order by {}").format(
             latest_of(plan, staged, target.key, target.orderby), columns_of(target.key)
         )
-        statements = sql.SQL(_MAY).format(
+        upsert = sql.SQL(_MAY).format(
             may_write(self._register, self._task),
             plan.shape_query(),
             target.shape,
             inserting(plan, source, target.key),
         )
-        try:
-            cursor = self._execute(connection, statements, plan)
-        except psycopg.errors.CardinalityViolation as error:
-            connection.execute("rollback to savepoint staged")
-            raise duplicate_key(connection, plan, target.key, staged) from error
-        cursor.nextset()
-        return cursor.rowcount
+        for _ in range(JUDGEMENTS):
+            statements = sql.SQL("; ").join(
+                [sql.SQL("savepoint staged"), *self._keeping(target), upsert]
+            )
+            try:
+                cursor = self._execute(connection, statements, plan)
+            except psycopg.errors.CardinalityViolation as error:
+                connection.execute("rollback to savepoint staged")
+                raise duplicate_key(connection, plan, target.key, staged) from error
+            except psycopg.Error as error:
+                if self._options.deadletter is None or not by_data(error):
+                    raise
+                self._judge(connection, target)
+                continue
+            changed = [cursor.rowcount]
+            while cursor.nextset():
+                changed.append(cursor.rowcount)
+            return changed[-2]  # the last is that of COMMIT
+        raise unsettled(self._task.job, self._task.epoch)
 
     def _change(self, connection: Connection[Any], target: Target, changes: Changes) -> int:
         """Apply the changes, if the epoch may be written; returns how many were judged.
@@ -143,7 +195,7 @@ class IdempotentWriter(CopyWriter):
         A row with a problem keeps the statements from changing anything, so the client need not be
         asked in between, and can stop without holding a lock.
         """
-        judged, judging = _judging(changes)
+        judged, judging = _judging(self._options, changes)
         statements = sql.SQL(_JUDGE).format(
             lock=changes_sql.locking(changes),
             may=may_write(self._register, self._task),
@@ -196,7 +248,7 @@ class IdempotentWriter(CopyWriter):
 
 
 class IdempotentCoCommitter(NothingToCommit):
-    """A ``Committer`` that co-commits that changes the register only."""
+    """Co-commits: it changes the register, and moves staged dead letters."""
 
     co_commits = True
 
@@ -206,7 +258,9 @@ class IdempotentCoCommitter(NothingToCommit):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        return EpochTransaction(self._tables).co_commit([], expected, state)
+        # Their rows are there; what they have staged are dead letters.
+        buried = [c for c in committables if any(count.dead for count in counts_of([c]))]
+        return EpochTransaction(self._tables).co_commit([], expected, state, buried)
 
 
 def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
@@ -223,14 +277,14 @@ def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
     )
 
 
-def _staged(plan: CopyPlan) -> sql.Identifier:
+def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
     """The session's temporary table for rows of this shape; sessions last over epochs."""
-    shape = staging_columns(plan).as_string()
+    shape = staging_columns(plan).as_string() + staged_columns(options).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
 
 
-def _judging(changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
+def _judging(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
     """The session's temporary table for judged changes, and the query that fills it."""
-    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(changes.plan)]))
+    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(options, changes.plan)]))
     digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
     return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query

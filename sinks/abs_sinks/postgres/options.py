@@ -17,6 +17,7 @@ from abs_clients.options import (
     options_of,
     read_options,
     seconds,
+    share,
     text,
     whole_number,
 )
@@ -160,6 +161,10 @@ class PostgresOptions:
         stateschema: schema of register, markers and staging.
         locktimeout: seconds to wait for a lock that something else holds.
         connecttimeout: seconds to wait for the server to take a connection.
+        deadletter: a table of this database for rows that the table refuses by their data; it is
+            created if it is missing. Without it such a row stops the query.
+        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
+        deadlettercolumns: columns of the input that dead letters do not show.
     """
 
     address: Address
@@ -180,6 +185,9 @@ class PostgresOptions:
     stateschema: Annotated[str, _identifier] = "abs"
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
+    deadletter: Annotated[TableName | None, TableName.parse] = None
+    deadlettermax: Annotated[float, share] = 0.01
+    deadlettercolumns: Annotated[tuple[str, ...], column_list] = ()
 
     @property
     def patience(self) -> Patience:
@@ -308,11 +316,26 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
             problems.add(
                 f"The option {name} has no meaning for write=append.", "did you mean write=upsert?"
             )
+    _check_dead_letters(values, problems)
     if common.wal is not None:
         problems.add(
             "The option wal has no meaning here: this sink stages in tables of its own.",
             "leave it out; the option stateschema says where they are.",
         )
+
+
+def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
+    if values["deadletter"] is None:
+        for name, default in (("deadlettermax", 0.01), ("deadlettercolumns", ())):
+            if values[name] != default:
+                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
+    elif values["write"] == "changes":
+        problems.add(
+            "The option deadletter is not there for write=changes.",
+            "leave it out: a change that cannot be applied stops the query, and is named.",
+        )
+    elif values["deadletter"] == values["dbtable"]:
+        problems.add("The options deadletter and dbtable name one table.", "name another one.")
 
 
 def _check_changes(values: Mapping[str, Any], problems: Problems) -> None:

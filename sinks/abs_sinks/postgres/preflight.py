@@ -6,13 +6,17 @@ An ERROR would break the guarantee or stop the job. A WARNING is for a person to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
+from psycopg import Connection
 
 from abs_clients.postgres.connection import connect
 from abs_clients.postgres.errors import translate_errors
-from abs_core.errors import AbsError, DataError, PreflightError
+from abs_clients.postgres.metadata import exists
+from abs_core.errors import AbsError, DataError, PreflightError, SchemaError
 from abs_core.model import Finding
+from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.facts import (
     Pooling,
     ServerFacts,
@@ -80,6 +84,7 @@ def preflight(
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
         findings += judge_table(table, table_facts(connection, table), server, options)
+        findings += judge_dead_letters(connection, options)
         identity = identity_of(connection, options, table)
     if job and identity is not None and server.state_exists and server.may_use_state:
         register = PostgresRegister(options)
@@ -273,6 +278,25 @@ def judge_table(
             f"Table {table.label} has rules. They apply to the INSERT of protocol={options.protocol}: "
             "DO INSTEAD can divert rows, which then are not in the table.",
             "see pg_rules; drop those that must not apply, or take protocol=2pc to append.",
+        )
+
+
+def judge_dead_letters(connection: Connection[Any], options: PostgresOptions) -> Iterator[Finding]:
+    name = options.deadletter
+    if name is None:
+        return
+    if not exists(connection, str(name)):
+        yield Finding.note(f"Table {name} for dead letters does not exist; it will be created.")
+        return
+    try:
+        deadletters.check(connection, name)
+    except SchemaError as error:
+        yield Finding.of(error)
+    query = "select has_table_privilege(to_regclass(%s), 'INSERT')"
+    if connection.execute(query, (str(name),)).fetchone() != (True,):
+        yield Finding.error(
+            f"This role may not insert into table {name} (option deadletter).",
+            f"GRANT INSERT ON {name} TO ...",
         )
 
 

@@ -8,7 +8,8 @@ and cannot be ended from here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import blake2b
 from typing import Any, LiteralString
 
 import psycopg
@@ -18,6 +19,7 @@ from abs_clients.postgres.ending import end_prepared
 from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.pool import leased
 from abs_core.crash import CrashPoint, reached
+from abs_core.deadletters import counts_of, noted
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -27,6 +29,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_sinks.postgres import proof
 from abs_sinks.postgres.options import PostgresOptions
 
 _LISTED = """
@@ -185,6 +188,21 @@ class PreparedTransactions:
             return end_prepared(connection, statement, str(handle), seconds=self._patience)
         except psycopg.errors.InsufficientPrivilege as error:
             raise _another_roles(connection, handle) from error
+
+
+def composed_of(staged: Sequence[Committable], stateschema: str) -> Committable:
+    """The committable of a transaction that applies all these, with its marker in the schema."""
+    first = min(committable.handle for committable in staged)
+    counts = noted(counts_of(staged))
+    # With the counts: what was composed before rows were found dead is another transaction.
+    dead = "".join(text for _, text in counts)
+    names = "\n".join(
+        [*sorted(f"{c.handle} {c.digest}" for c in staged), *filter(None, [dead])]
+    ).encode()
+    name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
+    rows = sum(committable.rows for committable in staged)
+    digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
+    return Committable(name, rows, digest, tuple(sorted((*proof.noted(stateschema), *counts))))
 
 
 def prepare(

@@ -90,6 +90,8 @@ def guarantee(options: PostgresOptions) -> Guarantee:
     found = replace(_GUARANTEES[options.protocol], write=options.write)
     if options.changes:
         return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
+    if options.deadletter is not None:
+        found = replace(found, limits=(*found.limits, *_of_dead_letters(options)))
     if options.write == "upsert":
         return replace(found, limits=(*found.limits, _OF_UPSERT))
     if options.replaces:
@@ -97,6 +99,22 @@ def guarantee(options: PostgresOptions) -> Guarantee:
             found, visibility="whole epoch: its rows replace all rows of the table at once"
         )
     return found
+
+
+def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
+    what = (
+        "Rows that the table refuses by their data are in the table "
+        f"{options.deadletter}, under the same decision; more than {options.deadlettermax:.2%} of the "
+        "last 16 epochs' rows, from 100 on, stop the query. Deferred constraints are checked at once: "
+        "name a table after those that it refers to."
+    )
+    if options.protocol != "idempotent":
+        return (what,)
+    moment = (
+        "A row can be visible and a dead letter for a moment, if attempts of its task judge it "
+        "differently."
+    )
+    return (what, moment)
 
 
 class PostgresSink(Sink):

@@ -18,6 +18,7 @@ from psycopg import Connection, sql
 
 from abs_core.model import HandleName, InDoubt
 from abs_sinks.postgres.apply import staging_columns
+from abs_sinks.postgres.deadletters import staged_columns
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 
@@ -47,11 +48,16 @@ class Staging:
     """The staging tables of one state schema. The driver's errors pass through unmapped."""
 
     def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
         self._schema = options.stateschema
 
     def table(self, handle: HandleName) -> sql.Identifier:
         """The name of a handle's table."""
         return sql.Identifier(self._schema, _table_name(handle))
+
+    def judged(self, handle: HandleName) -> sql.Identifier:
+        """The name of a table that lives within one transaction, which judges staged rows."""
+        return sql.Identifier(self._schema, f"judged_{_table_name(handle)[len('staged_') :]}")
 
     def creating(self, handle: HandleName, plan: CopyPlan, *, logged: bool) -> sql.Composed:
         """The statements that create the table in a transaction.
@@ -61,7 +67,7 @@ class Staging:
         return sql.SQL(_CREATE).format(
             kind=sql.SQL("" if logged else "unlogged"),
             table=self.table(handle),
-            columns=staging_columns(plan),
+            columns=sql.Composed([staging_columns(plan), staged_columns(self._options)]),
             name=str(handle),
             durable=sql.SQL("on" if logged else "off"),
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from abs_core.deadletters import counts_of
 from abs_core.errors import ProtocolError
-from abs_core.model import Committable
+from abs_core.model import Committable, HandleName
 from abs_core.sinkmap import number_of
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.target import Target, resolve
@@ -39,7 +40,14 @@ class Part:
 
     @property
     def rows(self) -> int:
+        """With the dead ones."""
         return sum(committable.rows for committable in self.staged)
+
+    @property
+    def dead(self) -> dict[HandleName, int]:
+        """How many rows of a handle are dead letters, where there are any."""
+        counts = {c.handle: sum(n.dead for n in counts_of([c])) for c in self.staged}
+        return {handle: dead for handle, dead in counts.items() if dead}
 
 
 class Tables:

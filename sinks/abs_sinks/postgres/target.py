@@ -19,6 +19,7 @@ from psycopg import Connection, sql
 from abs_clients.postgres.metadata import MetadataSchema, exists, in_turn
 from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
+from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.changes import Changes, created_columns, plan_changes
 from abs_sinks.postgres.create import create_table_statement
@@ -73,6 +74,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
             changes.ensure(connection, options)
         shape = connection.execute(plan.shape_query()).fetchone()
         identity = identity_of(connection, options, plan.table, mint=True)
+        deadletters.ensure(connection, options)
     assert identity is not None
     found = "" if shape is None else shape[0]
     target = Target(identity, plan, found, unique, ordering, changes)
@@ -237,6 +239,7 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.orderby,
         options.changes,
         options.onconflict,
+        options.deadletter,
         options.stateschema,  # the identity may lie there (``identity_of``)
         schema,
     )

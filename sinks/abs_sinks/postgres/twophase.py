@@ -18,8 +18,10 @@ from abs_core.contracts import Committer, Task
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience.slow_writes import SlowWriteReporter
-from abs_sinks.postgres import proof
+from abs_sinks.deadletters import DeadLetter
+from abs_sinks.postgres import deadletters, proof
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
+from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
 from abs_sinks.postgres.tables import Table
@@ -47,7 +49,7 @@ class TwoPhaseWriter(CopyWriter):
         super().__init__(table, task)
         self._extra = proof.noted(self._options.stateschema if elsewhere else None)
 
-    def _begin(self) -> CopyIn:
+    def _begin(self) -> CopyIn | JudgedCopy:
         table, target, connection = self.table, self.table.target(), self._connection
         if connection is None:
             connection = pool(self._options.server).take(self._tag)
@@ -57,7 +59,12 @@ class TwoPhaseWriter(CopyWriter):
         else:
             with or_close(connection):
                 hold_planned_shape(connection, table, target)
-        return CopyIn(connection, target.plan, table.options)
+        return self._copying(connection, target)
+
+    def _bury(
+        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+    ) -> None:
+        deadletters.write(connection, self.table.options, target.plan, self._task.handle, letters)
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         marking = PreparedTransactions(self._options).marking(made)
@@ -77,7 +84,7 @@ class GroupTwoPhaseWriter:
         self._tables = tables
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
-        self._writer.table = self._tables[sink]
+        self._writer.table, self._writer.number = self._tables[sink], sink
         self._told.write(batch)
 
     def pre_commit(self) -> Committable | None:
@@ -151,7 +158,9 @@ def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Ta
         ContentionError: a lock on the table is held for longer than ``locktimeout``.
     """
     timeout = sql.SQL("SET LOCAL lock_timeout = {}").format(round(table.options.locktimeout * 1000))
-    deferred = sql.SQL("SET CONSTRAINTS ALL DEFERRED")
+    # What a constraint refuses becomes a dead letter only before PREPARE.
+    checked = "DEFERRED" if table.options.deadletter is None else "IMMEDIATE"
+    deferred = sql.SQL("SET CONSTRAINTS ALL {}").format(sql.SQL(checked))
     hold_planned_shape(connection, table, target, sql.SQL("BEGIN"), timeout, deferred)
 
 

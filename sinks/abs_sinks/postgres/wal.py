@@ -14,11 +14,15 @@ from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_sinks.deadletters import DeadLetter
+from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Table, Tables
+from abs_sinks.postgres.target import Target
 
 
 class WalWriter(CopyWriter):
@@ -34,15 +38,20 @@ class WalWriter(CopyWriter):
         super().__init__(table, task)
         self._logged = logged
 
-    def _begin(self) -> CopyIn:
-        plan = self.table.target().plan
+    def _begin(self) -> CopyIn | JudgedCopy:
+        target = self.table.target()
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a staging table"):
             self._options.state.ensure(connection)
-            creating = staging.creating(self._task.handle, plan, logged=self._logged)
+            creating = staging.creating(self._task.handle, target.plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
-        return CopyIn(connection, plan, self._options, staging.table(self._task.handle))
+        return self._copying(connection, target, staging.table(self._task.handle))
+
+    def _bury(
+        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+    ) -> None:
+        deadletters.stage(connection, Staging(self._options).table(self._task.handle), letters)
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         with or_close(connection), translate_errors("committing staged rows"):

@@ -48,6 +48,9 @@ class Writer(CopyWriter):
     def _end(self, connection: Any, made: Committable) -> None:
         raise NotImplementedError
 
+    def _bury(self, connection: Any, target: Any, letters: Any) -> None:
+        raise NotImplementedError
+
 
 def away() -> AbsError:
     return cannot_connect(psycopg.OperationalError("the database system is shutting down"), "h")

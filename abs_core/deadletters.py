@@ -1,0 +1,116 @@
+"""Dead letters: rows that a target refused by their data, kept elsewhere under the same decision.
+
+For each sink and epoch: rows that passed the sink's filter = rows written + rows dead. A committable's
+``rows`` are those that passed; its ``extra`` holds the counts, the register keeps them with the epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from abs_core.errors import ContentionError, DeadLettersError
+from abs_core.model import Committable, Dead, JobState
+
+COUNTS = "deadletters"
+"""Key in a committable's ``extra``; absent without the option."""
+
+LEAST = 100
+"""From how many dead letters, over the epochs that the register remembers, the limit counts."""
+
+
+JUDGEMENTS = 5
+"""How often rows may be found dead in one epoch: others may change the target in between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What one committable holds of one sink.
+
+    Args:
+        most: the largest allowed share of dead rows (option ``deadlettermax``).
+    """
+
+    sink: int
+    rows: int
+    dead: int
+    most: float
+
+
+class Judged(Exception):  # noqa: N818 - no error: the caller decides again
+    """``co_commit`` found rows that the target refuses, and changed nothing but their pre-commits.
+
+    Args:
+        committables: all that were given, with the new counts of dead letters in ``extra``.
+    """
+
+    def __init__(self, committables: Sequence[Committable]) -> None:
+        super().__init__()
+        self.committables = tuple(committables)
+
+
+def noted(counts: Iterable[Count]) -> tuple[tuple[str, str], ...]:
+    """The pair for a committable's ``extra``; none without counts."""
+    value = [[count.sink, count.rows, count.dead, count.most] for count in counts]
+    return ((COUNTS, json.dumps(value, separators=(",", ":"))),) if value else ()
+
+
+def with_dead(committable: Committable, more: int) -> Committable:
+    """The committable with so many more rows dead; it has the counts of one sink."""
+    (count,) = counts_of([committable])
+    extra = dict(committable.extra) | dict(noted([replace(count, dead=count.dead + more)]))
+    return replace(committable, extra=tuple(sorted(extra.items())))
+
+
+def counts_of(committables: Iterable[Committable]) -> list[Count]:
+    """The counts by sink, over all committables."""
+    total: dict[int, Count] = {}
+    for committable in committables:
+        for given in json.loads(dict(committable.extra).get(COUNTS, "[]")):
+            new = Count(*given)
+            old = total.get(new.sink, Count(new.sink, 0, 0, new.most))
+            total[new.sink] = Count(new.sink, old.rows + new.rows, old.dead + new.dead, new.most)
+    return [total[sink] for sink in sorted(total)]
+
+
+def counted(
+    state: JobState, epoch: int, committables: Sequence[Committable], kept: int
+) -> tuple[Dead, ...] | DeadLettersError:
+    """What the register records of an epoch; the error if a sink's limit is passed with it.
+
+    Args:
+        kept: over how many epochs, with this one, the limit is taken.
+    """
+    counts = counts_of(committables)
+    for count in counts:
+        before = [
+            dead
+            for recent in state.recent[1 - kept :]
+            for dead in recent.dead
+            if dead.sink == count.sink
+        ]
+        rows = count.rows + sum(dead.rows for dead in before)
+        dead = count.dead + sum(each.dead for each in before)
+        if count.dead and dead >= LEAST and dead > count.most * rows:
+            return DeadLettersError(
+                f"{count.dead} of {count.rows} rows of this epoch are dead letters, and {dead} of "
+                f"{rows} over the last {kept} epochs: more than deadlettermax allows "
+                f"({count.most:.4%}). Nothing of the epoch is written.",
+                job=state.job,
+                epoch=epoch,
+                remedy="correct the input or the target; what was refused is named in earlier dead "
+                "letters, or by a run without the option deadletter. If so many are expected, raise "
+                "deadlettermax.",
+            )
+    return tuple(Dead(count.sink, count.rows, count.dead) for count in counts)
+
+
+def unsettled(job: str, epoch: int) -> ContentionError:
+    """The error after ``JUDGEMENTS``."""
+    return ContentionError(
+        f"The target refused other rows each of {JUDGEMENTS} times: something else changes it.",
+        job=job,
+        epoch=epoch,
+        remedy="restart the query; the epoch is written again.",
+    )

@@ -1,0 +1,290 @@
+"""Finds the rows that only the server can refuse, by halving under savepoints.
+
+Good rows cost one statement. The number of bad ones is bounded, so a target that refuses everything
+does not take a subtransaction for each row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import Connection, sql
+
+from abs_clients.postgres.errors import to_abs_error
+from abs_core.deadletters import LEAST
+from abs_core.errors import DeadLettersError
+from abs_core.model import RECENT_MAX, HandleName
+from abs_sinks.deadletters import Shown
+from abs_sinks.postgres.apply import columns_of, inserting, latest_of, union_of
+from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.tables import Part
+from abs_sinks.postgres.target import Target, noticing_changes
+
+_OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
+
+Attempt = Callable[[int, int], object]
+"""Writes the rows from the first number up to before the second; raises the driver's error."""
+
+
+def refused_rows(
+    connection: Connection[Any],
+    rows: int,
+    attempt: Attempt,
+    options: PostgresOptions,
+    label: str,
+    share_of: int | None = None,
+) -> dict[int, psycopg.Error]:
+    """The rows that the server refuses, by number, in a transaction that then holds the others.
+
+    Args:
+        share_of: rows of which ``deadlettermax`` is a share, for the bound; default: ``rows``.
+
+    Raises:
+        DeadLettersError: more than the limit can ever allow.
+        psycopg.Error: an error that is not of the rows' data.
+    """
+    # The exact limit is taken over several epochs, before the decision; this bounds the work.
+    most = max(LEAST, ceil(options.deadlettermax * (share_of or rows) * RECENT_MAX))
+    found: dict[int, psycopg.Error] = {}
+    waiting = [(0, rows)]
+    while waiting:
+        first, end = waiting.pop()
+        if first >= end:
+            continue
+        connection.execute("savepoint abs_rows")
+        try:
+            attempt(first, end)
+        except psycopg.Error as error:
+            if connection.closed or not by_data(error):
+                raise
+            connection.execute("rollback to savepoint abs_rows; release savepoint abs_rows")
+            if end - first > 1:
+                half = (first + end) // 2
+                waiting += [(half, end), (first, half)]
+                continue
+            found[first] = error
+            if len(found) > most:
+                raise DeadLettersError(
+                    f"The server refuses more than {most} rows for table {label}; the last one: "
+                    f"{reason_of(error)[1]}. Nothing of the epoch is written.",
+                    remedy="correct the input or the table; or raise deadlettermax "
+                    f"({options.deadlettermax:.4%}) if so many are expected.",
+                ) from error
+        else:
+            connection.execute("release savepoint abs_rows")
+    return found
+
+
+def reason_of(error: psycopg.Error) -> tuple[str, str, str | None]:
+    """Code, message and column of a dead letter; the message shows no value."""
+    message = to_abs_error(error, "writing the row").what
+    copied = _OF_COPY.search(message)
+    column = error.diag.column_name or (copied and copied["column"]) or None
+    return error.sqlstate or "", _OF_COPY.sub("", message), column
+
+
+def server_row(plan: CopyPlan, columns: list[str]) -> sql.Composed:
+    """The expression for a row of a staging table ``s`` as JSON, as ``deadletters.rows_of`` reads it.
+
+    Args:
+        columns: of the input.
+    """
+    chosen = [
+        sql.SQL("{} as {}").format(
+            _expression(plan.schema.field(each.position).type, each.column.type.name, name),
+            sql.Identifier(each.source),
+        )
+        for each in plan.columns
+        if each.source in columns
+        for name in (sql.Identifier("s", each.column.name),)
+    ]
+    if not chosen:
+        return sql.SQL("'{{}}'::json").format()
+    return sql.SQL("(select row_to_json(r) from (select {}) r)").format(sql.SQL(", ").join(chosen))
+
+
+def _expression(arrow: pa.DataType, pg: str, name: sql.Identifier) -> sql.Composable:
+    if pa.types.is_duration(arrow) or arrow.equals(pa.month_day_nano_interval()):
+        return sql.SQL(_PARTS).format(name)
+    if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
+        return sql.SQL("{}::text").format(name)
+    if pg == "uuid":
+        return sql.SQL("uuid_send({})").format(name)
+    return name
+
+
+_PARTS = """
+case when {0} is not null then json_build_array(
+    (extract(year from {0}) * 12 + extract(month from {0}))::int, extract(day from {0})::int,
+    (extract(hour from {0}) * 3600000000 + extract(minute from {0}) * 60000000
+     + extract(microseconds from {0}))::bigint) end
+"""
+
+
+class NeedsJudgement(Exception):  # noqa: N818 - no error: the epoch is judged, then tried again
+    """The server refused staged rows by their data; the transaction is rolled back."""
+
+
+@contextmanager
+def judging(connection: Connection[Any], *parts: Part) -> Iterator[bool]:
+    """Raise ``NeedsJudgement`` for rows that the server refuses, if a table keeps dead letters.
+
+    Yields whether one does.
+    """
+    keeps = any(part.table.options.deadletter for part in parts)
+    try:
+        yield keeps
+    except psycopg.Error as error:
+        if not keeps or connection.closed or not by_data(error):
+            raise
+        connection.execute("ROLLBACK")
+        raise NeedsJudgement from error
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Refused rows of one relation with ``STAGED``."""
+
+    plan: CopyPlan
+    shown: Shown
+    rows: list[tuple[int, str, str, str, str | None]]
+    """Table, ctid, code, message, column."""
+
+
+def judge_staged(
+    connection: Connection[Any],
+    options: PostgresOptions,
+    parts: Sequence[Part],
+    deleting: Sequence[sql.Composable],
+) -> dict[HandleName, int]:
+    """Mark the staged rows that the tables refuse, as dead letters; returns how many by handle.
+
+    The tables are filled as by the epoch's transaction, which is rolled back; then the marks are
+    committed. No decision names these handles yet, so a crash leaves them to the sweep.
+
+    Args:
+        parts: in the order of applying.
+        deleting: what empties replaced tables.
+    """
+    staging = Staging(options)
+    # With the tables in order, a deferred constraint can be judged row by row.
+    begin = [sql.SQL("begin"), *deleting, sql.SQL("set constraints all immediate")]
+    connection.execute(sql.SQL("; ").join(begin))
+    found = [(part, _judge(connection, staging, part)) for part in parts]
+    connection.execute("rollback")
+    with connection.transaction():
+        return {
+            committable.handle: marked
+            for part, refused in found
+            for committable in part.staged
+            if (marked := mark(connection, staging.table(committable.handle), refused))
+        }
+
+
+def _judge(connection: Connection[Any], staging: Staging, part: Part) -> Found:
+    target, options = part.table.target(), part.table.options
+    if not part.staged:
+        return Found(target.plan, shown(options, target.plan, target.key), [])
+    tables = [staging.table(committable.handle) for committable in part.staged]
+    judged = staging.judged(part.staged[0].handle)
+    return judge(connection, options, target, tables, judged, part.rows)
+
+
+def judge(
+    connection: Connection[Any],
+    options: PostgresOptions,
+    target: Target,
+    tables: Sequence[sql.Identifier],
+    judged: sql.Identifier,
+    rows: int,
+) -> Found:
+    """Write staged rows to their table, in a transaction to be rolled back; returns the refused ones.
+
+    Args:
+        tables: that hold the rows, with the columns ``STAGED``.
+        judged: the name of a table to create.
+        rows: of which ``deadlettermax`` is a share, for the bound.
+    """
+    plan = target.plan
+    place = sql.SQL('"abs:table", "abs:ctid", ')
+    at = sql.SQL('tableoid::oid as "abs:table", ctid as "abs:ctid", ')
+    union = union_of(plan, tables, good(options), at)
+    source = latest_of(plan, union, target.key, target.orderby, place)
+    found = Found(plan, shown(options, plan, target.key), [])
+    # No temporary table: a transaction that has used one cannot be prepared.
+    connection.execute(sql.SQL(_NUMBERED).format(judged, source))
+    row = connection.execute(sql.SQL("select count(*) from {}").format(judged)).fetchone()
+    numbered = 0 if row is None else int(row[0])
+
+    def attempt(first: int, end: int) -> None:
+        some = sql.SQL('select {} from {} where "abs:n" >= {} and "abs:n" < {}').format(
+            columns_of(plan.names), judged, first, end
+        )
+        keeping = options.onconflict == "nothing"
+        connection.execute(inserting(plan, some, target.key, keeping=keeping))
+
+    with noticing_changes(options, plan):
+        if options.deadletter is None:
+            attempt(0, numbered)
+            return found
+        refused = refused_rows(connection, numbered, attempt, options, plan.table.label, rows)
+    where = sql.SQL('select "abs:table", "abs:ctid"::text from {} where "abs:n" = {}')
+    for number, error in refused.items():
+        at_row = connection.execute(where.format(judged, number)).fetchone()
+        assert at_row is not None
+        found.rows.append((*at_row, *reason_of(error)))
+    return found
+
+
+def mark(connection: Connection[Any], table: sql.Identifier, refused: Found) -> int:
+    """Make these rows of a staging table dead letters; how many there were."""
+    if not refused.rows:
+        return 0
+    schema = refused.plan.schema
+    tables, ctids, codes, messages, columns = map(list, zip(*refused.rows, strict=True))
+    names = (
+        refused.shown.keys(schema),
+        refused.shown.position(schema),
+        refused.shown.columns(schema),
+    )
+    key, position, row = (server_row(refused.plan, each) if each else sql.NULL for each in names)
+    query = sql.SQL(_MARK).format(
+        table=table,
+        assignments=sql.SQL(", ").join(
+            sql.SQL("{} = {}").format(sql.Identifier(name), value)
+            for name, value in zip(
+                STAGED,
+                (*map(sql.SQL, ("v.code", "v.message", "v.place")), key, position, row),
+                strict=True,
+            )
+        ),
+        tables=tables,
+        ctids=ctids,
+        codes=codes,
+        messages=messages,
+        places=columns,
+    )
+    return connection.execute(query).rowcount
+
+
+_NUMBERED = """
+create unlogged table {0} as select row_number() over () - 1 as "abs:n", q.* from ({1}) q;
+alter table {0} add primary key ("abs:n")
+"""
+
+_MARK = """
+update only {table} s set {assignments}
+  from unnest({tables}::oid[], {ctids}::text[], {codes}::text[], {messages}::text[],
+              {places}::text[]) as v(tab, at, code, message, place)
+ where s.tableoid = v.tab and s.ctid = v.at::tid
+"""

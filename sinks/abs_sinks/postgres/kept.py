@@ -1,0 +1,135 @@
+"""The dead letters that a table of PostgreSQL keeps: listed, shown, and written again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from psycopg import Connection, sql
+from psycopg.rows import dict_row
+
+from abs_clients.postgres.name import TableName
+from abs_clients.postgres.pool import leased
+from abs_core.contracts import Conflict, Task, Version
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import ContentionError, DataError
+from abs_core.model import Committable, JobState, Wrote, job_key
+from abs_core.protocol import Identity, Skip
+from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
+from abs_sinks.postgres import deadletters
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.sink import PostgresSink
+from abs_sinks.postgres.tables import Table, Tables
+from abs_sinks.postgres.wal import WalCoCommitter
+
+_FIELDS = 'id, job, sink, epoch, at, code, message, "column", key, position'
+
+
+class PostgresLetters(KeptLetters):
+    """See ``KeptLetters``.
+
+    Args:
+        options: of the sink; ``deadletter`` names the table. ``replay`` needs protocol ``wal``.
+    """
+
+    def __init__(self, options: PostgresOptions) -> None:
+        assert options.deadletter is not None
+        self._options = options
+        self._name: TableName = options.deadletter
+
+    def found(
+        self, *, job: str | None = None, code: str | None = None, replayed: bool = False
+    ) -> list[dict[str, Any]]:
+        where = "({job}::text is null or job = {job}) and ({code}::text is null or code = {code})"
+        if not replayed:
+            where += " and replayed is null"
+        return self._rows(f"{_FIELDS}, replayed", where, job=job, code=code)
+
+    def shown(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+        fields = f'{_FIELDS}, "row"::text as "row", schema, replayed'
+        return self._rows(fields, "id = any({ids}::bigint[])", ids=list(ids))
+
+    def replay(self, ids: Sequence[int]) -> int:
+        letters = [each for each in self.shown(ids) if each["replayed"] is None]
+        by_shape: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = {}
+        for letter in letters:
+            names = tuple(rows_of([letter["row"]], schema_of(letter["schema"])).schema.names)
+            by_shape.setdefault((letter["schema"], names), []).append(letter)
+        if len(by_shape) > 1:
+            groups = "; ".join(
+                ", ".join(str(each["id"]) for each in group) for group in by_shape.values()
+            )
+            raise DataError(
+                f"These dead letters have rows of {len(by_shape)} schemas.",
+                remedy=f"replay those of one schema at a time: {groups}.",
+            )
+        for group in by_shape.values():
+            self._replay(group)
+        return len(letters)
+
+    def _replay(self, letters: Sequence[dict[str, Any]]) -> None:
+        ids = sorted(each["id"] for each in letters)
+        batch = rows_of([each["row"] for each in letters], schema_of(letters[0]["schema"]))
+        token = blake2b(",".join(map(str, ids)).encode(), digest_size=8).hexdigest()
+        job = job_key(f"deadletters of {self._name}", token)
+        # A row that is refused again is an error, and no other dead letter.
+        plain = replace(self._options, deadletter=None)
+        sink = PostgresSink(plain, batch.schema)
+        committer = _Marking(self._name, Table(plain, batch.schema), ids, token)
+        run = secrets.token_hex(8)
+        coordinator = Coordinator(
+            Identity(job, token, run, sink.target), sink.register(), committer, fence=sink.fence
+        )
+        state, planned = coordinator.begin(0)
+        if isinstance(planned, Skip):
+            return
+        task = Task(state.register, job, state.generation, 0, 0, secrets.token_hex(8))
+        writer = sink.writer(task)
+        try:
+            writer.write(batch)
+            made = writer.pre_commit()
+        except BaseException:
+            writer.abort()
+            raise
+        coordinator.commit(Report(0, [Wrote(batch.num_rows, made)], None))
+
+    def _rows(self, fields: str, where: str, **values: Any) -> list[dict[str, Any]]:
+        query = sql.Composed(
+            [
+                sql.SQL(f"select {fields} from "),
+                self._name.identifier,
+                sql.SQL(f" where {where} order by id").format(**values),
+            ]
+        )
+        with leased(self._options.server, doing="reading dead letters") as connection:
+            deadletters.check(connection, self._name)
+            return connection.cursor(row_factory=dict_row).execute(query).fetchall()
+
+
+class _Marking(WalCoCommitter):
+    """Marks dead letters in the transaction that writes their rows."""
+
+    def __init__(self, name: TableName, table: Table, ids: Sequence[int], token: str) -> None:
+        super().__init__(Tables({0: table}))
+        self._name, self._ids, self._token = name, list(ids), token
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        transaction = EpochTransaction(self._tables, besides=self._mark)
+        return transaction.co_commit(committables, expected, state)
+
+    def _mark(self, connection: Connection[Any]) -> None:
+        query = sql.SQL(
+            "update {} set replayed = {} where id = any({}::bigint[]) and replayed is null"
+        ).format(self._name.identifier, self._token, self._ids)
+        if connection.execute(query).rowcount != len(self._ids):
+            connection.execute("rollback")
+            raise ContentionError(
+                "Some of these dead letters were replayed or deleted in the meantime.",
+                remedy="list them again; nothing was written.",
+            )

@@ -1,0 +1,84 @@
+"""``abs deadletters`` and ``abs audit --deadletters``, on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from abs_cli.main import app
+from abs_testing.case import Case, rows
+from tests.sinks.postgres.buried import Buried, buried
+
+pytestmark = pytest.mark.services
+BAD = [(7, "bad"), (8, "a\0b")]
+
+
+@pytest.fixture
+def harness(shared_database: str) -> Iterator[Buried]:
+    """Five rows in the table, two beside it."""
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 5), BAD)
+        case.close()
+        yield harness
+
+
+def _abs(harness: Buried, *arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*arguments, "--url", harness.url])
+    return done.exit_code, done.stdout
+
+
+def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
+    where = ("--deadletter", harness.dead)
+    code, printed = _abs(harness, "deadletters", "list", *where, "--json")
+    listed = json.loads(printed)
+    assert (code, [each["code"] for each in listed]) == (1, ["nul-character", "23514"])
+    ids = [str(each["id"]) for each in listed]
+    shown = json.loads(_abs(harness, "deadletters", "show", *ids, *where)[1])
+    first, second = (json.loads(each["row"]) for each in shown)
+    assert (first["id"], first["value"]["text"], second) == (
+        8,
+        "a\u2400b",
+        {"id": 7, "value": "bad"},
+    )
+    harness.db.execute(f"alter table {harness.table} drop constraint c")
+    again = (
+        *("deadletters", "replay", ids[1], *where, "--dbtable", harness.table),
+        *("--stateschema", harness.schema, "--yes"),
+    )
+    assert _abs(harness, *again) == (0, "1 rows written and marked as replayed\n")
+    assert _abs(harness, *again) == (0, "0 rows written and marked as replayed\n")
+    assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
+    assert len(json.loads(_abs(harness, "deadletters", "list", *where, "--json")[1])) == 1
+
+
+def _audited(harness: Buried, folder: Path, *more: str) -> tuple[int, str]:
+    lines = (json.dumps({"id": key, "value": value}) for key, value in [*rows(0, 5), *BAD])
+    (folder / "given.json").write_text("\n".join(lines) + "\n")
+    sides = ("--expected", str(folder / "given.json"), "--actual", harness.url)
+    arguments = ["audit", *sides, "--table", harness.table, "--state-schema", harness.schema]
+    done = CliRunner().invoke(app, [*arguments, "--schema", "id BIGINT, value STRING", *more])
+    return done.exit_code, done.stdout
+
+
+def test_an_audit_finds_each_record_in_the_table_or_among_the_dead(
+    harness: Buried, tmp_path: Path
+) -> None:
+    assert _audited(harness, tmp_path)[0] == 1
+    code, printed = _audited(harness, tmp_path, "--deadletters", harness.dead)
+    assert code == 0, printed
+
+
+@pytest.mark.parametrize(
+    "planted", ["delete from {d} where code = '23514'", "insert into {t} values (7, 'bae')"]
+)
+def test_an_audit_finds_what_is_neither_or_too_much(
+    harness: Buried, tmp_path: Path, planted: str
+) -> None:
+    harness.db.execute(planted.format(d=harness.dead, t=harness.table))
+    assert _audited(harness, tmp_path, "--deadletters", harness.dead)[0] == 1

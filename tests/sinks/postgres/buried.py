@@ -1,0 +1,85 @@
+"""A table beside its dead letters: what the table refuses is in ``<table>_dead``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from abs_clients.postgres.metadata import exists
+from abs_clients.postgres.name import TableName
+from abs_sinks.deadletters import rows_of, schema_of
+from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
+from abs_testing import SCHEMA, Row
+
+
+class Buried(TableHarness):
+    """A harness whose sink keeps dead letters.
+
+    Args:
+        changed: options besides ``deadletter``.
+    """
+
+    def __init__(self, url: str, variant: Variant, **changed: object) -> None:
+        super().__init__(url, variant)
+        self.dead = f"{self.table}_dead"
+        given = {"deadletter": TableName.parse(self.dead), **changed}
+        self.options = replace(self.options, **given)  # type: ignore[arg-type]
+        self.new_sink = partial(PostgresSink, self.options, SCHEMA, co_commit=self.own_register)
+
+    def letters(self) -> list[tuple[str, Row]]:
+        """Code and row of each dead letter, in the order of writing."""
+        if not exists(self.db, self.dead):
+            return []
+        query = f'select code, "row"::text, schema from {self.dead} order by id'
+        found = self.db.execute(query).fetchall()
+        read = [(code, rows_of([row], schema_of(schema))) for code, row, schema in found]
+        return [(code, (b["id"][0].as_py(), b["value"][0].as_py())) for code, b in read]
+
+    def close(self) -> None:
+        super().close()
+        self.reconnect()
+        self.db.execute(f"drop table if exists {self.dead}, {self.table}_of cascade")
+        self.db.execute(f"drop function if exists {self.table}_f cascade")
+        self.db.execute(f"drop domain if exists {self.table}_d cascade")
+        self.db.close()
+
+
+class Poisoned(Buried):
+    """A table that refuses some rows of every check; a reader sees it and its dead letters together.
+
+    So each check of the kit is one of the equation: target and dead letters are the input, once each.
+    Rows from 10 on are refused by the client, two of ten before them by the server.
+    """
+
+    def __init__(self, url: str, variant: Variant) -> None:
+        super().__init__(url, variant, deadlettermax=1.0)
+        self.upserts = variant.write == "upsert"
+        self.db.execute(
+            f"alter table {self.table} alter value type varchar(2), add check (id % 5 <> 2)"
+        )
+
+    def read(self) -> Sequence[Row]:
+        buried = [row for _, row in self.letters()]
+        # An upsert's reader looks for the last row of each key.
+        return [*super().read(), *(dict(buried).items() if self.upserts else buried)]
+
+
+@contextmanager
+def buried(url: str, name: str, **changed: object) -> Iterator[Buried]:
+    harness = Buried(url, VARIANTS[name], **changed)
+    try:
+        yield harness
+    finally:
+        harness.close()
+
+
+@contextmanager
+def poisoned(url: str, name: str) -> Iterator[Poisoned]:
+    harness = Poisoned(url, VARIANTS[name])
+    try:
+        yield harness
+    finally:
+        harness.close()

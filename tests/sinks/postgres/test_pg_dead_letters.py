@@ -1,0 +1,308 @@
+"""Dead letters of PostgreSQL: rows that the table refuses are beside it, under the same decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from abs_clients.postgres.pool import leased
+from abs_core import deadletters as core
+from abs_core.errors import AbsError, DeadLettersError, SchemaError
+from abs_core.model import Dead
+from abs_sinks.deadletters import DeadLetter, why_bad
+from abs_sinks.postgres import deadletters, judgedcopy
+from abs_sinks.postgres.copyin import CopyWriter
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.idempotent import IdempotentWriter
+from abs_sinks.postgres.kept import PostgresLetters
+from abs_sinks.postgres.target import Target
+from abs_sinks.postgres.testing import VARIANTS, open_table
+from abs_sinks.postgres.twophase import TwoPhaseWriter
+from abs_sinks.postgres.wal import WalWriter
+from abs_testing import check_sink
+from abs_testing.case import Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.cuts import Halted
+from tests import sample
+from tests.sinks.postgres.buried import Buried, Poisoned, buried, poisoned
+
+pytestmark = pytest.mark.services
+
+CELLS = [
+    "wal-append",
+    "wal-append-foreign-register",
+    "wal-upsert",
+    "2pc-append",
+    "2pc-append-foreign-register",
+    "idempotent-upsert",
+]
+
+KINDS = {
+    "nul-character": ("", "a\0b"),
+    "too-long": ("alter table {t} alter value type varchar(5)", "too long"),
+    "23514": ("alter table {t} add check (value <> 'bad')", "bad"),
+    "23503": (
+        """create table {t}_of (value text primary key);
+        insert into {t}_of select 'v' || n from generate_series(0, 999) n;
+        alter table {t} add foreign key (value) references {t}_of""",
+        "bad",
+    ),
+    "23505": ("create unique index on {t} (value)", "v0"),
+    "23P01": ("alter table {t} add exclude using hash (value with =)", "v0"),
+    "22P02": (
+        """create domain {t}_d as text check (value::int >= 0);
+        alter table {t} alter value type {t}_d using null""",
+        "bad",
+    ),
+    "P0001": (
+        """create function {t}_f() returns trigger language plpgsql as
+        $$ begin if new.value = 'bad' then raise 'no'; end if; return new; end $$;
+        create trigger no before insert on {t} for each row execute function {t}_f()""",
+        "bad",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", KINDS)
+@pytest.mark.parametrize("name", CELLS)
+def test_target_and_dead_letters_are_the_input(shared_database: str, name: str, code: str) -> None:
+    setup, value = KINDS[code]
+    with buried(shared_database, name) as harness:
+        if setup:
+            harness.db.execute(setup.replace("{t}", harness.table))
+        case = Case(harness)
+        good = rows(0, 10) if code != "22P02" else [(n, str(n)) for n in range(10)]
+        more = rows(10, 10) if code != "22P02" else [(n, str(n)) for n in range(10, 20)]
+        bad = [(100, value), (101, value)]
+        case.run().epoch(0, [*good, bad[0]], more)
+        case.run().epoch(1, [bad[1]])
+        assert harness.letters() == [(code, bad[0]), (code, bad[1])]
+        case.finished(good, more, when="after rows that the table refuses")
+        case.close()
+
+
+def test_a_deferred_constraint_is_judged_too(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(
+            f"alter table {harness.table} add unique (value) deferrable initially deferred"
+        )
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 3), [(9, "v0")])
+        assert harness.letters() == [("23505", (9, "v0"))]
+        case.finished(rows(0, 3), when="after a deferred constraint")
+        case.close()
+
+
+def test_the_register_keeps_rows_and_dead_of_each_epoch(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, rows(0, 3), [(7, "a\0b"), (8, "bad")])
+        run.epoch(1, rows(10, 3))
+        run.epoch(2, [(9, "bad")])
+        found = [recent.dead for recent in case.run().state().recent]
+        assert found == [(Dead(0, 5, 2),), (Dead(0, 3, 0),), (Dead(0, 1, 1),)]
+        case.close()
+
+
+def test_a_dead_letter_says_where_it_is_from(shared_database: str) -> None:
+    with buried(shared_database, "wal-upsert") as harness:
+        case = Case(harness)
+        case.run().epoch(4, [(7, "a\0b"), *rows(0, 3)])
+        query = (
+            'select job, sink, epoch, code, message, "column", key::text, position, replayed,'
+            f" at > now() - interval '1 hour' from {harness.dead}"
+        )
+        (found,) = harness.db.execute(query).fetchall()
+        why = (
+            'Column "value": values hold a NUL character (0x00), which text cannot in most targets.'
+        )
+        sink = f"public.{harness.table}"
+        assert found == (
+            *("job", sink, 4, "nul-character", why, "value", '{"id":7}', None, None, True),
+        )
+        case.close()
+
+
+def test_columns_left_out_are_not_shown(shared_database: str) -> None:
+    with buried(shared_database, "wal-append", deadlettercolumns=("VALUE",)) as harness:
+        harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, [(7, "a\0b"), (8, "bad"), *rows(0, 3)])
+        query = f'select "row"::text from {harness.dead} order by id'
+        found = [json.loads(text) for (text,) in harness.db.execute(query)]
+        assert found == [{"id": 7}, {"id": 8}]
+        case.close()
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "bad"])
+@pytest.mark.parametrize("name", CELLS)
+def test_a_target_that_refuses_everything_stops_the_query(
+    shared_database: str, name: str, bad: str
+) -> None:
+    with buried(shared_database, name) as harness:
+        harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
+        case = Case(harness)
+        run = case.run()
+        with pytest.raises(DeadLettersError, match="deadlettermax"):
+            run.epoch(0, [(n, bad) for n in range(500)])
+        assert harness.letters() == []
+        case.run().epoch(0, rows(0, 3))
+        case.finished(rows(0, 3), when="after an epoch that passed the limit")
+        case.close()
+
+
+def test_the_limit_counts_the_last_epochs(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, [(n, "a\0b") for n in range(99)])
+        with pytest.raises(DeadLettersError, match="100 of 100"):
+            run.epoch(1, [(100, "a\0b")])
+        assert len(harness.letters()) == 99
+        case.close()
+
+
+def test_without_the_option_a_bad_row_stops_the_query_and_the_message_names_it(
+    shared_database: str,
+) -> None:
+    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
+        harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
+        case = Case(harness)
+        for bad in ("a\0b", "bad"):
+            with pytest.raises(AbsError) as caught:
+                case.run().epoch(0, [(7, bad)])
+            assert "deadletter" in caught.value.remedy
+        case.hides_all("after bad rows")
+        case.close()
+
+
+def test_a_table_of_another_shape_is_refused_with_the_statement(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"create table {harness.dead} (id bigint, job text)")
+        with pytest.raises(SchemaError, match='lacks "sink" text') as caught:
+            Case(harness).run()
+        assert "create table" in caught.value.remedy
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
+
+
+@pytest.mark.parametrize("name", sample.members(CELLS, 3, "crashes with dead letters"))
+def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
+    shared_database: str, fork_server: ForkServer, name: str
+) -> None:
+    killed = check_crashes(partial(poisoned, shared_database, name), fork_server, 1)
+    assert killed.points.total() > 5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", CELLS)
+def test_the_sink_keeps_every_rule_with_dead_letters(shared_database: str, name: str) -> None:
+    assert len(check_sink(partial(poisoned, shared_database, name))) > 30
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_an_epoch_that_is_written_again_has_each_row_once(shared_database: str, name: str) -> None:
+    with poisoned(shared_database, name) as harness:
+        check_replays(harness)
+
+
+def check_replays(harness: Poisoned) -> None:
+    """A task is tried twice, its epoch is given up by a run, and written by the next one."""
+    case = Case(harness)
+    run = case.run()
+    run.attempt(0).write(*rows(0, 13)).pre_commit()
+    run.commit(0, run.tasks(0, rows(0, 13)))
+    run.attempt(1).write(*rows(20, 3)).pre_commit()
+    case.run().epoch(1, rows(20, 3))
+    case.finished(rows(0, 13), rows(20, 3), when="after epochs that were written again")
+    letters = harness.letters()
+    assert len(letters) == len(set(letters)), "a dead letter is there twice"
+    case.close()
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_dead_letter_written_outside_the_decision_is_found(
+    shared_database: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(writer: CopyWriter, _: object, target: Target, letters: list[DeadLetter]) -> None:
+        with leased(writer.table.options.server) as other:
+            handle = writer._task.handle
+            deadletters.write(other, writer.table.options, target.plan, handle, letters)
+        writer._count(0, -len(letters))
+
+    for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
+        monkeypatch.setattr(writer, "_bury", at_once)
+    with poisoned(shared_database, name) as harness, pytest.raises((AssertionError, AbsError)):
+        check_replays(harness)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_bad_row_that_is_dropped_is_found(
+    shared_database: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
+    with poisoned(shared_database, name) as harness, pytest.raises((AssertionError, AbsError)):
+        check_replays(harness)
+
+
+def test_a_limit_that_is_ignored_is_found(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "LEAST", 10**9)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_target_that_refuses_everything_stops_the_query(shared_database, "wal-append", "a\0b")
+
+
+def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 3), [(7, "bad"), (8, "bad"), (9, "a\0b")])
+        kept = PostgresLetters(harness.options)
+        ids = [letter["id"] for letter in kept.found(code="23514")]
+        with pytest.raises(AbsError, match="23514"):
+            replaying(harness).replay(ids)
+        assert [letter["replayed"] for letter in kept.shown(ids)] == [None, None]
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        assert replaying(harness).replay(ids) == 2
+        assert replaying(harness).replay(ids) == 0
+        assert len(kept.found()) == 1
+        case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
+        case.close()
+
+
+def test_a_replay_that_dies_in_its_transaction_changes_nothing(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, [(7, "bad")])
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        (letter,) = PostgresLetters(harness.options).found()
+
+        def dies(*_: object) -> None:
+            raise Halted
+
+        with monkeypatch.context() as planted:
+            planted.setattr(EpochTransaction, "_commit", dies)
+            with pytest.raises(Halted):
+                replaying(harness).replay([letter["id"]])
+        case.holds(when="after a replay that died")
+        assert replaying(harness).replay([letter["id"]]) == 1
+        case.holds([(7, "bad")], when="after a second replay")
+        case.close()
+
+
+def replaying(harness: Buried) -> PostgresLetters:
+    """As the command does it: the job itself has the option and another protocol perhaps."""
+    return PostgresLetters(harness.options)

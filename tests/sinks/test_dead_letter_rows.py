@@ -1,0 +1,66 @@
+"""The row of a dead letter reads back without loss, whatever its values are."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from abs_core.errors import CorruptionError
+from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text, why_bad
+from abs_sinks.refusals import BadRows, Code, Reason
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(), 2, [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xffab")]
+)
+STRUCT = pa.struct([("x", pa.string()), ("y", pa.decimal128(5, 2))])
+BATCH = pa.record_batch(
+    {
+        "number": pa.array([1, None]),
+        "text": pa.array(["a\0b", 'ü\U0001f600"']),
+        "bytes as text": NOT_UTF8,
+        "double": pa.array([float("-inf"), 1e-300]),
+        "float": pa.array([0.1, -0.0], pa.float32()),
+        "decimal": pa.array([Decimal("1.20"), Decimal("-" + "9" * 36)], pa.decimal128(38, 2)),
+        "day": pa.array([-800_000, 1], pa.int32()).view(pa.date32()),
+        "moment": pa.array([10**15, -(10**17)], pa.int64()).view(pa.timestamp("us", "UTC")),
+        "clock": pa.array([10**15, None], pa.int64()).view(pa.timestamp("us")),
+        "time": pa.array([dt.time(1, 2, 3, 4), None], pa.time64("us")),
+        "bytes": pa.array([b"\0\xff", b""]),
+        "interval": pa.array([(1, -2, 3000), None], pa.month_day_nano_interval()),
+        "duration": pa.array([5, -7], pa.duration("us")),
+        "list": pa.array([[1, None], []]),
+        "struct": pa.array([{"x": "q", "y": Decimal("1.5")}, None], STRUCT),
+        "map": pa.array([[(1, "a")], [(2, None)]], pa.map_(pa.int32(), pa.string())),
+        "large": pa.array([["a\0"], ["b"]], pa.large_list(pa.large_string())),
+        "yes": pa.array([True, False]),
+    }
+)
+BAD = BadRows((Reason(Code.NULL, "number", "are NULL", "fill them"),), np.array([0, 0]))
+
+
+def test_a_row_reads_back_without_loss() -> None:
+    letters = dead_letters(BATCH, why_bad(BAD), Shown(("number",)))
+    read = rows_of([each.row for each in letters], schema_of(schema_text(BATCH.schema)))
+    for name in BATCH.schema.names:
+        assert read.column(name).equals(BATCH.column(name)), name
+    assert [each.key for each in letters] == ['{"number":1}', '{"number":null}']
+    assert all(each.row.isascii() and "\\u0000" not in each.row for each in letters)
+
+
+def test_columns_that_are_left_out_are_nowhere() -> None:
+    shown = Shown(("number",), ("NUMBER", "text"))
+    letter = dead_letters(BATCH, why_bad(BAD), shown)[0]
+    assert letter.key is None
+    assert not {"number", "text"} & json.loads(letter.row).keys()
+    assert "number" not in rows_of([letter.row], BATCH.schema).schema.names
+
+
+@pytest.mark.parametrize("text", ["", '{"number":"x"}', '{"number":{"abs:arrow":"!"}}'])
+def test_a_damaged_row_is_an_error(text: str) -> None:
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        rows_of([text], pa.schema([("number", pa.int64())]))
