@@ -32,6 +32,7 @@ from abs_spark.foreach.views import Pass, Passes
 from abs_spark.logs import show_logs
 from abs_spark.names import RunName
 from abs_spark.share import task_of
+from abs_spark.stopping import install_hooks
 from abs_spark.target import Target, parse
 
 if TYPE_CHECKING:
@@ -265,6 +266,8 @@ def epoch(
 ) -> Epoch:
     """The function for ``foreachBatch`` that writes each micro-batch exactly once.
 
+    Also installs the hooks of ``abs_spark``.
+
     All sinks pre-commit, one decision names what all of them pre-committed, then all commit: after
     recovery an epoch is in every target or in none.
 
@@ -282,6 +285,7 @@ def epoch(
             fit the checkpoint, the mode or the other sinks.
         ConfigError: PySpark 3.5 is without pandas.
     """
+    install_hooks()
     if pyspark.__version__.startswith("3.") and find_spec("pandas") is None:
         raise ConfigError(
             f"PySpark {pyspark.__version__} passes rows to Python by pandas, which is not installed.",
