@@ -74,7 +74,7 @@ class Several:
             kind = {"payments": "abs-postgres", "alerts": "abs-kafka", "items": "abs-s3"}[name]
             lines += [f"[sinks.{name}]", f'format = "{kind}"', f"[sinks.{name}.options]"]
             lines += [f"{key} = {json.dumps(text)}" for key, text in given.items()]
-            if self.audit:
+            if name in self.audit:
                 expected, key = self.audit[name]
                 lines += [f"[sinks.{name}.audit]", f'expected = "{expected}"', f'key = "{key}"']
                 lines += [f'columns = "{self.columns[name]}"'] if name in self.columns else []

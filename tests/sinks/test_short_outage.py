@@ -22,7 +22,7 @@ from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
 from abs_sinks.kafka import sink as kafka_sink
 from abs_sinks.postgres.copyin import CopyWriter
-from abs_sinks.postgres.testing import VARIANTS, open_table
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_sinks.s3 import writer as s3_writer
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
@@ -183,13 +183,17 @@ def written_while_away(place: Place, told: Told) -> None:
     def over() -> bool:
         return named() and time.monotonic() > began + AT_LEAST[outage.way]
 
-    with Away(place.server, outage.way, AT_MOST, over) as away:
-        away.begin()
-        try:
-            share = attempt.write(*during).pre_commit()
-        except AbsError:
-            attempt.writer.abort()
-            raise
+    try:
+        with Away(place.server, outage.way, AT_MOST, over) as away:
+            away.begin()
+            try:
+                share = attempt.write(*during).pre_commit()
+            except AbsError:
+                attempt.writer.abort()
+                raise
+    finally:
+        if isinstance(place.harness, TableHarness):
+            place.harness.reconnect()  # its session went with the server
     assert named(), told()
     run.commit(1, [share])
     run.epoch(2, MORE)

@@ -71,11 +71,12 @@ def test_where_pyspark_has_no_python_sinks_the_way_round_is_named(
     assert "abs_spark.epoch" in refused.value.remedy
 
 
+_GIVEN = {"kafka.bootstrap.servers": "h:9092", "topic": "t"}
 _CALLS = {
-    "sink": "abs_spark.sink('abs-kafka', {})",
-    "epoch": """
+    "sink": f"abs_spark.sink('abs-kafka', {_GIVEN})",
+    "epoch": f"""
 from abs_spark.foreach.spec import EpochSink
-abs_spark.epoch(EpochSink("abs-kafka", {}), checkpointLocation="/c")
+abs_spark.epoch(EpochSink("abs-kafka", {_GIVEN}), checkpointLocation="/c")
 """,
     "register": """
 from unittest.mock import MagicMock

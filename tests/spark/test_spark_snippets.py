@@ -318,7 +318,7 @@ def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) 
         connection.execute(in_postgres.text("aggregates' table").encode())
         for more in (0, 1):  # the second run adds a payment of 0.50 to a day that was written
             line = json.dumps({"id": ROWS, "amount": 0.5, "at": "2026-11-01T09:00:00Z"}) * more
-            (in_postgres.folder / "data" / "payments" / "more.json").write_text(line)
+            (in_postgres.folder / "data" / "payments" / f"more-{more}.json").write_text(line)
             in_postgres.to_the_end(in_postgres.run(in_postgres.text("aggregates")))
             query = "select payments, (amount * 10)::int from totals order by day"
             days = [list(range(day, ROWS, 3)) for day in range(3)]

@@ -48,9 +48,9 @@ def sink(
     where: str | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> EpochSink:
-    """Describe one sink of an epoch, and check its options.
+    """Describe one sink of an epoch, and check its options; it installs the hooks of ``abs_spark``.
 
-    This connects to nothing, and installs the hooks of ``abs_spark``.
+    It connects to nothing.
 
     Args:
         format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``; or one of another package's sinks.
