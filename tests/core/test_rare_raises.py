@@ -15,7 +15,7 @@ from abs_core.model import Committable, HandleName, Inspection, Outcome, job_key
 from abs_testing.case import JOB, LEFT, Case, raises
 from abs_testing.cuts import Cut
 from abs_testing.engine import QUICK
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from tests.kit.fake_harness import open_fake
 
 
