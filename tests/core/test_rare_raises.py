@@ -8,10 +8,13 @@ from contextlib import closing
 import pytest
 
 from abs_core.certificate import Certificate, MemoryCertificates
-from abs_core.errors import ProtocolError, RegisterLostError
-from abs_core.model import Committable, HandleName, Inspection, Outcome
+from abs_core.contracts import Version
+from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.errors import ProtocolError, RefusedError, RegisterLostError
+from abs_core.model import Committable, HandleName, Inspection, Outcome, job_key
 from abs_testing.case import JOB, LEFT, Case, raises
 from abs_testing.cuts import Cut
+from abs_testing.engine import QUICK
 from abs_testing.fakes.sink import HandleCommitter
 from tests.kit.fake_harness import open_fake
 
@@ -96,3 +99,26 @@ def test_a_register_that_goes_back_behind_its_certificate_is_refused_before_the_
     certificates.certificate = Certificate(JOB, "f" * 16, "there", 9, 9, 9)
     raises(RegisterLostError, lambda: run.commit(1, shares))
     assert run.state() == kept
+
+
+def test_a_loss_is_not_accepted_where_there_is_no_register(case: Case) -> None:
+    error = raises(RegisterLostError, lambda: case.run().coordinator.accept_loss(0, []))
+    assert "is missing" in error.what
+
+
+def test_a_batch_that_its_parent_record_cannot_note_is_not_committed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = case.run().store
+
+    def refusing(*_: object) -> Version:
+        raise RefusedError("the register cannot be written (on purpose)")
+
+    job = job_key("nightly", "token")
+    parent = ParentCertificates(store, job, "the target", QUICK)
+    monkeypatch.setattr(store, "compare_and_set", refusing)
+    certificate = Certificate(job, "0" * 16, "", 1, None, 0)
+    error = raises(ProtocolError, lambda: parent.write(certificate))
+    assert "could not be recorded in its job's parent record" in error.what
+    assert "nothing of it is committed" in error.remedy
+    assert parent.read().certificate is None
