@@ -119,7 +119,7 @@ def audit(
         memory_mib=memory,
         temp_directory=temporary,
     )
-    with _exit_code_1_for_findings_only():
+    with exit_code_1_for_findings_only():
         if sinks is not None:
             clean = report_job(sinks, compared, by_epoch=epochs, as_json=as_json)
         elif epochs:
@@ -150,7 +150,7 @@ def _report_target(
 
 
 @contextlib.contextmanager
-def _exit_code_1_for_findings_only() -> Iterator[None]:
+def exit_code_1_for_findings_only() -> Iterator[None]:
     """Keep exit code 1 for "not clean"; an audit that could not run gets another one."""
     try:
         yield
