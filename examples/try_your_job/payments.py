@@ -27,7 +27,7 @@ payments = (
 if way == "append":
     writer = payments.writeStream.foreachBatch(append)
 else:
-    to = {"url": url, "table": "payments", "job": "payments"}
+    to = {"url": url, "dbtable": "payments", "job": "payments"}
     writer = payments.writeStream.format("abs-postgres").options(**to)
 query = writer.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
 query.start().awaitTermination()

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from abs_audit import Report
+from abs_audit.report import KINDS
 from abs_chaos.killing import Killed
 
 
@@ -19,7 +20,6 @@ class Outcome:
         asked: how many kills were asked for.
         failures: how often the job ended by itself with an error, and was started again.
         job_seconds: from its first start to its end.
-        sees: whether phases and recovery could be seen.
     """
 
     seed: int
@@ -28,29 +28,33 @@ class Outcome:
     failures: int
     job_seconds: float
     report: Report
-    sees: bool
 
     @property
     def found(self) -> dict[str, int]:
         """The four answers, in rows; ``left_behind`` in unfinished writes."""
-        differences = self.report.differences
-        left = self.report.left_behind
+        differences, left = self.report.differences, self.report.left_behind
+        unfinished = 0
+        if left is not None:
+            # A database may have other jobs; their writes are not this job's fault.
+            unfinished = len(left.decisions) + len(left.pending)
+            unfinished += sum(each.on_table for each in left.prepared)
+            unfinished += sum(bool(each.rows) for each in left.staging)
         return {
             "missing": differences.missing,
             "doubled": differences.duplicate,
             "changed": differences.corrupted,
             "unexpected": differences.unexpected,
-            "left_behind": 0
-            if left is None
-            else sum(map(len, (left.prepared, left.staging, left.decisions, left.pending))),
+            "left_behind": unfinished,
         }
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
         """Why it is not shown that the job is exactly-once; empty if it is."""
-        found = [f"{number} {_WORDS[what]}" for what, number in self.found.items() if number]
-        own = ("missing", "duplicate", "unexpected", "corrupted")
-        found += [each for each in self.report.reasons if not each.endswith(own)]
+        figures = self.found
+        found = [f"{figures[what]} {words}" for what, words in _WORDS.items() if figures[what]]
+        left = {doubt for look in self.report.looks for doubt in look.doubts}
+        others = (reason for reason in self.report.reasons if not reason.endswith(KINDS))
+        found += [f"left behind: {other}" if other in left else other for other in others]
         if len(self.kills) < self.asked:
             found.append(
                 f"the job ended after {len(self.kills)} of {self.asked} kills; give it more input, "
@@ -88,7 +92,6 @@ _WORDS = {
     "doubled": "rows doubled",
     "changed": "rows changed",
     "unexpected": "rows that nobody expected",
-    "left_behind": "unfinished writes left behind",
 }
 
 

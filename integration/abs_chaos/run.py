@@ -146,5 +146,4 @@ def chaos(
         failures=killing.failures,
         job_seconds=seconds,
         report=audit(expected, actual, compared),
-        sees=settings.checkpoint is not None,
     )

@@ -138,7 +138,7 @@ def audit(
         memory_mib=memory,
         temp_directory=temporary,
     )
-    with _exit_code_1_for_findings_only():
+    with exit_code_1_for_findings_only():
         if deadletters is not None and sinks is not None:
             raise typer.BadParameter("not with --sinks.", param_hint="--deadletters")
         if sinks is not None:
@@ -176,7 +176,7 @@ def _report_target(
 
 
 @contextlib.contextmanager
-def _exit_code_1_for_findings_only() -> Iterator[None]:
+def exit_code_1_for_findings_only() -> Iterator[None]:
     """Keep exit code 1 for "not clean"; an audit that could not run gets another one."""
     try:
         yield

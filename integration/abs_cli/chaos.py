@@ -128,7 +128,8 @@ def chaos(
     source = relation(expected, table=expected_table, null=null, stateschema=state_schema)
     target = relation(actual, table=table, null=null, stateschema=state_schema)
     errors.print(f"seed {seed}; the job's output: {settings.log}", soft_wrap=True, markup=False)
-    outcome = chaos(settings, source, target, compared, _Lines())
+    with audited.exit_code_1_for_findings_only():
+        outcome = chaos(settings, source, target, compared, _Lines())
     if report is not None:
         print_json(outcome.to_dict(), report)
     if as_json:

@@ -97,14 +97,18 @@ def test_each_kind_of_mistake_is_told_by_its_name(
     place: Place, mode: str, wrong: str | None
 ) -> None:
     place.fill(30)
-    words = [*place.target, *place.checkpoint, "--seed", "7", "--kills", "2"]
+    # What is lost is what was noted before it was written.
+    at = "between" if mode == "losing" else "committed"
+    words = [*place.target, *place.checkpoint, "--seed", "7", "--kills", "2", "--at", at]
     code, found = place.chaos(*words, *place.plain(mode))
     assert code == (0 if wrong is None else 1), found
     assert [name for name in NAMED if found[name]] == ([] if wrong is None else [wrong])
     assert found["clean"] is (wrong is None)
     kills = found["kills"]
-    assert "committed" in [kill["found"] for kill in kills]
+    assert at in [kill["found"] for kill in kills]
     assert found["recovery_p50_s"] <= found["recovery_p99_s"]
+    if mode == "leaving":
+        assert found["shortcomings"][0].startswith("left behind: 1 prepared transaction(s)")
     if mode == "doubling":
         hit = sum(kill["found"] == "committed" for kill in kills)
         assert found["doubled"] % ROWS == 0
@@ -136,6 +140,14 @@ def test_kills_by_the_clock_need_no_checkpoint(place: Place) -> None:
     assert code == 0, found
     assert [kill["found"] for kill in found["kills"]] == ["any", "any"]
     assert found["recovery_p50_s"] is None
+
+
+def test_sides_that_do_not_fit_are_no_finding(place: Place) -> None:
+    """Exit code 1 is for what the job has done."""
+    place.fill(1)
+    words = [*place.target, *place.checkpoint, "--kills", "0", "--columns", "nothing"]
+    with pytest.raises(ConfigError, match="nothing"):
+        place.chaos(*words, *place.plain("exact"))
 
 
 def test_a_job_that_fails_by_itself_is_started_again_and_not_for_ever(place: Place) -> None:
