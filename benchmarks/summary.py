@@ -1,4 +1,4 @@
-"""``python -m benchmarks.summary``: README.md's table and the figures of all pages, from results/."""
+"""``python -m benchmarks.summary``: the page of all figures, and the README's table, from results/."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.pages import SENTENCES, Results, brought_up
-from benchmarks.pages.figures import middle
 from benchmarks.ratios import UNMETERED
+from benchmarks.readme import brought_up
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
-BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+FIGURES = ROOT / "docs" / "reference" / "figures.md"
+HEAD = """# All figures
+
+This page is made by `python -m benchmarks.summary` from `benchmarks/results/`. What each benchmark
+measures, and how to read a ratio: [benchmarks](../../benchmarks/README.md). CPU is how many times as
+much CPU the first side took for the same amount.
+"""
 _HEADER = (
     "| speed of | over | median | quartiles | min - max | pairs | CPU | bar | |",
     "|---|---|---|---|---|---|---|---|---|",
@@ -73,24 +78,25 @@ def _ratio(ratio: Mapping[str, Any]) -> str:
 
 
 def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
-    median = middle(samples)
+    by_time = sorted(samples, key=lambda each: float(each["wall_s"]))
+    median = by_time[len(by_time) // 2]
     speed, cpu = median["amount"] / median["wall_s"], median["cpu_s"] / median["amount"] * 1e6
     spent = "" if cpu == UNMETERED else f", {cpu:,.2f} us CPU per {unit[:-1]}"
     return f"{speed:,.0f} {unit}/s{spent} (its median run)"
 
 
-def main() -> None:
-    """Rewrite what stands between the markers, and the figures in the pages."""
-    documents = documents_in(HERE / "results")
+def figures_page(documents: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page of all figures."""
     machine = ", ".join(f"{name} {value}" for name, value in _machine(documents).items())
-    readme = HERE / "README.md"
-    before, _, rest = readme.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    text = f"{before}{BEGIN}\n\nMachine: {machine}.\n\n{summary(documents)}\n{END}{after}"
-    readme.write_text(text)
-    pages = {each.page: (ROOT / each.page).read_text() for each in SENTENCES}
-    for page, text in brought_up(pages, Results(documents), SENTENCES).items():
-        (ROOT / page).write_text(text)
+    return f"{HEAD}\nMachine: {machine}.\n\n{summary(documents)}".rstrip("\n") + "\n"
+
+
+def main() -> None:
+    """Rewrite the page of all figures, and the table in the README."""
+    documents = documents_in(HERE / "results")
+    FIGURES.write_text(figures_page(documents))
+    readme = ROOT / "README.md"
+    readme.write_text(brought_up(readme.read_text(), documents))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,37 @@
-"""The summary of results: every file that a benchmark has left can be shown."""
+"""The figures in the pages are those of the results: none is typed in, and none is left behind."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import benchmarks
-from benchmarks.summary import documents_in, summary
+from benchmarks.readme import brought_up
+from benchmarks.summary import FIGURES, documents_in, figures_page, summary
 
 RESULTS = Path(benchmarks.__file__).parent / "results"
+README = RESULTS.parents[1] / "README.md"
+HINT = "python -m benchmarks.summary writes the figures of the results there"
+
+
+def test_the_page_of_figures_is_that_of_the_results() -> None:
+    assert FIGURES.read_text() == figures_page(documents_in(RESULTS)), HINT
+
+
+def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
+    page = README.read_text()
+    assert brought_up(page, documents_in(RESULTS)) == page, HINT
+
+
+def test_a_typed_in_figure_of_the_readme_is_replaced_and_a_row_that_is_gone_is_an_error() -> None:
+    page, documents = README.read_text(), documents_in(RESULTS)
+    [row] = [line for line in page.splitlines() if "upload of one task" in line]
+    typed = page.replace(row, row.replace(row.split(" | ")[2], "9.99"))
+    assert typed != page
+    assert brought_up(typed, documents) == page
+    with pytest.raises(ValueError, match="upload of one task"):
+        brought_up(page.replace(row, ""), documents)
 
 
 def test_every_benchmark_of_ratios_is_summed_up() -> None:

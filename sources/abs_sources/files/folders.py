@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.texts import from_text
 from abs_core.errors import RowError
 from abs_sources.files.schema import match
+from abs_sources.files.texts import from_text
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
