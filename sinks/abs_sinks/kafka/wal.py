@@ -153,9 +153,11 @@ class WalCommitter(Committer):
 
     def forsake(self, committables: Sequence[Committable]) -> None:
         """See ``Committer``: it deletes the segments, then fences the ledger's producers."""
-        self._store.delete([c.handle for c in committables])
-        for job in by_job(committables):
-            self._options.patience.retry(partial(self._fence, job))
+        for delete in ((), [c.handle for c in committables]):
+            self._store.delete(delete)
+            # Also before: a ledger that refuses would leave a loss that is neither undone nor recorded.
+            for job in by_job(committables):
+                self._options.patience.retry(partial(self._fence, job))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return [entry.in_doubt(self._store.url) for entry in self._store.list(job)]

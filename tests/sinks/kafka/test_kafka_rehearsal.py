@@ -166,3 +166,13 @@ def test_alone_on_its_own_register_records_travel_once(kafka: KafkaService) -> N
     alone, rehearsed = used
     assert rehearsed >= 2 * len(LEFT) + 2, "records and marker of the rehearsal, and of the commit"
     assert len(LEFT) < alone <= len(LEFT) + 3
+
+
+def test_a_loss_that_the_ledger_refuses_deletes_nothing(harness: LogHarness) -> None:
+    with closing(Case(harness)) as case:
+        run = case.halted(Cut("commit"), LEFT)
+        given = run.state().open[0].committables
+        limit(harness.options.kafka, harness.options.registertopic, "120")
+        raises(RowError, lambda: case.sink().committer().forsake(given))
+        limit(harness.options.kafka, harness.options.registertopic, "1048588")
+        case.replayed(LEFT, when="after the ledger takes it")
