@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from abs_core import strictjson
 from abs_core.errors import ContentionError, DeadLettersError
 from abs_core.model import Committable, Dead, JobState
 
@@ -67,7 +68,7 @@ def counts_of(committables: Iterable[Committable]) -> list[Count]:
     """The counts by sink, over all committables."""
     total: dict[int, Count] = {}
     for committable in committables:
-        for given in json.loads(dict(committable.extra).get(COUNTS, "[]")):
+        for given in strictjson.parse(dict(committable.extra).get(COUNTS, "[]")):
             new = Count(*given)
             old = total.get(new.sink, Count(new.sink, 0, 0, new.most))
             total[new.sink] = Count(new.sink, old.rows + new.rows, old.dead + new.dead, new.most)

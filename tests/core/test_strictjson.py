@@ -149,7 +149,11 @@ CHECKED = {
     "wal/format.py": "the magic that a pattern of ASCII has matched",
     "register/topic.py": "guarded, or made here",
     "files/log.py": "ValueError is caught around it",
-    "files/lines.py": "UnicodeDecodeError is caught around it",
+    "files/jsontypes.py": "ValueError is caught around it, UnicodeDecodeError with it",
+    "kafka/oidc.py": "what is wrong with a server's answer is caught around it; base64",
+    "postgres/password.py": "UnicodeDecodeError is caught around it",
+    "postgres/facts.py": "settings that libpq holds as text",
+    "abs_sinks/deadletters.py": "what is wrong is caught around it; base64",
     "postgres/address.py": "names that libpq has",
 }
 """Where text or JSON is read by hand in what is shipped, and why it needs no reader of ours."""

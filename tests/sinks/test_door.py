@@ -32,7 +32,6 @@ ELSEWHERE = {
     "abs_spark/checkpoint.py": "names the file systems that Spark keeps checkpoints in",
     "abs_spark/wal_default.py": "the same",
     "abs_audit/__init__.py": "exports a class for users",
-    "abs_audit/winners.py": "is the topics' part of the audit",
 }
 """Where a name may stand, and why."""
 
