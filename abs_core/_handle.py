@@ -100,7 +100,7 @@ class HandleName:
 
     @classmethod
     def read(cls, stored: object) -> HandleName:
-        """Read a stored name; ``ValueError`` if it is none."""
+        """Read a stored name; ``ValueError`` if it is not a handle's name."""
         found = cls.parse(text(stored))
         if found is None:
             raise ValueError(f"{shown(stored)} is not a handle name")

@@ -287,7 +287,7 @@ class Task:
     frontier: int | None = None
     abandoned: tuple[int, ...] = ()
 
-    def knows_over(self, epoch: int) -> bool:
+    def is_settled(self, epoch: int) -> bool:
         """Whether the epoch is finished or abandoned, so that no decision can name its handles.
 
         Of this generation only; stable, as ``protocol.sweepable`` is.

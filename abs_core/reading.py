@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
-from abs_core.patience.told_writer import writing
+from abs_core.patience.slow_writes import writing
 from abs_core.source import Reader
 
 _WAIT_SECONDS = 1.0

@@ -21,7 +21,7 @@ from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.writer import RecordWriter
 from abs_spark.gc_tuning import tune_gc
-from abs_spark.schema import arrow_schema, conform
+from abs_spark.schema import arrow_schema, to_target_schema
 
 _kept: dict[KafkaOptions, RecordSender] = {}
 
@@ -47,7 +47,7 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         writer = KeptWriter(self.options, self.schema)
         for batch in iterator:
-            writer.write(conform(batch, self.schema))
+            writer.write(to_target_schema(batch, self.schema))
         writer.pre_commit()
         tune_gc()
         return WriterCommitMessage()

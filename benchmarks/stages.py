@@ -19,7 +19,7 @@ from abs_clients.postgres.pool import leased
 from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.target import resolve
-from abs_spark.schema import arrow_schema, conform
+from abs_spark.schema import arrow_schema, to_target_schema
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -59,7 +59,7 @@ class StageWriter(DataSourceStreamArrowWriter):
         encoder = resolve(self.options, self.schema).plan.encoder()
         encoder.header()
         for batch in batches:
-            encoder.encode(conform(batch, self.schema))
+            encoder.encode(to_target_schema(batch, self.schema))
         encoder.finish()
 
     def commit_task(self, batches: Batches) -> None:
@@ -68,7 +68,7 @@ class StageWriter(DataSourceStreamArrowWriter):
         with leased(self.options.server) as connection, connection.transaction():
             copy = CopyIn(connection, plan, self.options)
             for batch in batches:
-                copy.write(conform(batch, self.schema))
+                copy.write(to_target_schema(batch, self.schema))
             copy.finish()
 
 

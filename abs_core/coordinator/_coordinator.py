@@ -22,7 +22,7 @@ from abs_core.coordinator._report import Report
 from abs_core.coordinator._sweeper import Sweeper
 from abs_core.coordinator.cell import Cell
 from abs_core.coordinator.certifier import Certifier
-from abs_core.coordinator.rollforward import Loss, RollForward, present
+from abs_core.coordinator.rollforward import Loss, RollForward
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
 from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
@@ -127,10 +127,12 @@ class Coordinator:
         """
         began = time.monotonic()
         # Open decisions first: they must be finished even if this epoch fails.
-        state = self._forward.finish_open(self._decider.expected(report) or self._decider.mine())
+        state = self._forward.finish_open(
+            self._decider.expected(report) or self._cell.mine(self._who)
+        )
         known = self._decider.is_known(state, report)
         if not known:
-            mine = self._decider.mine
+            mine = partial(self._cell.mine, self._who)
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
@@ -202,7 +204,7 @@ class Coordinator:
 
     def sweep_ended(self) -> None:
         """Sweep again after ``end``, for pre-commits of late tasks."""
-        self._sweeper.sweep_superseded(present(self._cell, self._who))
+        self._sweeper.sweep_superseded(self._cell.present(self._who))
 
     def roll_forward(self) -> JobState:
         """Commit and finish all open decisions.
@@ -211,7 +213,7 @@ class Coordinator:
             FencedError: a newer run has taken over, and rolls them forward.
             HandleLostError: as ``commit``.
         """
-        return self._forward.finish_open(self._decider.mine())
+        return self._forward.finish_open(self._cell.mine(self._who))
 
     def take_over(self) -> JobState:
         """Raise the generation, finish all open decisions, and sweep; for a run that writes no epoch.
@@ -222,7 +224,7 @@ class Coordinator:
             TargetError: some handles cannot be committed or aborted now.
         """
         self._start(NOTHING_BEGUN, 0)
-        state = self._forward.finish_open(self._decider.mine())
+        state = self._forward.finish_open(self._cell.mine(self._who))
         self._committer.forget(state)
         self.sweep(state)
         return state
@@ -264,7 +266,7 @@ class Coordinator:
         Raises:
             FencedError: a newer run has taken over, and sweeps them.
         """
-        self._sweeper.discard(self._decider.mine(), handles)
+        self._sweeper.discard(self._cell.mine(self._who), handles)
 
     def _start(self, origin: Origin, epoch: int) -> JobState:
         register = secrets.token_hex(8)
@@ -291,7 +293,7 @@ class Coordinator:
         return state
 
     def _oldest(self, epoch: int) -> Decision:
-        state = self._decider.mine()
+        state = self._cell.mine(self._who)
         if not state.open or state.open[0].epoch != epoch:
             oldest = f"epoch {state.open[0].epoch}" if state.open else "none"
             raise ProtocolError(

@@ -14,7 +14,6 @@ from abs_core.contracts import Committer
 from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import Cell, Rule
 from abs_core.coordinator.permission import Permission
-from abs_core.coordinator.rollforward import present
 from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import JUDGEMENTS, Judged, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
@@ -100,14 +99,6 @@ class Decider:
             self._observe(Abandoned(self._who.job, epoch))
         return state
 
-    def mine(self) -> JobState:
-        """The present state; raises ``FencedError`` if another run holds the generation."""
-        state = present(self._cell, self._who)
-        generation = protocol.generation_of(state, self._who)
-        if isinstance(generation, Refused):
-            raise generation.error
-        return state
-
     def _composed(self, report: Report) -> Report:
         """The report with composed handles, where the sink composes them."""
         if not self._committer.composes:
@@ -116,7 +107,8 @@ class Decider:
         try:
             made = self._patience.retry(lambda: committer.compose(report.committables))
         except NotPreparedError:
-            self.mine()  # a successor may have swept it: then being fenced is the reason to name
+            # A successor may have swept it: then being fenced is the reason to name.
+            self._cell.mine(self._who)
             raise
         rows = sum(committable.rows for committable in made)
         if rows != report.rows:
@@ -145,7 +137,7 @@ class Decider:
         except NotPreparedError:
             assert permission is not None
             if permission.tries == 1:
-                self.mine()  # nothing was sent. To be fenced would be the reason to name
+                self._cell.mine(self._who)  # nothing was sent; being fenced would be the reason
                 raise
             state = self.abandoned(report.epoch)
             if report.epoch in state.abandoned:
@@ -170,7 +162,7 @@ class Decider:
             self._patience.retry(permission.inspect)
         except NotPreparedError:
             # A successor may have swept it: then being fenced is the reason to name.
-            if isinstance(self._plan(present(self._cell, self._who), report), Skip):
+            if isinstance(self._plan(self._cell.present(self._who), report), Skip):
                 return None
             raise
         reached(CrashPoint.AFTER_INSPECT)
@@ -191,7 +183,8 @@ class Decider:
                 lambda expected, new: self._committer.co_commit(report.committables, expected, new),
             )
         except NotPreparedError:
-            self.mine()  # a successor may have swept it: then being fenced is the reason to name
+            # A successor may have swept it: then being fenced is the reason to name.
+            self._cell.mine(self._who)
             raise
         reached(CrashPoint.AFTER_CO_COMMIT)
         return state

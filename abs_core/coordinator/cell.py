@@ -11,7 +11,7 @@ from abs_core.coordinator.permission import Permission
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Changed, Refused, Unchanged, Verdict
+from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict, generation_of
 
 Rule = Callable[[JobState | None], Verdict]
 Swap = Callable[[Version | None, JobState], Version | Conflict]
@@ -51,6 +51,25 @@ class Cell:
         """
         stored = self._patience.retry(self._look)
         return None if stored is None else stored.state
+
+    def present(self, who: Identity) -> JobState:
+        """The state, which must be there.
+
+        Raises:
+            RegisterLostError: it is missing, although this run has started.
+        """
+        state = self.load()
+        if state is None:
+            raise births.missing(who, self.shown_place).error
+        return state
+
+    def mine(self, who: Identity) -> JobState:
+        """The present state; raises ``FencedError`` if another run holds the generation."""
+        state = self.present(who)
+        generation = generation_of(state, who)
+        if isinstance(generation, Refused):
+            raise generation.error
+        return state
 
     def change(
         self, rule: Rule, swap: Swap | None = None, permission: Permission | None = None

@@ -102,7 +102,7 @@ class RollForward:
                 raise
             losses = [each for c in decision.committables for each in self._alone(decision, c)]
         # Another coordinator may have finished it and deleted the proof: then nothing is lost.
-        still = losses and present(self._cell, self._who).is_open(decision)
+        still = losses and self._cell.present(self._who).is_open(decision)
         return tuple(losses) if still else ()
 
     def accept_loss(self, decision: Decision, consented: Sequence[Committable]) -> JobState:
@@ -137,7 +137,7 @@ class RollForward:
             if not _refuses(error):
                 raise
             raise _stuck(error, self._who.job, decision.epoch, way_out) from error
-        if not losses or not present(self._cell, self._who).is_open(decision):
+        if not losses or not self._cell.present(self._who).is_open(decision):
             return
         lost = [each.committable for each in losses]
         what, remedy = told(losses, way_out)
@@ -236,15 +236,3 @@ def committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:
     shown = "; ".join(places[:_SHOWN])
     more = f" and {len(places) - _SHOWN} more handles" if len(places) > _SHOWN else ""
     return f" Committed of the same epoch: {shown}{more}."
-
-
-def present(cell: Cell, who: Identity) -> JobState:
-    """The register's present state.
-
-    Raises:
-        RegisterLostError: it is missing, although this run has started.
-    """
-    state = cell.load()
-    if state is None:
-        raise births.missing(who, cell.shown_place).error
-    return state

@@ -1,6 +1,6 @@
 """Retries calls to a system that does not answer, and logs the wait.
 
-``waiting`` writes the log lines of a wait; ``told_writer`` does so for a task's long write.
+``waiting`` writes the log lines of a wait; ``slow_writes`` does so for a task's long write.
 """
 
 from abs_core.patience._patience import DEFAULT_PATIENCE, DEFAULT_SECONDS, Patience, several

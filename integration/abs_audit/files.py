@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape, glob, has_magic
 from pathlib import Path
+from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
@@ -14,10 +15,46 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, types_of
 from abs_audit.families import Family, Type
-from abs_audit.folders import Folders, common_names, folders_of, with_folders
 from abs_audit.streams import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for NULL (Spark's ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+Folders = Mapping[str, str | None]
+
+
+def folders_of(parts: Iterable[str]) -> dict[str, str | None]:
+    """The partition columns in a file's folder names, ``day=2026-11-20/``, as Spark writes them."""
+    pairs = [part.split("=", 1) for part in parts if "=" in part[1:]]
+    return {
+        unquote(name): None if value == NULL_FOLDER else unquote(value) for name, value in pairs
+    }
+
+
+def common_names(folders: Iterable[Folders]) -> tuple[str, ...]:
+    """The columns that every file's folders have; there is a file."""
+    first, *others = folders
+    return tuple(name for name in first if all(name in other for other in others))
+
+
+def with_folders(
+    batches: Iterable[pa.RecordBatch],
+    names: Sequence[str],
+    folders: Folders,
+    outside: Sequence[str],
+) -> Iterator[pa.RecordBatch]:
+    """The columns ``names`` of one file: those ``outside`` from its folders, the others its own."""
+    for batch in batches:
+        columns = [
+            pa.array([folders[name]] * batch.num_rows, pa.string())
+            if name in outside
+            else batch.column(name)
+            for name in names
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=list(names))
+
 
 FORMATS = {
     ".parquet": "parquet",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -32,8 +32,7 @@ from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_audit.winners import WinnersFilter, attempt_header
-from abs_clients.kafka.attempts import Winners, refuse_attempts, side_topic
+from abs_clients.kafka.attempts import HEADER, Winners, refuse_attempts, side_topic
 from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.configs import access_settings
 from abs_clients.kafka.private import connections
@@ -46,8 +45,47 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
+from abs_core.model import HandleName
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.urls import parts_of
+
+
+@dataclass(slots=True)
+class WinnersFilter:
+    """The records that a reader with ``winners=true`` gets from a topic of ``protocol=idempotent``.
+
+    Drops the losers' records, and in each partition everything after an undecided one. The rule is
+    ``abs_clients.kafka.attempts``, as for every reader; the client is the audit's own.
+    """
+
+    winners: Winners
+    _waiting: dict[int, tuple[int, HandleName]] = field(default_factory=dict)
+
+    def counted(self, partition: int, records: Sequence[Any]) -> list[Any]:
+        """The records that count, of a partition's next records in offset order.
+
+        Raises CorruptionError if a winners record that is needed was deleted.
+        """
+        if partition in self._waiting:
+            return []
+        filtered = self.winners.filter(pa.array(map(attempt_header, records), pa.binary()))
+        if filtered.undecided is not None:
+            self._waiting[partition] = records[filtered.stop].offset, filtered.undecided
+        return list(compress(records[: filtered.stop], filtered.keep.to_pylist()))
+
+    def pending(self) -> Iterable[Pending]:
+        """The positions at which readers wait, by the records read so far."""
+        for partition, (offset, attempt) in sorted(self._waiting.items()):
+            yield Pending(
+                f"partition {partition}: readers with winners=true wait at offset {offset}: attempt "
+                f"{attempt} is not decided"
+            )
+
+
+def attempt_header(record: Any) -> bytes | None:
+    """The value of the record's header that names its attempt."""
+    return dict(record.headers).get(HEADER)
+
 
 POLL_RECORDS = 10_000
 

@@ -1,12 +1,13 @@
 """Exactly-once sinks and replayable sources for PySpark: the formats ``abs-...``.
 
 Spark discovers the formats if the distribution is installed for the Python that Spark starts. If
-discovery is switched off, call ``abs_spark.register(spark)``. The import of this module has effects:
+discovery is switched off, call ``abs_spark.register(spark)``.
 
-- before the session is made, it sets Spark's Python to the one that runs the program, unless another is
-  configured (``abs_spark.interpreter``);
-- a sink's error that ends the job is repeated in the last line (``abs_spark.lastline``);
-- the queries are stopped before their session or the program ends (``abs_spark.stopping``).
+The import has one effect, because it must come before the session is made: it sets Spark's Python to
+the one that runs the program, unless another is configured (``abs_spark.interpreter``). ``register``,
+``sink`` and ``epoch`` also install hooks: a sink's error that ends the job is repeated in the last line
+(``abs_spark.lastline``), and the queries are stopped before their session or the program ends
+(``abs_spark.stopping``).
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from abs_core.errors import ConfigError
 from abs_core.release import RELEASE
 from abs_spark.interpreter import check_python, name_this_python
-from abs_spark.lastline import show_last
-from abs_spark.stopping import stop_queries_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +32,10 @@ __all__ = ["__version__", "debezium", "epoch", "explain", "register", "sink"]
 __version__ = RELEASE
 
 name_this_python()
-show_last()
-stop_queries_first()
 
 
 def register(spark: SparkSession) -> None:
-    """Register the formats in this Spark session; can be repeated.
+    """Register the formats in this Spark session, and install the hooks; can be repeated.
 
     A format with missing libraries fails when it is used. The Python of Spark's driver and executors
     must be able to import the package.
@@ -47,6 +44,8 @@ def register(spark: SparkSession) -> None:
         ConfigError: this PySpark has no Python sinks (3.5); or the Python that Spark starts on this
             machine cannot import the formats.
     """
+    from abs_spark.stopping import install_hooks
+
     try:
         from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
@@ -58,6 +57,7 @@ def register(spark: SparkSession) -> None:
             "on PySpark 3.5, too.",
         ) from error
 
+    install_hooks()
     check_python(spark)
     for found in default_sources():
         spark.dataSource.register(found)

@@ -32,15 +32,52 @@ from abs_core.source import (
     Watched,
 )
 from abs_spark.executor import on_executor
-from abs_spark.limits import (
-    HAS_LIMITS,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-    default_limit,
-    given_limit,
-)
 from abs_spark.logs import show_logs
-from abs_spark.schema import present
+from abs_spark.schema import to_spark_schema
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxFiles,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    HAS_LIMITS = True
+except ImportError:  # Spark 4.1 has neither for Python sources: stand-ins, which it never uses
+    HAS_LIMITS = False
+    ReadLimit = ReadAllAvailable = ReadMaxBytes = ReadMaxFiles = ReadMaxRows = Any  # type: ignore
+    SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+
+
+def default_limit(limit: Limit) -> ReadLimit:
+    """The limit as Spark's; only one of several bounds, as Spark's limits have one."""
+    if limit.rows is not None:
+        return ReadMaxRows(limit.rows)
+    if limit.files is not None:
+        return ReadMaxFiles(limit.files)
+    if limit.bytes is not None:
+        return ReadMaxBytes(limit.bytes)
+    return ReadAllAvailable()
+
+
+def given_limit(given: ReadLimit, own: Limit) -> Limit:
+    """Spark's limit as the core's: ``own`` in full if Spark returns ``default_limit(own)``.
+
+    Spark passes another limit if the trigger overrides the options (``once``: all data).
+    """
+    if given == default_limit(own):
+        return own
+    if isinstance(given, ReadMaxRows):
+        return Limit(rows=given.max_rows)
+    if isinstance(given, ReadMaxFiles):
+        return Limit(files=given.max_files)
+    if isinstance(given, ReadMaxBytes):
+        return Limit(bytes=given.max_bytes)
+    return Limit()
+
 
 PATIENCE_SECONDS = 300.0
 """How long a task waits for progress in a range that has an end, and so is there already, where the
@@ -74,7 +111,7 @@ class _SplitReader:
             try:
                 patience = _patience(self._source, split)
                 for batch in rest_of(reader, patience, lambda: reader.finished):
-                    yield present(batch, self._schema)
+                    yield to_spark_schema(batch, self._schema)
             finally:
                 reader.close()
 

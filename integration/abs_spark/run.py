@@ -24,7 +24,7 @@ from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import query_id
 from abs_spark.driver import KILL_SECONDS
 from abs_spark.executor import check_reached
-from abs_spark.kept import Kept
+from abs_spark.lru_cache import LruCache
 from abs_spark.names import RunName, is_run_of
 from abs_spark.progress import observer
 from abs_spark.target import Target
@@ -128,8 +128,8 @@ class Run:
         self.warnings = check(findings, job, _start)
 
 
-_runs: Kept[tuple[Target, RunName], Run] = Kept(lambda run: run.sink.close())
-latest: Kept[str, RunName] = Kept()
+_runs: LruCache[tuple[Target, RunName], Run] = LruCache(lambda run: run.sink.close())
+latest: LruCache[str, RunName] = LruCache()
 """The run of each start of a query of which this process has committed an epoch."""
 
 

@@ -41,7 +41,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return converted.remove_metadata()
 
 
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def to_target_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch cast to exactly this schema, without a copy if it already has it.
 
     Spark labels timestamps with the session's time zone and may use large strings; these casts change
@@ -87,7 +87,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
         ) from error
 
 
-def present(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def to_spark_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A source's batch cast to exactly Spark's schema, without a copy if it already has it.
 
     Raises:

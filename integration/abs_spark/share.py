@@ -18,13 +18,13 @@ from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.protocol import Refused
 from abs_core.several.grouping import GroupWriter
 from abs_sinks.rowhash import empty_digest, row_digest
-from abs_spark.schema import conform
+from abs_spark.schema import to_target_schema
 
 W = TypeVar("W", bound=Writer | GroupWriter)
 
 
 @dataclass(eq=False, repr=False)
-class Out(Generic[W]):
+class TaskOutput(Generic[W]):
     """Takes the rows of one sink, or of several that share a transaction.
 
     Args:
@@ -90,7 +90,7 @@ class Lane:
     """
 
     schema: pa.Schema
-    out: Out[Any] | None
+    out: TaskOutput[Any] | None
     digests: InitVar[bool]
     of: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch
     sink: int = 0
@@ -107,7 +107,7 @@ class Lane:
         self._rows += rows.num_rows
         if self.out is None and self._digest is None:
             return
-        fitting = conform(rows, self.schema)
+        fitting = to_target_schema(rows, self.schema)
         if self._digest is not None:
             self._digest += row_digest(fitting)
         if self.out is not None:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from abs_core.model import Guarantee
 from abs_core.preflight import check, describe
-from abs_spark.kept import Kept
+from abs_spark.lru_cache import LruCache
 from abs_spark.names import Announced
 from abs_spark.target import Target
 
 _log = logging.getLogger("abs_spark.start")
 
-_announced: Kept[tuple[Target, str], bool] = Kept()
+_announced: LruCache[tuple[Target, str], bool] = LruCache()
 
 
 def announce(target: Target, job: str | None) -> Announced:

@@ -18,6 +18,7 @@ from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from abs_spark.foreach.driven import driven
+from abs_spark.lastline import show_last
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -28,6 +29,12 @@ _SECONDS = 30.0
 _QUERY = "sql.streaming.queryId"
 
 _log = logging.getLogger("abs_spark.recovery")
+
+
+def install_hooks() -> None:
+    """Show a sink's error in the last line, and stop queries before their session; repeatable."""
+    show_last()
+    stop_queries_first()
 
 
 @cache

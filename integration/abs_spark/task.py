@@ -16,7 +16,7 @@ from abs_spark.executor import reaching
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.names import Announced, RunName
 from abs_spark.run import attach
-from abs_spark.share import Lane, Out, take_shares, task_of, to_one
+from abs_spark.share import Lane, TaskOutput, take_shares, task_of, to_one
 from abs_spark.start import warn
 from abs_spark.target import Target
 
@@ -73,7 +73,7 @@ def run_task(
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
         digests = by_rows and target.options.common.replay == "digest"
     else:
-        out = Out(lambda: run.sink.writer(task), to_one, task, (partition, ""), run.observe)
+        out = TaskOutput(lambda: run.sink.writer(task), to_one, task, (partition, ""), run.observe)
     lane = Lane(target.schema, out, digests=digests)
     [share] = take_shares([lane], batches, task, run.sink.register)
     started = run.has_started_in(epoch)

@@ -80,7 +80,7 @@ class Again(Generic[T]):
     done: bool = False
 
     def meets(self, seen: Sequence[str], call: T) -> T | None:
-        """What comes again before this call.
+        """The earlier call to repeat before this one; None: none.
 
         Args:
             seen: the names of all calls up to this one.

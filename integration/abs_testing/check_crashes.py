@@ -6,22 +6,52 @@ killed. Then pairs: a crash, and a crash during its recovery.
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
+import traceback
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import SIGKILL
 
 from abs_core.crash import CrashPoint
-from abs_testing.case import Case, written
+from abs_core.errors import AbsError, HandleLostError
+from abs_testing.case import Case, rows, written
 from abs_testing.check_changes import ChangingOpener
 from abs_testing.crash_child import DONE, EPOCHS, REFUSED, Life
-from abs_testing.fork_server import serve
-from abs_testing.harness import Harness, Opener
+from abs_testing.harness import Harness, Opener, batch_of
+
+
+def serve(lives: Connection) -> None:
+    """Run in the process of ``ForkServer``: answer each life with its exit code, -9 after a kill."""
+    batch_of(rows(0, 1)).to_pylist()  # imports what pyarrow loads lazily: once, not per life
+    with suppress(EOFError):
+        while True:
+            lives.send(os.waitstatus_to_exitcode(_fork(lives.recv())))
+
+
+def _fork(life: Life) -> int:
+    """Live in a child process; its wait status."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = life.live()
+        except AbsError as error:
+            traceback.print_exc()
+            code = REFUSED if error.remedy and not isinstance(error, HandleLostError) else 1
+        except Exception:  # noqa: BLE001 - the end of a process: what it was goes to the parent
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
 
 
 class ForkServer:

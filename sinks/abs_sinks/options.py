@@ -39,9 +39,9 @@ class CommonOptions:
         adopt: token by which a run takes over another lineage's or target's register.
         wal: URL of the write-ahead log, for sinks that keep it outside their target.
         checkpoint: the engine's checkpoint location, where it tells.
-        patience: seconds for which a system that does not answer is waited for.
-        replay: how an epoch that comes again is told from another one where the checkpoint does not
-            tell: by a ``digest`` of its rows, by their ``count``, or by a batch's ``token`` alone.
+        patience: seconds to wait for a system that does not answer.
+        replay: how a replay is recognised where the checkpoint does not tell: by a ``digest`` of its
+            rows, by their ``count``, or by a batch's ``token`` alone.
     """
 
     protocol: Annotated[str, one_of(*PROTOCOLS)] = "2pc"

@@ -9,8 +9,7 @@ from dataclasses import replace
 from abs_core.contracts import Committer
 from abs_core.errors import NotPreparedError
 from abs_core.model import Committable
-from abs_testing.fakes.committers import HandleCommitter
-from abs_testing.fakes.sink import FakeSink
+from abs_testing.fakes.sink import FakeSink, HandleCommitter
 from abs_testing.fakes.target import FakeTarget
 
 

@@ -13,8 +13,9 @@ import pytest
 from abs_core.errors import TargetError
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import NothingToCommit
-from abs_testing.fakes import FakeSink, committers, register, writers
-from abs_testing.fakes.committers import HandleCommitter, TransactionCommitter
+from abs_testing.fakes import FakeSink, register, writers
+from abs_testing.fakes import sink as fake_sink
+from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from abs_testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
 
 Patch = pytest.MonkeyPatch
@@ -70,7 +71,7 @@ def commits_again(patch: Patch) -> None:
     def drop(db: object, handle: str) -> None:
         pass
 
-    patch.setattr(committers, "drop", drop)
+    patch.setattr(fake_sink, "drop", drop)
 
 
 def takes_absence_for_a_commit(patch: Patch) -> None:
@@ -145,7 +146,7 @@ def one_that_stays_stops_its_sweep(patch: Patch) -> None:
         for handle in handles:
             abort(handle)
 
-    patch.setattr(committers, "abort_each", abort_each)
+    patch.setattr(fake_sink, "abort_each", abort_each)
 
 
 def says_nothing_of_what_stays(patch: Patch) -> None:
@@ -156,7 +157,7 @@ def says_nothing_of_what_stays(patch: Patch) -> None:
             with suppress(TargetError):
                 abort(handle)
 
-    patch.setattr(committers, "abort_each", abort_each)
+    patch.setattr(fake_sink, "abort_each", abort_each)
 
 
 def shows_rows_early(patch: Patch) -> None:

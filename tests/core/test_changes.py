@@ -17,7 +17,7 @@ from abs_core.protocol import Identity, Verdict
 from abs_core.routing import NothingToCommit
 from abs_testing.check_changes import Change, check_changes
 from abs_testing.fakes import FakeSink
-from abs_testing.fakes.committers import HandleCommitter, TransactionCommitter
+from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from tests.kit.fake_harness import STATES, WAYS, open_changing_fake
 from tests.sample import cut
 

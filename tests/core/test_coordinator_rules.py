@@ -31,7 +31,7 @@ from abs_core.patience import Patience
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import QUICK, Run, digest_of
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from tests.kit.fake_harness import FakeHarness
 
 LEFT, RIGHT = rows(0, 2), rows(10, 2)

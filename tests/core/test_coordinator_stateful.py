@@ -36,7 +36,7 @@ from abs_testing.case import JOB, rows
 from abs_testing.cuts import Halted
 from abs_testing.engine import Attempt, Run
 from abs_testing.fakes import register
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from abs_testing.fault_injection import Fault, Wire
 from abs_testing.harness import Row
 from tests import sample

@@ -14,7 +14,7 @@ from abs_core.model import Committable, Decision, JobState, Outcome
 from abs_testing import run_check
 from abs_testing.case import LEFT, MORE, RIGHT, Case, raises
 from abs_testing.checks import CHECKS
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from tests.kit.fake_harness import open_fake
 from tests.kit.refusing_fake import open_refusing
 

@@ -11,7 +11,7 @@ import pytest
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_testing import Harness, Opener, Repeat, by_calls, check_repeats
 from abs_testing.calls import ContractCalls
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from abs_testing.fakes.writers import drop
 from tests.kit.fake_harness import open_fake
 from tests.sample import cut

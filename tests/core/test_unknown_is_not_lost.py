@@ -11,7 +11,7 @@ from abs_core.errors import HandleLostError
 from abs_core.model import Committable, HandleName, Outcome
 from abs_testing.case import LEFT, Case, raises
 from abs_testing.cuts import Cut
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from tests.kit.fake_harness import open_fake
 
 Patch = pytest.MonkeyPatch

@@ -24,7 +24,7 @@ from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
 from abs_testing.fakes import FakeSink, FakeTarget
-from abs_testing.fakes.committers import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter
 from abs_testing.harness import SCHEMA
 from tests.embedded.bench import OFTEN, Bench
 from tests.embedded.jobs.counting import graph

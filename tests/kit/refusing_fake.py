@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from abs_core.contracts import Committer
 from abs_core.model import Committable
-from abs_testing.fakes.committers import HandleCommitter
-from abs_testing.fakes.sink import FakeSink
+from abs_testing.fakes.sink import FakeSink, HandleCommitter
 from tests.kit.fake_harness import FakeHarness
 
 

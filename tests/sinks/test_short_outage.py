@@ -17,7 +17,7 @@ import pytest
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError
-from abs_core.patience import Patience, told_writer, waiting
+from abs_core.patience import Patience, slow_writes, waiting
 from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
 from abs_sinks.kafka import sink as kafka_sink
@@ -113,7 +113,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Told:
     """What the log says of waits, which are told of sooner than elsewhere."""
     monkeypatch.setattr(waiting, "SILENT_AFTER_SECONDS", 1.0)
-    monkeypatch.setattr(told_writer, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(slow_writes, "SILENT_SECONDS", 1.0)
     monkeypatch.setattr(logging.getLogger(waiting.LOGGER), "propagate", True)
     caplog.set_level(logging.WARNING, waiting.LOGGER)
     return lambda: caplog.messages
@@ -203,7 +203,7 @@ def s3_is_tried_once(patch: pytest.MonkeyPatch) -> None:
 
 def kafka_is_waited_for_in_silence(patch: pytest.MonkeyPatch) -> None:
     """Nobody is told that records are not taken."""
-    patch.setattr(kafka_sink, "ToldWriter", lambda writer, *_: writer)
+    patch.setattr(kafka_sink, "SlowWriteReporter", lambda writer, *_: writer)
 
 
 PLANTS = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import Any
 
@@ -43,3 +44,35 @@ def test_where_pyspark_has_no_python_sinks_the_way_round_is_named(
     with pytest.raises(ConfigError, match=r"need PySpark 4\.1") as refused:
         abs_spark.register(session)
     assert "abs_spark.epoch" in refused.value.remedy
+
+
+_CALLS = {
+    "sink": "abs_spark.sink('abs-kafka', {})",
+    "epoch": """
+from abs_spark.foreach.spec import EpochSink
+abs_spark.epoch(EpochSink("abs-kafka", {}), checkpointLocation="/c")
+""",
+    "register": """
+from unittest.mock import MagicMock
+abs_spark.check_python = lambda spark: None
+abs_spark.register(MagicMock())
+""",
+}
+_EFFECTS = """
+import sys, threading
+hook, ends = sys.excepthook, len(threading._threading_atexits)
+import abs_spark
+assert (sys.excepthook, len(threading._threading_atexits)) == (hook, ends), "by the import"
+{call}
+assert sys.excepthook is not hook, "no last line"
+from pyspark import SparkContext
+assert SparkContext.stop.__name__ == "stop"
+assert hasattr(SparkContext.stop, "__wrapped__"), "queries are not stopped first"
+"""
+
+
+@pytest.mark.parametrize("call", list(_CALLS))
+def test_the_import_installs_no_hook_and_the_first_call_does(call: str) -> None:
+    script = _EFFECTS.format(call=_CALLS[call])
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr

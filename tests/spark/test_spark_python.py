@@ -20,6 +20,7 @@ _JOB = """
 import abs_spark
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+abs_spark.register(spark)
 spark.range(1).write.format("abs-postgres").mode("append").save()
 """
 

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
-from abs_core.patience import Patience, told_writer, waiting
+from abs_core.patience import Patience, slow_writes, waiting
 from abs_core.source import Limit, Reader, Split
 from abs_spark import reader as readers
 from abs_spark.reader import RefusedReader, StreamReader
@@ -133,7 +133,7 @@ def test_a_long_range_with_few_rows_is_read_to_its_end_as_long_as_it_goes_on(
 def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(told_writer, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(slow_writes, "SILENT_SECONDS", 0.1)
     monkeypatch.setattr(logging.getLogger(waiting.LOGGER), "propagate", True)
     caplog.set_level(logging.WARNING, waiting.LOGGER)
 
@@ -202,7 +202,7 @@ def test_a_spark_without_limits_refuses_them_and_reads_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in Spark 4.1
-    found = importlib.util.find_spec("abs_spark.limits")
+    found = importlib.util.find_spec("abs_spark.reader")
     assert found is not None
     assert found.loader is not None
     old = importlib.util.module_from_spec(found)

@@ -20,7 +20,7 @@ from tests import sample
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Session, interpreter, until
 from tests.spark.jobs import stopped
-from tests.spark.jobs.stopped import NOT_IMPORTED, OTHER_THREAD, ROUTES, TERMINATED, WAYS, Held
+from tests.spark.jobs.stopped import NOT_REGISTERED, OTHER_THREAD, ROUTES, TERMINATED, WAYS, Held
 from tests.spark.kafka_world import opened
 from tests.spark.other_sparks import OLDEST
 from tests.spark.test_spark_s3 import put_file
@@ -33,7 +33,7 @@ EPOCHS = ("first", "later")
 CASES = [
     *product(TARGETS, ROUTES, WAYS, EPOCHS),
     *product(["postgres"], ROUTES, [TERMINATED, OTHER_THREAD], ["later"]),
-    ("postgres", "format", NOT_IMPORTED, "later"),
+    ("postgres", "format", NOT_REGISTERED, "later"),
 ]
 TODAY = sample.cut(CASES, 1, "queries that end in a batch")
 

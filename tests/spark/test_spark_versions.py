@@ -70,14 +70,14 @@ def test_a_job_that_is_killed_and_replayed_is_exact_in_all_targets(
 
 FITS = """
 import pyarrow as pa
-from abs_spark.schema import conform, present
+from abs_spark.schema import to_spark_schema, to_target_schema
 
 def batch(zone):
     at = pa.array([0, None], pa.timestamp("us", zone))
     return pa.RecordBatch.from_arrays([pa.array([1, 2]), at], names=["id", "at"])
 
 sent, told = batch("America/New_York"), batch("UTC")
-for fitted in (conform(sent, told.schema), present(sent, told.schema)):
+for fitted in (to_target_schema(sent, told.schema), to_spark_schema(sent, told.schema)):
     assert fitted.equals(told) and fitted.schema.equals(told.schema), fitted.schema
 """
 

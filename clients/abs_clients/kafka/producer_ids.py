@@ -31,7 +31,7 @@ from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 
 TAKEN_OVER = -1, -1
-"""Instead of a producer id and epoch: of somebody who does not hold the transactional id yet."""
+"""Sent as producer id and epoch by a process that does not own the transactional id yet."""
 
 
 @dataclass(frozen=True, slots=True)

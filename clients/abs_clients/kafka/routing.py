@@ -79,7 +79,7 @@ async def _nodes_of(
     *,
     remembered: bool = True,
 ) -> dict[T, int]:
-    """The node of each key, as ``seen`` if it may be ``remembered``, else as ``find`` tells."""
+    """The node of each key: from the cache ``seen`` if ``remembered``, otherwise from ``find``."""
     found = {each: seen[each] for each in keys if remembered and each in seen}
     if unknown := [each for each in keys if each not in found]:
         asked = await find(manager, unknown)

@@ -26,38 +26,40 @@ CALL_SECONDS = 60.0
 broker that stands still never ends it."""
 
 LATE_SECONDS = 5.0
-"""For how much longer than a request may take librdkafka's answer is waited for: it ends one itself."""
+"""How much longer than a request may take to wait for librdkafka's answer: it ends one itself."""
 
 ALONE_SECONDS = 10.0
-"""After so long without any broker kafka-python's client is made anew: it asks only those that it has
-last heard of, never the bootstrap servers again, and those may all have gone meanwhile."""
+"""After this time without any broker, make kafka-python's client anew: it asks only the brokers that it
+last knew, never the bootstrap servers again, and all of them may be gone."""
 
 CHECK_SECONDS = 10.0
-"""A broker's first word, from which a refused password or certificate is heard."""
+"""How long to wait for a broker's first answer, which shows a refused password or certificate."""
 
 REASON_SECONDS, FIRST_REASON_SECONDS = 0.2, 1.0
-"""Why all brokers are down, after it was told that they are: a further reason, and the first."""
+"""After "all brokers down": how long to wait for the next reason, and for the first one."""
 
 REASON_AGAIN = 5
 """How many times as long a second look waits for a reason."""
 
 INIT_SECONDS = 60.0
-"""A coordinator, until it has initialised a producer: it may be loading, or ending what was open."""
+"""How long a coordinator may take to initialise a producer: it may be loading its log, or ending the
+last transaction."""
 
 END_SECONDS = 30.0
-"""librdkafka's answer to the end of a transaction."""
+"""How long to wait for librdkafka's answer to the end of a transaction."""
 
 MARKER_SECONDS = 10.0
-"""The markers of a commit, so that readers see what is committed; it is durable before."""
+"""How long to wait for the markers of a commit, which show it to readers; it is durable before."""
 
 WINNERS_SECONDS = 10.0
-"""A winners record, in the transaction that decides its epoch (``protocol=idempotent``)."""
+"""How long a winners record may take, in the transaction that decides its epoch
+(``protocol=idempotent``)."""
 
 FENCE_SECONDS = 20.0
-"""The markers of an abort, when a producer id is taken over."""
+"""How long to wait for the markers of an abort, when a producer id is taken over."""
 
 GIVE_UP_SECONDS = 10.0
-"""The abort of a task that has failed: most take some ms, and Spark ends its process afterwards."""
+"""How long the abort of a failed task may take: most take some ms, and Spark then ends its process."""
 
 # Topics: new ones, and those that hold up a look.
 

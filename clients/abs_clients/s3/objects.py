@@ -180,7 +180,7 @@ class Objects:
             client(self._server).list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=1)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete them; one that is not there is none to worry about."""
+        """Delete these keys; a missing one is not an error."""
         wanted = list(keys)
         for at in range(0, len(wanted), DELETE_MAX):
             self._delete(wanted[at : at + DELETE_MAX])

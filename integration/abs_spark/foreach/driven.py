@@ -23,7 +23,7 @@ NOTICE_SECONDS = 1.0
 """For so long a query that was stopped may take to be seen as ended."""
 
 
-class Driven:
+class EndWatcher:
     """What this process drives.
 
     It ends a run once its query has ended: the newest of each query and job. Two queries may give
@@ -48,7 +48,7 @@ class Driven:
             self._newest[_key(run)] = Watch(query, run, self)
 
     def end_all(self, seconds: float) -> None:
-        """Before the session or the program ends: do not wait any longer for those who have lost.
+        """Call before the session ends: end all runs now, without waiting for losing task attempts.
 
         Args:
             seconds: time limit for all together.
@@ -79,7 +79,7 @@ class Watch:
         run: ends itself where something is in doubt.
     """
 
-    def __init__(self, query: Any, run: EpochRun, among: Driven) -> None:
+    def __init__(self, query: Any, run: EpochRun, among: EndWatcher) -> None:
         self.run = run
         self._among = among
         self._query = query
@@ -117,5 +117,5 @@ def _await_end(query: Any) -> bool:
         return False
 
 
-driven = Driven()
+driven = EndWatcher()
 """By this process."""

@@ -30,6 +30,7 @@ from abs_spark.foreach.views import Pass, Passes
 from abs_spark.logs import show_logs
 from abs_spark.names import RunName
 from abs_spark.share import task_of
+from abs_spark.stopping import install_hooks
 from abs_spark.target import Target, parse
 
 if TYPE_CHECKING:
@@ -247,6 +248,8 @@ def epoch(
 ) -> Epoch:
     """The function for ``foreachBatch`` that writes each micro-batch exactly once.
 
+    Also installs the hooks of ``abs_spark``.
+
     All sinks pre-commit, one decision names what all of them pre-committed, then all commit: after
     recovery an epoch is in every target or in none.
 
@@ -262,6 +265,7 @@ def epoch(
     Raises:
         OptionError: names are missing or used twice; or there is no such mode.
     """
+    install_hooks()
     return Epoch(
         sinks=(sinks,) if isinstance(sinks, EpochSink) else tuple(sinks),
         job=job,

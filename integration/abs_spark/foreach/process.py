@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, replace
 
 from abs_core.errors import AbsError, ProtocolError
-from abs_spark.kept import Kept
+from abs_spark.lru_cache import LruCache
 
 _EPOCHS_KEPT = 2
 
@@ -83,7 +83,7 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        self._queries: dict[str, Kept[str, dict[str, Known]]] = {}
+        self._queries: dict[str, LruCache[str, dict[str, Known]]] = {}
 
     def jobs(self, query: str, run: str) -> frozenset[str]:
         """The jobs that have begun in the run."""
@@ -95,7 +95,7 @@ class Runs:
 
     def note(self, query: str, run: str, job: str, known: Known) -> None:
         """Remember this of the job, at least that it has begun."""
-        newest = self._queries.setdefault(query, Kept())
+        newest = self._queries.setdefault(query, LruCache())
         newest.put(run, {**self._jobs(query, run), job: known})
 
     def _jobs(self, query: str, run: str) -> dict[str, Known]:

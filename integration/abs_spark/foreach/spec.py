@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import OptionError
 from abs_sinks.door import format_named
+from abs_spark.stopping import install_hooks
 from abs_spark.target import described
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def sink(
     where: str | None = None,
     transform: Callable[[DataFrame], DataFrame] | None = None,
 ) -> EpochSink:
-    """Describe one sink of an epoch; this connects to nothing.
+    """Describe one sink of an epoch; this connects to nothing, and installs the hooks of ``abs_spark``.
 
     Args:
         format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``; or one of another package's sinks.
@@ -61,6 +62,7 @@ def sink(
     Raises:
         OptionError: the format is unknown, or an option belongs to the epoch.
     """
+    install_hooks()
     format_named(format)
     given = {str(key): str(value) for key, value in options.items()}
     for key, value in given.items():

@@ -22,10 +22,10 @@ from abs_spark.executor import check_reached, on_executor
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
 from abs_spark.gc_tuning import tune_gc
-from abs_spark.kept import Kept
 from abs_spark.logs import show_logs
+from abs_spark.lru_cache import LruCache
 from abs_spark.progress import observer
-from abs_spark.share import Lane, Out, take_shares, to_group, to_one
+from abs_spark.share import Lane, TaskOutput, take_shares, to_group, to_one
 from abs_spark.target import Target, group_of, groups
 
 REPORT = pa.schema([pa.field("report", pa.binary(), nullable=False)])
@@ -115,7 +115,7 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
 
 
 def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
-    """One lane for each part; lanes that share a transaction have one ``Out``."""
+    """One lane for each part; lanes that share a transaction have one ``TaskOutput``."""
     outs = {} if work.drain else _outs(work, {part.number: part for part in parts}, partition)
     return [
         Lane(
@@ -130,9 +130,9 @@ def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
     ]
 
 
-def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, Out[Any]]:
-    """The ``Out`` of each sink, by number."""
-    outs: dict[int, Out[Any]] = {}
+def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, TaskOutput[Any]]:
+    """The ``TaskOutput`` of each sink, by number."""
+    outs: dict[int, TaskOutput[Any]] = {}
     for numbers in groups({number: part.target for number, part in parts.items()}):
         group = group_of({number: parts[number].target for number in numbers})
         if group.by_task:
@@ -140,13 +140,13 @@ def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, Ou
             shared = [parts[number] for number in numbers]
             shared_by = partial(group.writer, task)
             outs |= dict.fromkeys(
-                numbers, Out(shared_by, to_group, task, *_seen(shared, partition))
+                numbers, TaskOutput(shared_by, to_group, task, *_seen(shared, partition))
             )
     for number, part in parts.items():
         if number not in outs:
             task = _task(work, number, partition)
             make = partial(_writer, part.target, work, task)
-            outs[number] = Out(make, to_one, task, *_seen([part], partition))
+            outs[number] = TaskOutput(make, to_one, task, *_seen([part], partition))
     return outs
 
 
@@ -165,7 +165,7 @@ def _task(work: Work, number: int, partition: int) -> Task:
     return replace(work.task, partition=number * STRIDE + partition, attempt=secrets.token_hex(8))
 
 
-_sinks: Kept[tuple[Target, str, int, bool], Sink] = Kept(lambda sink: sink.close())
+_sinks: LruCache[tuple[Target, str, int, bool], Sink] = LruCache(lambda sink: sink.close())
 
 
 def kept_sink(target: Target, work: Work) -> Sink:

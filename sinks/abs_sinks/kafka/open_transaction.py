@@ -3,7 +3,7 @@
 **The ids.** A broker keeps an id for days after its last use (transactional.id.expiration.ms), so
 they are not made per handle. An id belongs to one process, job and generation; its random part keeps
 processes apart (I6). It is reused only after its last handle's epoch is finished or abandoned
-(``Task.knows_over``).
+(``Task.is_settled``).
 
 **The proof of commit.** InitProducerId before every transaction raises the epoch, or gives a new
 producer id, so the two name exactly one transaction. EndTxn up to version 4 changes neither. Hence:

@@ -41,7 +41,7 @@ KEPT_SECONDS = 7 * 86_400
 """Age at which a file is deleted: by then brokers have forgotten its ids (their default, 7 days)."""
 
 TIDIED, TIDY_SECONDS = ".tidied", 3600
-"""A file whose time says when files were last deleted, and after how long they are again."""
+"""File whose modification time is that of the last clean-up; seconds until the next."""
 
 log = logging.getLogger(__name__)
 

@@ -199,7 +199,7 @@ class ProducerPool:
     def _recycle(self, task: Task) -> None:
         """Free the ids whose handle no decision can name any more."""
         for slot in self._slots:
-            if slot.use is Use.PREPARED and slot.handle and task.knows_over(slot.handle.epoch):
+            if slot.use is Use.PREPARED and slot.handle and task.is_settled(slot.handle.epoch):
                 self._renew(slot)
 
     def _await_ready(self) -> PooledProducer | None:

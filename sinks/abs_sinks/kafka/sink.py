@@ -12,7 +12,7 @@ from abs_clients.kafka.cluster_facts import cluster_id
 from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_core.patience.told_writer import ToldWriter
+from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
@@ -118,13 +118,13 @@ class KafkaSink(Sink):
             case "2pc":
                 pool = self._pools().of(self._options, task)
                 transaction = TwoPhaseWriter(self._options, self._schema, task, pool)
-                return ToldWriter(transaction, self._options.patience, task)
+                return SlowWriteReporter(transaction, self._options.patience, task)
             case "wal":
                 store, ledger = store_of(self._options), not self._co_commit
                 return WalWriter(self._options, self._schema, task, store, ledger=ledger)
             case _:
                 attempt = IdempotentWriter(self._options, self._schema, task)
-                return ToldWriter(attempt, self._options.patience, task)
+                return SlowWriteReporter(attempt, self._options.patience, task)
 
     def committer(self) -> ByProtocol:
         """One that co-commits for ``wal`` and ``idempotent`` if the register is in this cluster."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from abs_clients.arrow import is_list
 from abs_sinks.jsontext import joined, json_text
-from abs_sinks.postgres.nesting import unnest
+from abs_sinks.postgres.payload import unnest
 from abs_sinks.postgres.types import PgType, becomes_json
 from abs_sinks.refusals import inside, parents_of
 from abs_sinks.text import plain_text

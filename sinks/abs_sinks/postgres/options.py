@@ -141,8 +141,8 @@ class PostgresOptions:
         address: the server and database, with credentials.
         dbtable: the table.
         common: what every sink takes.
-        write: ``append``, ``upsert``, ``changes``, or ``replace``: see ``replacing``, which no option
-            asks for.
+        write: ``append``, ``upsert``, ``changes``, or ``replace``, which ``replacing`` sets and no
+            option selects.
         key: columns that identify a row, for ``upsert`` and ``changes``; as written, see
             ``column_list``. Of ``changes`` the default is the primary key.
         orderby: of several rows of one key, the one with the greatest value here is taken; without

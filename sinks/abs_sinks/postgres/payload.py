@@ -6,19 +6,101 @@ They are made as Arrow binaries, which pgpq copies into the rows.
 
 from __future__ import annotations
 
+import struct
 from binascii import unhexlify
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pgpq import ArrowToPostgresBinaryEncoder
 
+from abs_clients.arrow import is_list
 from abs_clients.buffers import Array, binaries, bytes_of, values_of
 from abs_sinks.jsontext import json_text
-from abs_sinks.postgres.nesting import Unnested, unnest
-from abs_sinks.postgres.numeric import numeric_values
 from abs_sinks.postgres.types import PgType, becomes_json
 from abs_sinks.refusals import Code, Reason, inside, refuse
 from abs_sinks.text import interval_parts
+
+
+@dataclass(frozen=True, slots=True)
+class Unnested:
+    """The rows of a column of (nested) lists.
+
+    Args:
+        sizes: shape (rows, depth): the length of each dimension; 0 in all where a row is empty or
+            null.
+        leaves: the elements of all rows, row by row, inner dimension fastest.
+        row_of: for each leaf, its row.
+    """
+
+    sizes: Array
+    leaves: pa.Array
+    row_of: Array
+
+    @property
+    def offsets(self) -> Array:
+        """The start of each row's leaves, and the end of the last: shape (rows + 1,)."""
+        counts = np.bincount(self.row_of, minlength=len(self.sizes))
+        return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+def unnest(array: pa.Array, column: str) -> Unnested:
+    """Convert (nested) lists to the form of PostgreSQL's arrays: dimensions, and leaves in order.
+
+    Raises:
+        RowError: the lists are not rectangular: inner lists of one value differ in length, one is
+            NULL, or all are empty (their number would be lost).
+    """
+    rows = len(array)
+    row_of = np.arange(rows)
+    sizes: list[Array] = []
+    while is_list(array.type):
+        if sizes and array.null_count:
+            missing = array.is_null().to_numpy(zero_copy_only=False)
+            _refuse(column, "hold an inner list that is NULL", row_of[missing], rows)
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        size = np.zeros(rows, np.int32)
+        size[row_of] = lengths
+        if (size[row_of] != lengths).any():
+            other = row_of[size[row_of] != lengths]
+            _refuse(column, "hold inner lists that differ in length", other, rows)
+        if sizes and not lengths.all():
+            _refuse(column, "hold inner lists that are empty", row_of[lengths == 0], rows)
+        sizes.append(size)
+        row_of = np.repeat(row_of, lengths)
+        array = array.flatten()
+    return Unnested(np.stack(sizes, axis=1), array, row_of)
+
+
+def _refuse(column: str, what: str, wrong: Array, rows: int) -> None:
+    why = f"{what}, which a PostgreSQL array of more than one dimension cannot hold"
+    bad = np.isin(np.arange(rows), wrong)
+    refuse(Reason(Code.NOT_RECTANGULAR, column, why, "make the column jsonb"), bad)
+
+
+def numeric_values(array: pa.Array) -> pa.BinaryArray:
+    """The binary form of numeric, as pgpq writes a column, of each decimal128 value; null for null."""
+    field = pa.field("0", array.type)
+    schema = pa.schema([field])
+    encoder = ArrowToPostgresBinaryEncoder.new_with_encoders(
+        schema, {field.name: ArrowToPostgresBinaryEncoder.infer_encoder(field)}
+    )
+    encoder.write_header()
+    batch = pa.RecordBatch.from_arrays([array], schema=schema)
+    rows = bytes(encoder.write_batch(batch)) + bytes(encoder.finish())
+    # Each row is 2 bytes (the number of fields), 4 of the value's length (-1 for NULL), and the value
+    # (manual, COPY, Binary Format).
+    length_at = struct.Struct(">i").unpack_from
+    values: list[bytes | None] = []
+    end = 0
+    for _ in range(len(array)):
+        start = end + 6
+        length = length_at(rows, start - 4)[0]
+        end = start if length < 0 else start + length
+        values.append(None if length < 0 else rows[start:end])
+    return pa.array(values, pa.binary())
+
 
 _EPOCH_DAYS = 10_957
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000

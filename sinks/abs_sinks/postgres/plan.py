@@ -21,7 +21,7 @@ select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypm
 """
 """A digest of the names and types of the columns that the input has, and of those whose names differ
 from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
-taken without a word. A column that the input lacks may come and go: the server fills it, or objects."""
+accepted silently. Columns that the input lacks may be added or dropped."""
 
 
 @dataclass(frozen=True, slots=True)

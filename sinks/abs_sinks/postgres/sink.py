@@ -13,14 +13,13 @@ from abs_clients.postgres.pool import leased
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_core.patience.told_writer import ToldWriter
+from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
-from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.group import committer_of
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
-from abs_sinks.postgres.register import PostgresRegister
+from abs_sinks.postgres.register import PostgresRegister, terminate_older
 from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
@@ -154,7 +153,7 @@ class PostgresSink(Sink):
         return self._table.target().identity
 
     def writer(self, task: Task) -> Writer:
-        return ToldWriter(self._writer(task), self._options.patience, task)
+        return SlowWriteReporter(self._writer(task), self._options.patience, task)
 
     def _writer(self, task: Task) -> Writer:
         elsewhere = not self._co_commit

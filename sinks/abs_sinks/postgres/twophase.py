@@ -17,7 +17,7 @@ from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Task
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.patience.told_writer import ToldWriter
+from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres import deadletters, proof
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
@@ -82,7 +82,7 @@ class GroupTwoPhaseWriter:
     def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
         first = next(iter(tables.values()))
         self._writer = TwoPhaseWriter(first, task, elsewhere=True)
-        self._told = ToldWriter(self._writer, first.options.patience, task)
+        self._told = SlowWriteReporter(self._writer, first.options.patience, task)
         self._tables = tables
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:

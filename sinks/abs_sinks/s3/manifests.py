@@ -60,7 +60,7 @@ class ManifestName:
 
     @classmethod
     def parse(cls, text: str) -> ManifestName | None:
-        """Parse a manifest's name; None if it is none."""
+        """Parse a manifest's name; None if the name is not a manifest's."""
         found = _NAME.fullmatch(text)
         if found is None:
             return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -16,11 +18,34 @@ from abs_core.routing import none_to_commit
 from abs_core.stepwise import StepwiseWriter
 from abs_core.wal import SegmentWriter, read_segment
 from abs_sinks.refusals import BadRows
-from abs_sinks.s3.ahead import Batches, reading_ahead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.twophase import committable, inspected
+
+AHEAD = 8
+"""Batches read ahead, and held in memory."""
+
+Batches = Generator[pa.RecordBatch, None, None]
+
+
+def reading_ahead(batches: Batches, count: int = AHEAD) -> Batches:
+    """Read batches ahead in a thread, while the caller encodes earlier ones.
+
+    Yields the same batches in order; an error comes at its place.
+
+    The caller closes it (``contextlib.closing``), which closes ``batches`` and ends the thread.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="abs-s3-read") as pool:
+        coming = deque(pool.submit(next, batches, None) for _ in range(count))
+        try:
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(pool.submit(next, batches, None))
+                yield batch
+        finally:
+            for waiting in coming:
+                waiting.cancel()
+            pool.submit(batches.close)
 
 
 class WalWriter(StepwiseWriter):

@@ -89,23 +89,13 @@ def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
     return cluster(options.client).kept(key, lambda: AttemptFilter(options, topic))
 
 
-def reader_of(
-    options: KafkaSourceOptions, part: Range, *, waits: bool | None = None
-) -> KafkaReader:
-    """A reader of the range that leaves out losing attempts with ``winners``.
-
-    Args, Raises: as ``KafkaReader``.
-    """
-    filter_ = attempt_filter(options, part.topic).filter if options.winners else None
-    return KafkaReader(options, part, filter_, waits=waits)
-
-
 def decided_until(options: KafkaSourceOptions, part: Range) -> int:
     """The offset of a range's first undecided record, or the range's end.
 
     Raises as a reader's ``read``.
     """
-    with closing(reader_of(options, part, waits=True)) as reader:
+    filter_ = attempt_filter(options, part.topic).filter
+    with closing(KafkaReader(options, part, filter_, waits=True)) as reader:
         for _ in rest_until_undecided(reader):
             pass
         return Range.of(reader.position).start

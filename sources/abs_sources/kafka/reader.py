@@ -55,7 +55,7 @@ class KafkaReader:
     undecided record.
 
     Args:
-        filter_: which records count with ``winners`` (``attempt_filter.reader_of``).
+        filter_: which records count with ``winners`` (``attempt_filter.attempt_filter``).
         waits: wait for an undecided record; otherwise it is an error in a range, because the range
             was planned up to what was decided.
 

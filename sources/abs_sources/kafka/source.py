@@ -13,13 +13,14 @@ from abs_clients.kafka.cluster import cluster
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.patience import Patience
 from abs_core.source import Limit, Offsets, Reader, Source, Split
-from abs_sources.kafka.attempt_filter import decided_until, reader_of
+from abs_sources.kafka.attempt_filter import attempt_filter, decided_until
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, Bound, resolve
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions, log
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
+from abs_sources.kafka.reader import KafkaReader
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ class KafkaSource:
                 remedy="name it again until it is read; or give the source another id, and allow "
                 "`drop_state` for the unread rest of the old one.",
             )
-        return reader_of(self.options, part)
+        filter_ = attempt_filter(self.options, part.topic).filter if self.options.winners else None
+        return KafkaReader(self.options, part, filter_)
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
         """As ``abs_core.source.Growing``, with all present partitions and topics."""

@@ -16,7 +16,7 @@ from abs_clients.postgres.pool import leased
 from abs_core.errors import ContentionError, FencedError, ProtocolError, TargetError
 from abs_core.model import Outcome, Wrote
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.fence import terminate_older
+from abs_sinks.postgres.register import terminate_older
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows, within

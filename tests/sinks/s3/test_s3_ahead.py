@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import CorruptionError
-from abs_sinks.s3.ahead import Batches, reading_ahead
+from abs_sinks.s3.wal import Batches, reading_ahead
 
 
 class Source:

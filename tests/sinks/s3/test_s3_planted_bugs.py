@@ -12,8 +12,7 @@ from abs_clients.s3.objects import Objects
 from abs_core.model import Committable, HandleName, Outcome
 from abs_services import S3Service
 from abs_sinks.s3 import S3Register
-from abs_sinks.s3.idempotent import IdempotentCommitter
-from abs_sinks.s3.markers import Markers
+from abs_sinks.s3.idempotent import IdempotentCommitter, Markers
 from abs_sinks.s3.testing import open_folder
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.upload_commit import PendingUploads

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.json
 import pytest
 
-from abs_clients import arrow, texts
-from abs_sources.files import formats, jsontypes, lines, schema
+from abs_clients import arrow
+from abs_sources.files import formats, jsontypes, lines, schema, texts
 from abs_sources.files.columnar import Rest, Step
 from tests import sample
 from tests.sources.files.fill import TEXT

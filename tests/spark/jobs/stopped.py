@@ -29,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.jobs.stream_files import SCHEMA
 
 WAYS = ("query.stop()", "spark.stop()", "the driver ends")
-TERMINATED, NOT_IMPORTED = "SIGTERM", "spark.stop() without the import"
+TERMINATED, NOT_REGISTERED = "SIGTERM", "spark.stop() without register"
 OTHER_THREAD = "a child ends first and another thread last"
 ROUTES = ("format", "epoch")
 
@@ -104,11 +104,13 @@ def _large(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def main() -> None:
     held = Held(**json.loads(Path(sys.argv[1]).read_text()))
-    if held.way != NOT_IMPORTED:
-        import abs_spark  # noqa: F401 - as the guide says: queries are stopped before all ends
     from tests.spark.jobs.session import small_session
 
     spark = small_session(Path(held.folder) / "scratch", **{"spark.master": "local[2]"})
+    if held.way != NOT_REGISTERED:
+        import abs_spark
+
+        abs_spark.register(spark)  # as the guide says: queries are stopped before all ends
     query = start(spark, held, once=False)
     if held.way == TERMINATED:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -39,7 +39,7 @@ _REPLICAS_MS = round(REQUEST_SECONDS * 1000 * 2 / 3)
 _UNKNOWN_TOPIC = 3
 """To the broker that was asked: it may be new."""
 _NOT_ATTEMPTED = 55
-"""The partition's own answer is none: another one of the request failed."""
+"""OPERATION_NOT_ATTEMPTED: another partition of the request failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class KafkaRegister(Inventory):
                     return Conflict()
                 _in_time(key, deadline)
                 if unsure and deadline is not None:
-                    # What it hurries for is to be looked at again before it is tried again.
+                    # Inspect the handles again before another attempt: they may expire.
                     raise UnavailableError("The register is not written yet.", job=key)
                 try:
                     done = self._write(producer, key, version, text, rows, deadline)

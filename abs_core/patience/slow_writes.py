@@ -26,7 +26,7 @@ def writing(patience: Patience) -> AbstractContextManager[waiting.Wait]:
     )
 
 
-class ToldWriter:
+class SlowWriteReporter:
     """A ``Writer`` that logs writes that take long.
 
     For a writer that does not use ``Patience.retry``, which logs its own waits.

@@ -8,12 +8,12 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-MOST = 64
+MAX_ENTRIES = 64
 """Number of values. A process works for all queries of an application, and for all sinks of an epoch:
 what it evicts among them is closed while it is in use, or made anew in each epoch."""
 
 
-class Kept(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """An LRU cache.
 
     Args:
@@ -31,7 +31,7 @@ class Kept(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Keep this value of the key."""
         self._values.pop(key, None)
-        while len(self._values) >= MOST:
+        while len(self._values) >= MAX_ENTRIES:
             self._close(self._values.pop(next(iter(self._values))))
         self._values[key] = value  # the last one is the one used last
 
