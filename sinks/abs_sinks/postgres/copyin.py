@@ -130,9 +130,10 @@ class CopyWriter(StepwiseWriter):
             self._complete()
             self._copy, self._into = self._begun(), self.table
             self._connection = self._copy.connection
-        self._count(batch.num_rows, 0)
+        self._count(self.number, batch.num_rows, 0)
         self._copy.write(batch)
 
+<<<<<<< HEAD
     def _begun(self) -> CopyIn | JudgedCopy:
         """Begin a COPY; before the task's first row, wait for a server that is away."""
         if self._connection is not None:
@@ -145,21 +146,25 @@ class CopyWriter(StepwiseWriter):
 
     def _count(self, rows: int, dead: int) -> None:
         """Count rows that passed, and dead letters among those, for the sink of the present rows."""
+=======
+    def _count(self, number: int, rows: int, dead: int) -> None:
+        """Count rows that passed, and dead letters among those, for a sink."""
+>>>>>>> deadletters
         options = self.table.options
-        if options.deadletter is not None:
-            had = self._counts.get(self.number, Count(self.number, 0, 0, options.deadlettermax))
-            self._counts[self.number] = replace(had, rows=had.rows + rows, dead=had.dead + dead)
+        if options.deadletter is not None or number in self._counts:
+            had = self._counts.get(number, Count(number, 0, 0, options.deadlettermax))
+            self._counts[number] = replace(had, rows=had.rows + rows, dead=had.dead + dead)
 
     def _copying(
         self, connection: Connection[Any], target: Target, into: sql.Identifier | None = None
     ) -> CopyIn | JudgedCopy:
         """The COPY of rows for the present table; see ``CopyIn``."""
-        options = self.table.options
+        options, number = self.table.options, self.number
         if options.deadletter is None:
             return CopyIn(connection, target.plan, options, into)
 
         def bury(letters: Sequence[DeadLetter]) -> None:
-            self._count(0, len(letters))
+            self._count(number, 0, len(letters))
             self._bury(connection, target, letters)
 
         return JudgedCopy(connection, target, options, into, bury)

@@ -151,7 +151,7 @@ class IdempotentWriter(CopyWriter):
         judged = Staging(options).judged(self._task.handle)
         found = judge(connection, options, target, [staged], judged, self._rows)
         connection.execute("rollback to savepoint staged; release savepoint staged")
-        self._count(0, mark(connection, staged, found))
+        self._count(self.number, 0, mark(connection, staged, found))
 
     def _upsert(self, connection: Connection[Any], target: Target) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.

@@ -24,7 +24,7 @@ Bury = Callable[[Sequence[DeadLetter]], None]
 
 
 class JudgedCopy:
-    """As ``CopyIn``, with a COPY for each batch, in the connection's transaction.
+    """As ``CopyIn``, with a COPY for each ``batchsize`` rows, in the connection's transaction.
 
     Args:
         into: see ``CopyPlan.copy_statement``.
@@ -46,6 +46,8 @@ class JudgedCopy:
         self._shown = shown(options, target.plan, target.key)
         self._statement = target.plan.copy_statement(into)
         self._digest = xxhash.xxh3_128()
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
 
     @property
     def digest(self) -> str:
@@ -53,13 +55,19 @@ class JudgedCopy:
         return f"xxh3_128:{self._digest.hexdigest()}"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        doing = f"copying rows for table {self.plan.table.label}"
-        with or_close(self.connection), translate_errors(doing):
-            for start in range(0, batch.num_rows, self._options.batchsize):
-                self._judge(batch.slice(start, self._options.batchsize))
+        self._held.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= self._options.batchsize:
+            self.finish()
 
     def finish(self) -> None:
-        """Nothing: each COPY has ended."""
+        """Send the batches that are held, and wait until the server has taken or refused each row."""
+        held, self._held, self._rows = self._held, [], 0
+        doing = f"copying rows for table {self.plan.table.label}"
+        with or_close(self.connection), translate_errors(doing):
+            for piece in pa.Table.from_batches(held).combine_chunks().to_batches() if held else ():
+                for start in range(0, piece.num_rows, self._options.batchsize):
+                    self._judge(piece.slice(start, self._options.batchsize))
 
     def _judge(self, piece: pa.RecordBatch) -> None:
         letters: list[DeadLetter] = []

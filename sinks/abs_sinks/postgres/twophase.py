@@ -64,7 +64,9 @@ class TwoPhaseWriter(CopyWriter):
     def _bury(
         self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
     ) -> None:
-        deadletters.write(connection, self.table.options, target.plan, self._task.handle, letters)
+        # Rows are held: ``table`` can be that of the next ones.
+        options = (self._into or self.table).options
+        deadletters.write(connection, options, target.plan, self._task.handle, letters)
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         marking = PreparedTransactions(self._options).marking(made)

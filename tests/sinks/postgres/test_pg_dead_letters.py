@@ -237,7 +237,7 @@ def test_a_dead_letter_written_outside_the_decision_is_found(
         with leased(writer.table.options.server) as other:
             handle = writer._task.handle
             deadletters.write(other, writer.table.options, target.plan, handle, letters)
-        writer._count(0, -len(letters))
+        writer._count(writer.number, 0, -len(letters))
 
     for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
         monkeypatch.setattr(writer, "_bury", at_once)
