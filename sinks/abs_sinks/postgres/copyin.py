@@ -133,7 +133,6 @@ class CopyWriter(StepwiseWriter):
         self._count(self.number, batch.num_rows, 0)
         self._copy.write(batch)
 
-<<<<<<< HEAD
     def _begun(self) -> CopyIn | JudgedCopy:
         """Begin a COPY; before the task's first row, wait for a server that is away."""
         if self._connection is not None:
@@ -144,12 +143,8 @@ class CopyWriter(StepwiseWriter):
             raise begun
         return begun
 
-    def _count(self, rows: int, dead: int) -> None:
-        """Count rows that passed, and dead letters among those, for the sink of the present rows."""
-=======
     def _count(self, number: int, rows: int, dead: int) -> None:
         """Count rows that passed, and dead letters among those, for a sink."""
->>>>>>> deadletters
         options = self.table.options
         if options.deadletter is not None or number in self._counts:
             had = self._counts.get(number, Count(number, 0, 0, options.deadlettermax))
