@@ -41,7 +41,7 @@ def _moved(new: str, old: str) -> Any:
 
 
 def _harness() -> Any:
-    return _moved("abs_testing.harness", "abs_testing.harness")
+    return _moved("abs_testing.harness", "abs_core.testing.harness")
 
 
 def new_sink(life: Mapping[str, Any]) -> Any:
@@ -70,7 +70,7 @@ def live(life: Mapping[str, Any]) -> None:
     from abs_core.patience import Patience
     from abs_core.registers.file import FileRegister
 
-    engine = _moved("abs_testing.engine", "abs_testing.engine")
+    engine = _moved("abs_testing.engine", "abs_core.testing.engine")
     folder = Path(life["folder"])
     sink = new_sink(life)
     store = None if life["own_register"] else FileRegister(folder / "register")
