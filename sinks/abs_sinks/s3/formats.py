@@ -51,13 +51,11 @@ class ParquetEncoder:
     def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
         fields = [field.with_type(_with_nullable_fields(field.type)) for field in schema]
         self._schema = pa.schema(fields, schema.metadata)
-        self._footers: list[pq.FileMetaData] = []
         self._open = partial(
             pq.ParquetWriter,
             out,
             self._schema,
             compression=options.compression,
-            metadata_collector=self._footers,
         )
         self._writer: pq.ParquetWriter | None = None
 
@@ -69,10 +67,13 @@ class ParquetEncoder:
 
     @property
     def metadata(self) -> pq.FileMetaData:
-        return self._footers[0]
+        # Not by a collector: a writer that is dropped after a refused value has no metadata to collect.
+        assert self._writer is not None
+        return self._writer.writer.metadata
 
     def close(self) -> None:
-        (self._writer or self._open()).close()
+        self._writer = self._writer or self._open()
+        self._writer.close()
 
 
 _SAMPLE_ROWS = 16_384

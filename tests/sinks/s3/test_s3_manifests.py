@@ -175,7 +175,7 @@ def test_a_marker_that_is_damaged_is_named_by_a_sweep(harness: FolderHarness) ->
 
 @pytest.mark.parametrize(
     ("module", "bound"),
-    [("register", "CELL_MAX"), ("manifests", "MANIFEST_MAX"), ("markers", "CELL_MAX")],
+    [("register", "CELL_MAX"), ("manifests", "MANIFEST_MAX"), ("idempotent", "CELL_MAX")],
 )
 def test_an_object_of_absurd_size_is_not_read_into_memory(
     module: str, bound: str, harness: FolderHarness, monkeypatch: pytest.MonkeyPatch
@@ -189,7 +189,7 @@ def test_an_object_of_absurd_size_is_not_read_into_memory(
     reads: dict[str, Callable[[], object]] = {
         "register": lambda: committed_files(harness.options),
         "manifests": lambda: committed_files(harness.options),
-        "markers": lambda: run.committer.abort([left.handle]),
+        "idempotent": lambda: run.committer.abort([left.handle]),
     }
     with pytest.raises(CorruptionError, match="20 at most") as refused:
         reads[module]()
