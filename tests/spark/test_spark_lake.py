@@ -164,3 +164,40 @@ def test_every_type_of_spark_that_the_table_has_is_read_back(
         assert mine.pop("ts").replace(tzinfo=None) == theirs.pop("ts")
         mine["m"], theirs["bin"] = dict(mine["m"]), bytes(theirs["bin"])
         assert mine == theirs
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_the_lines_of_the_page_write_a_table(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """As they stand, but for the names of places: folders of this test."""
+    lake = Lake(kind, tmp_path)
+    [text] = [
+        block.removeprefix("text\n")
+        for block in PAGE.read_text().split("```")[1::2]
+        if f'format("abs-{kind}")' in block
+    ]
+    places = {"/checkpoints/payments": str(tmp_path / "checkpoint")}
+    if kind == "delta":
+        places["s3://bucket/payments"] = str(lake.folder)
+    else:
+        places |= {
+            '.option("catalog", "prod")': '.option("createtable", "true")',
+            '"db.payments"': '"db.t"',
+            '"catalog.type", "rest"': f'"catalog.type", "{lake.catalog["type"]}"',
+            "https://catalog.example": lake.catalog["uri"],
+            ".start()": f'.option("catalog.warehouse", "{lake.catalog["warehouse"]}").start()',
+        }
+    for name, place in places.items():
+        assert name in text
+        text = text.replace(name, place)
+    landing = tmp_path / "landing"
+    spark.range(5).selectExpr("id", "'a' day").coalesce(1).write.json(str(landing))
+    payments = spark.readStream.schema("id long, day string").json(str(landing))
+    query = eval(f"({text})", {"payments": payments})
+    query.processAllAvailable()
+    query.stop()
+    assert sorted(lake.read()["id"].to_pylist()) == [0, 1, 2, 3, 4]
