@@ -189,7 +189,9 @@ def naming_option(options: PostgresOptions) -> Iterator[None]:
     try:
         yield
     except AbsError as error:
+        # A SchemaError is of every row, though the server told it of one.
         of_rows = isinstance(error, RowError) or by_data(error.__cause__)
+        of_rows = of_rows and not isinstance(error, SchemaError)
         if of_rows and options.deadletter is None and "deadletter" not in error.remedy:
             error.remedy = (
                 f"{error.remedy.rstrip('.')}; or name a table in the option deadletter: such rows go "
