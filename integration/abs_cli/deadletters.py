@@ -54,8 +54,14 @@ def list_letters(
 
 
 @app.command()
-def show(ids: Ids, url: Url, deadletter: Place) -> None:
-    """Print dead letters with their rows, as JSON. The rows may be personal data."""
+def show(
+    ids: Ids,
+    url: Url,
+    deadletter: Place,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Print dead letters with their rows, as JSON in any case. The rows may be personal data."""
     found = _kept(url, deadletter).shown(ids)
     print_json(found)
     if missing := set(ids) - {letter["id"] for letter in found}:
@@ -74,6 +80,7 @@ def replay(
     stateschema: Annotated[str, typer.Option("--stateschema")] = "abs",
     *,
     yes: Yes = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the rows of dead letters to their table, exactly once, and mark them as replayed.
 
@@ -82,7 +89,11 @@ def replay(
     given = {"dbtable": dbtable, "write": write, "stateschema": stateschema}
     kept = _kept(url, deadletter, **given, **({"key": key} if key else {}))
     confirm(f"write {len(set(ids))} rows to {dbtable}?", yes=yes)
-    people.print(f"{kept.replay(sorted(set(ids)))} rows written and marked as replayed")
+    rows = kept.replay(sorted(set(ids)))
+    if as_json:
+        print_json({"did": "replayed", "rows": rows})
+    else:
+        people.print(f"{rows} rows written and marked as replayed")
 
 
 def _kept(url: str, deadletter: str, **more: Any) -> KeptLetters:

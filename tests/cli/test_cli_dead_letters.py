@@ -40,6 +40,7 @@ def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
     assert (code, [each["code"] for each in listed]) == (1, ["nul-character", "23514"])
     ids = [str(each["id"]) for each in listed]
     shown = json.loads(_abs(harness, "deadletters", "show", *ids, *where)[1])
+    assert json.loads(_abs(harness, "deadletters", "show", *ids, *where, "--json")[1]) == shown
     first, second = (json.loads(each["row"]) for each in shown)
     assert (first["id"], first["value"]["text"], second) == (
         8,
@@ -53,6 +54,8 @@ def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
     )
     assert _abs(harness, *again) == (0, "1 rows written and marked as replayed\n")
     assert _abs(harness, *again) == (0, "0 rows written and marked as replayed\n")
+    code, printed = _abs(harness, *again, "--json")
+    assert (code, json.loads(printed)) == (0, {"did": "replayed", "rows": 0})
     assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
     assert len(json.loads(_abs(harness, "deadletters", "list", *where, "--json")[1])) == 1
 
