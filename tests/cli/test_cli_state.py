@@ -262,7 +262,8 @@ def test_names_are_listed_whole_on_one_line(database: str) -> None:
 def test_an_unknown_scheme_is_answered_with_the_known_ones() -> None:
     result = run("register", "list", "--url", "kafk://user:geheim@broker:9092/registers")
     assert isinstance(result.exception, OptionError)
-    assert "begin it with one of kafka:, postgresql:, s3:" in str(result.exception)
+    known = "begin it with one of delta:, iceberg:, kafka:, postgresql:, s3:"
+    assert known in str(result.exception)
     assert "geheim" not in str(result.exception)
 
 

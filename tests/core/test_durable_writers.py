@@ -12,12 +12,15 @@ import pytest
 import abs_core.durable
 import abs_core.wal.folder
 from abs_cli.trail import noted
-from abs_core.model import HandleName, JobState
+from abs_core.model import HandleName, JobState, Outcome
 from abs_core.registers.file import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_services.native.lifecycle import write_private
 from abs_services.state import changing_state
+from abs_sinks.lake.folder import FolderStore, StagedFile
+from abs_sinks.s3.partfile import Lanes
+from abs_sinks.s3.uploads import Upload
 from abs_sources.files.cells import FolderCells
 from abs_spark.ownfile import OwnFile
 from abs_spark.wal_default import _id_of
@@ -40,6 +43,14 @@ def segment(folder: Path) -> None:
     writer = SegmentWriter(FolderSegments(folder / "wal"), name, BATCH.schema)
     writer.write(BATCH)
     writer.finish()
+
+
+def data_file(folder: Path) -> None:
+    name = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
+    store = FolderStore(folder / "table")
+    staged = store.begin(Lanes(1, 1), "day=1/part-0.parquet", {}, None)
+    staged.write(b"content")
+    assert store.complete(name, staged.finish()) is Outcome.COMMITTED
 
 
 def blob_and_record(folder: Path) -> None:
@@ -79,6 +90,7 @@ def services(folder: Path) -> None:
 WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     register: ("abs_core/registers/file.py",),
     segment: ("abs_core/wal/folder.py",),
+    data_file: ("abs_sinks/lake/folder.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
     certificate: ("abs_spark/ownfile.py",),
@@ -97,7 +109,8 @@ NOT_DURABLE = {
     "abs_services/native/initdb.py": "a password that initdb reads and that is deleted",
     "abs_services/native/kafka_jars.py": "a cache that is filled again",
     "abs_spark/foreach/run.py": "renames an old name, which is found by either",
-    "abs_demo/process.py": "what a process says",
+    "abs_chaos/process.py": "what a process says",
+    "abs_cli/output.py": "a report on demand, of a run that can be repeated",
     "abs_embedded/trace.py": "a picture for people",
     "abs_embedded/state/scratch.py": "scratch, made again from the checkpoint",
     "abs_embedded/state/rocks.py": "scratch, made again from the checkpoint",
@@ -145,6 +158,12 @@ def _seal_unflushed(self: abs_core.wal.folder.FolderFile) -> None:
     abs_core.durable.flush_folder(self._path.parent)
 
 
+def _finish_unflushed(self: StagedFile) -> Upload:
+    self._file.close()
+    abs_core.durable.flush_folder(self._path.parent)
+    return Upload(self._key, "", self._size, f"{self._crc:016x}", ())
+
+
 def _written_unflushed(path: Path, content: bytes, suffix: str = ".tmp", **_: object) -> Path:
     abs_core.durable.make_durably(path.parent)
     temporary = path.with_name(f"{path.name}{suffix}")
@@ -161,6 +180,12 @@ PLANTED = {
     "segment's name": (segment, "abs_core.wal.folder.flush_folder", _no_flush),
     "register unflushed": (register, "abs_core.durable.write_beside", _written_unflushed),
     "register's name": (register, "abs_core.durable.flush_folder", _no_flush),
+    "data file unflushed": (
+        data_file,
+        "abs_sinks.lake.folder.StagedFile.finish",
+        _finish_unflushed,
+    ),
+    "data file's name": (data_file, "abs_sinks.lake.folder.flush_folder", _no_flush),
     "blob unflushed": (
         blob_and_record,
         "abs_embedded.state.local_store.write_beside",

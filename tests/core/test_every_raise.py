@@ -29,6 +29,7 @@ REACHED = {
     "_decider.is_known 2": f"{RULES}test_a_refused_replay_still_rolls_forward_what_is_decided",
     "cell.mine 1": f"{COMPOSES}test_a_superseded_run_that_finds_its_segments_swept_is_told_that_"
     "it_is_fenced",
+    "_decider._co_commit 1": f"{RARE}test_rows_that_are_refused_anew_each_time_are_not_decided",
     "_decider._composed 1": f"{COMPOSES}test_rows_that_are_lost_in_composing_are_never_decided",
     "_decider._plan 1": f"{RULES}test_a_zombie_is_told_that_it_is_fenced_and_not_that_its_rows_are_"
     "gone",

@@ -8,14 +8,15 @@ from contextlib import closing
 import pytest
 
 from abs_core.certificate import Certificate, MemoryCertificates
-from abs_core.contracts import Version
+from abs_core.contracts import Conflict, Version
 from abs_core.coordinator.parent_certificates import ParentCertificates
-from abs_core.errors import ProtocolError, RefusedError, RegisterLostError
+from abs_core.deadletters import JUDGEMENTS, Judged
+from abs_core.errors import ContentionError, ProtocolError, RefusedError, RegisterLostError
 from abs_core.model import Committable, HandleName, Inspection, Outcome, job_key
 from abs_testing.case import JOB, LEFT, Case, raises
 from abs_testing.cuts import Cut
 from abs_testing.engine import QUICK
-from abs_testing.fakes.sink import HandleCommitter
+from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from tests.kit.fake_harness import open_fake
 
 
@@ -122,3 +123,25 @@ def test_a_batch_that_its_parent_record_cannot_note_is_not_committed(
     assert "could not be recorded in its job's parent record" in error.what
     assert "nothing of it is committed" in error.remedy
     assert parent.read().certificate is None
+
+
+def test_rows_that_are_refused_anew_each_time_are_not_decided(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged = []
+
+    def refusing(
+        self: TransactionCommitter, committables: Sequence[Committable], *_: object
+    ) -> Version | Conflict:
+        judged.append(committables)
+        raise Judged(committables)
+
+    with open_fake("wal", "append") as harness, closing(Case(harness)) as case:
+        run = case.run()
+        run.epoch(0, LEFT)
+        shares = run.tasks(1, LEFT)
+        kept = run.state()
+        monkeypatch.setattr(TransactionCommitter, "co_commit", refusing)
+        error = raises(ContentionError, lambda: run.commit(1, shares))
+        assert f"other rows each of {JUDGEMENTS} times" in error.what
+        assert (len(judged), run.state()) == (JUDGEMENTS, kept)
