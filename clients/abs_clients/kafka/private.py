@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
+from kafka.net.sasl.oauth import AbstractTokenProvider as AbstractTokenProvider
 
 T = TypeVar("T")
 

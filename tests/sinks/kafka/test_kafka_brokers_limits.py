@@ -15,7 +15,8 @@ from abs_core.errors import RefusedError, UnavailableError
 from abs_core.patience import Patience
 from abs_services import Provider, services
 from abs_services.native.kafka import NativeKafka
-from abs_sinks.kafka import KafkaOptions, KafkaSink, columnar
+from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.columnar import sender
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests.kit.kafka import make_topic
@@ -75,7 +76,7 @@ def test_requests_are_as_small_as_the_brokers_ask(
     broker: NativeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _written(broker) == 80
-    monkeypatch.setattr(columnar, "request_bytes", lambda _: None)
+    monkeypatch.setattr(sender, "request_bytes", lambda _: None)
     with pytest.raises(UnavailableError):
         _written(broker)
 

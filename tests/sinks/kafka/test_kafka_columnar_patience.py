@@ -95,6 +95,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     facts = {"t": TopicFacts("t", 3, 1)}
     monkeypatch.setattr(sending, "time", clock)
+    monkeypatch.setattr(sending, "request_bytes", lambda _: None)
     monkeypatch.setattr(encoder, "topics_in_time", lambda *_: facts)
     monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)
     return clock

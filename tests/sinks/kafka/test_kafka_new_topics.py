@@ -54,7 +54,13 @@ class Broker:
             return _answer(error=KafkaError.UNKNOWN_TOPIC_OR_PART)
         one = SimpleNamespace(id=0, replicas=[1])
         return _answer(
-            SimpleNamespace(name=name, partitions=[one], authorized_operations=None, topic_id=None)
+            SimpleNamespace(
+                name=name,
+                partitions=[one],
+                authorized_operations=None,
+                topic_id=None,
+                is_internal=False,
+            )
         )
 
     def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Future[Any]]:
@@ -190,7 +196,7 @@ def test_a_topic_that_no_broker_knows_is_told_after_a_while(
     brokers += [NEVER_HEARD]
     with pytest.raises(SchemaError, match="Topic t does not exist"):
         _written(OPTIONS, {}, tmp_path)
-    with pytest.raises(RowError, match="names a topic that does not exist"):
+    with pytest.raises(RowError, match="name a topic that does not exist"):
         _written(replace(OPTIONS, topic=None), {"topic": ["t"]}, tmp_path)
 
 

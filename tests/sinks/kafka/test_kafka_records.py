@@ -106,7 +106,7 @@ def test_what_lies_beneath_a_null_is_no_header_of_any_record(name: str) -> None:
     batch = pa.record_batch({"value": ["a", "b", "c"], "headers": headers})
     assert [row[-1] for row in sent(batch)] == [[("x", b"1")], None, [("y", b"4")]]
     records = records_of(batch.slice(1), plan_columns(batch.schema, "t"))
-    assert sizes_of(records).to_pylist() == [1, 3]
+    assert sizes_of(records).to_pylist() == [1 + 1, 1 + 1 + 4]  # the headers' number, then each
 
 
 def test_slices_of_a_batch_are_sent_as_such() -> None:
@@ -123,7 +123,7 @@ def test_slices_of_a_batch_are_sent_as_such() -> None:
     part = records_of(whole.slice(2), plan_columns(whole.schema, "t"))
     assert part.headers is not None
     assert header_lists(part.headers) == [[("y", b"2")]]
-    assert sizes_of(part).to_pylist() == [4]
+    assert sizes_of(part).to_pylist() == [2 + 1 + 4]
 
 
 def test_the_option_topic_overrides_the_column() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.log_offsets import Extent
@@ -33,6 +33,9 @@ class Read:
 
     def offset(self) -> int:
         return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return TIMESTAMP_CREATE_TIME, 1000
 
     def key(self) -> bytes:
         return KEY

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
@@ -204,7 +205,7 @@ def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
     first, second = Broker(), Broker({side_topic("t"): "its id"})
     _among(monkeypatch, first, second)
     attempts = AttemptFilter(_source(subscribe="t").options, "t")
-    assert attempts.filter([_attempt()]).undecided is not None
+    assert attempts.filter(_attempts()).undecided is not None
     assert first.asked == 1
     assert second.asked > 0
 
@@ -213,9 +214,9 @@ def test_attempts_without_a_side_topic_are_an_error(monkeypatch: pytest.MonkeyPa
     _among(monkeypatch, *(Broker() for _ in range(20)))
     attempts = AttemptFilter(_source(subscribe="t").options, "t")
     with pytest.raises(CorruptionError, match="no side topic"):
-        attempts.filter([_attempt()])
+        attempts.filter(_attempts())
 
 
-def _attempt() -> Any:
+def _attempts() -> pa.BinaryArray:
     handle = HandleName("0123456789abcdef", "job", 1, 0, 0, "a")
-    return SimpleNamespace(headers=lambda: [header_of(handle)])
+    return pa.array([header_of(handle)[1]], pa.binary())
