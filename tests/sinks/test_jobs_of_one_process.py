@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import product
 from typing import Any
@@ -95,9 +95,24 @@ def kafka_jobs(kafka: KafkaService, tmp_path_factory: pytest.TempPathFactory) ->
     )
 
 
+PASSWORDS: dict[str, str] = {}
+
+
+def password_of(parameters: Mapping[str, str]) -> str:
+    """For the option passwordfunction."""
+    return PASSWORDS[parameters["user"]]
+
+
 @pytest.fixture(scope="module")
-def postgres_jobs(postgres: PostgresService) -> Iterator[Jobs]:
+def postgres_jobs(
+    postgres: PostgresService, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Jobs]:
+    password_file = tmp_path_factory.mktemp("secrets") / "password"
     with fresh_database(postgres) as url:
+        user, _, password = url.split("//")[1].split("@")[0].partition(":")
+        open_url = url.replace(f":{password}@", "@")
+        password_file.write_text(password)
+        PASSWORDS[user] = password
         admin_url = in_database(postgres.admin_url, url.rpartition("/")[2])
         with psycopg.connect(admin_url, autocommit=True) as admin:
             # The table's identity is then in the state schema, and each schema has another.
@@ -105,10 +120,18 @@ def postgres_jobs(postgres: PostgresService) -> Iterator[Jobs]:
         with psycopg.connect(url, autocommit=True) as db:
             for name in ("one", "two"):
                 db.execute(f"create table {name} (id bigint primary key, value text)")
+            for name in ("changed", "aside"):
+                db.execute(f"create table {name} (id bigint primary key, value text, seq bigint)")
         base = {"url": url, "dbtable": "one", "stateschema": "abs_one"}
 
         def rows(number: int, given: Given) -> pa.RecordBatch:
-            return pa.record_batch({"id": [number * 10, number * 10 + 1], "value": ["a", "b"]})
+            columns: dict[str, Any] = {"id": [number * 10, number * 10 + 1], "value": ["a", "b"]}
+            if given.get("write") == "changes":
+                operation = given.get("applyasdeletes", "op").partition("=")[0]
+                columns |= {"seq": [1, 2], operation: ["c", "d"]}
+            if "unchanged" in given:
+                columns["same"] = pa.array([[], []], pa.list_(pa.string()))
+            return pa.record_batch(columns)
 
         def read(number: int, given: Given) -> Sequence[object]:
             with psycopg.connect(url) as db:
@@ -118,7 +141,14 @@ def postgres_jobs(postgres: PostgresService) -> Iterator[Jobs]:
                 return sorted(db.execute(query, [number]).fetchall())
 
         upsert = {"write": "upsert", "key": "id"}
-        user = "application_name=somebody"
+        changes = {
+            "write": "changes",
+            "key": "id",
+            "sequenceby": "seq",
+            "dbtable": "changed",  # a table keeps its way to hold positions
+        }
+        aside = {**changes, "dbtable": "aside", "positions": "side"}
+        named = "application_name=somebody"
         yield Jobs(
             "abs-postgres",
             [
@@ -130,12 +160,25 @@ def postgres_jobs(postgres: PostgresService) -> Iterator[Jobs]:
                 *OF_ALL,
                 {FOREIGN: "yes"},
                 {"dbtable": "two"},
-                {"url": f"{url}?{user}"},
+                {"url": f"{url}?{named}"},
                 {"user": postgres.admin_url.split("//")[1].split("@")[0].split(":")[0]},
                 {"password": "any"},
+                {"url": open_url, "passwordcommand": f"cat {password_file}"},
+                {"url": open_url, "passwordfile": str(password_file)},
+                {"url": open_url, "passwordfunction": f"{__name__}:{password_of.__name__}"},
                 {"stateschema": "abs_two"},
                 upsert,
                 {**upsert, "orderby": "value"},
+                {"onconflict": "nothing"},
+                changes,
+                aside,
+                {**aside, "exceptcolumns": "value"},
+                {**changes, "applyasdeletes": "gone=d"},
+                {**changes, "tombstones": "1h"},
+                {**changes, "unchanged": "same"},
+                {"deadletter": "refused"},
+                {"deadletter": "refused", "deadlettermax": "50%"},
+                {"deadletter": "refused", "deadlettercolumns": "value"},
                 {"batchsize": "1"},
                 {"createtable": "true"},
                 {"locktimeout": "7"},
