@@ -17,7 +17,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route chain
 	@$(BIN)/abs demo --route epoch
 
-quick: setup ## tests without servers and Spark, under two minutes: what to run while you write
+quick: setup ## tests without servers and Spark, about three minutes: what to run while you write
 	$(BIN)/python -m pytest -m "not campaign and not services and not spark" -n 2 --dist loadfile
 
 test: setup ## everything CI runs
