@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("abs_core", "clients", "sinks", "sources", "stores", "integration")
+PACKAGES = ("abs_core", "clients", "sinks", "sources", "integration")
 MAX_LINES = 400
 _DEFINED = re.compile(r"^(?:def|class) (\w+)", re.MULTILINE)
 
