@@ -21,6 +21,7 @@ from abs_services import KafkaService, PostgresService, S3Service, services
 from benchmarks import (
     alignment,
     changes_vs_upsert,
+    dead_letters,
     epoch_cost,
     kafka_jobs,
     kafka_source,
@@ -63,6 +64,8 @@ class Name(StrEnum):
     EPOCH_COST = "epoch_cost"
     ROW_DIGEST = "row_digest"
     CHANGES = "changes_vs_upsert"
+    CHANGES_MERGE = "changes_vs_merge"
+    DEAD_LETTERS = "dead_letters"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
@@ -173,11 +176,16 @@ class Run:
         if name is Name.CHANGES:
             yield self._of_changes()
             return
+        if name is Name.CHANGES_MERGE:
+            yield self._of_merge()
+            return
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name in (Name.SMALL_EPOCHS, Name.THREE_TARGETS):
                 yield self._of_targets(name, target)
+            elif name is Name.DEAD_LETTERS:
+                yield dead_letters.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name is Name.ROW_DIGEST:
                 yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
@@ -190,6 +198,15 @@ class Run:
                 return tables.enter_context(fresh_target(self.postgres, keyed=True))
 
             return changes_vs_upsert.run(fresh, pairs=self.pairs, rows=self.rows, tell=tell)
+
+    def _of_merge(self) -> Result:
+        from benchmarks import changes_vs_merge
+
+        given = self._session(), self._scratch
+        with fresh_target(self.postgres, keyed=True) as target:
+            return changes_vs_merge.run(
+                given[0], target, given[1], pairs=self.pairs, rows=self.rows, tell=tell
+            )
 
     def _of_kafka(self, name: Name) -> Iterator[Result]:
         broker, pairs, rows = self.kafka.bootstrap, self.pairs, self.rows

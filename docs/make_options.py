@@ -101,6 +101,8 @@ SECTIONS: Sections = (
             "unchanged": "changes: the column, an array of strings, that lists the columns which a change leaves as they are",
             "batchsize": "rows that are sent at a time",
             "createtable": "create a missing table from the input's schema",
+            "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table "
+            "([new columns](postgres-types.md#new-columns))",
             "stateschema": "the schema of registers, markers and staging tables",
             "locktimeout": "how long to wait for a lock",
             "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "

@@ -46,6 +46,7 @@ _ELSEWHERE = {
     "includeHeaders": "leave it out: the column headers is written if there is one.",
     "transactional.id": "leave it out: this sink names its transactions itself.",
     "path": "use topic.",
+    "schemachange": "leave it out: a topic has no columns; the value has what you put into it.",
     "write": "leave it out: this sink appends; readers of a compacted topic keep a key's newest.",
     "key": "leave it out: the column key is the record's key: select(... AS key, ... AS value).",
 }

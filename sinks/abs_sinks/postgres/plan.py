@@ -17,7 +17,7 @@ select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypm
                                          attgenerated, attidentity), ',' order by attnum), ''))
   from pg_attribute
  where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
-   and lower(attname) = any({names}::text[])
+   and lower(attname) = any({names}::text[]) and attname <> all({added}::text[])
 """
 """A digest of the names and types of the columns that the input has, and of those whose names differ
 from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
@@ -31,11 +31,13 @@ class CopyPlan:
     Args:
         schema: of the input.
         columns: in COPY's order.
+        added: those that the table lacked when the plan was made, and that are to be added.
     """
 
     table: Table
     schema: pa.Schema
     columns: tuple[PlannedColumn, ...]
+    added: tuple[str, ...] = ()
 
     @property
     def format(self) -> Literal["binary", "text"]:
@@ -48,9 +50,11 @@ class CopyPlan:
         return tuple(planned.column.name for planned in self.columns)
 
     def shape_query(self) -> sql.Composed:
-        """The query of the digest of the table's present shape."""
+        """The query of the digest of the table's present shape, without the columns to be added."""
         return sql.SQL(_SHAPE).format(
-            table=sql.Literal(self.table.label), names=[name.lower() for name in self.names]
+            table=sql.Literal(self.table.label),
+            names=[name.lower() for name in self.names],
+            added=list(self.added),
         )
 
     def encoder(self) -> Encoder:

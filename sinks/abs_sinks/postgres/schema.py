@@ -9,6 +9,8 @@ start tells. NOT NULL without a default is an error. So columns can be added whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from abs_clients.arrow import alike
@@ -21,13 +23,19 @@ from abs_sinks.postgres.types import Column
 from abs_sinks.refusals import MisfitError
 
 
-def plan_columns(schema: pa.Schema, table: Table) -> CopyPlan:
+def plan_columns(
+    schema: pa.Schema, table: Table, *, added: Sequence[str] = (), left_out: Sequence[str] = ()
+) -> CopyPlan:
     """Plan the copy of batches of this schema; nullability does not matter, values are checked.
+
+    Args:
+        added: columns of ``table`` that are to be added to it first.
+        left_out: columns of the input that are not written.
 
     Raises:
         SchemaError: lists everything that does not fit, each with a remedy.
     """
-    matched, named, problems = _match(schema, table)
+    matched, named, problems = _match(schema, table, left_out)
     planned = []
     for position, column in matched:
         found = _plan_one(schema.field(position), column)
@@ -46,10 +54,12 @@ def plan_columns(schema: pa.Schema, table: Table) -> CopyPlan:
             + ", ".join(f"{column.name} {column.type.label}" for column in table.columns)
             + ".",
         )
-    return CopyPlan(table, schema, tuple(planned))
+    return CopyPlan(table, schema, tuple(planned), tuple(added))
 
 
-def _match(schema: pa.Schema, table: Table) -> tuple[list[tuple[int, Column]], set[str], list[str]]:
+def _match(
+    schema: pa.Schema, table: Table, left_out: Sequence[str]
+) -> tuple[list[tuple[int, Column]], set[str], list[str]]:
     """Pairs of input position and column, the names matched, and the problems."""
     columns = {column.name: column for column in table.columns}
     taken: dict[str, str] = {}
@@ -57,11 +67,13 @@ def _match(schema: pa.Schema, table: Table) -> tuple[list[tuple[int, Column]], s
     matched: list[tuple[int, Column]] = []
     problems = []
     for position, name in enumerate(schema.names):
+        if name in left_out:
+            continue
         found = alike(name, list(columns))
         if not found:
             problems.append(
-                f'column "{name}" ({schema.field(position).type}) is not in the table: '
-                "drop it in Spark, or add it to the table"
+                f'column "{name}" ({schema.field(position).type}) is not in the table: drop it in '
+                "Spark, add it to the table, or set schemachange to add or ignore"
             )
         elif len(found) > 1:
             unsure |= set(found)

@@ -12,7 +12,7 @@ from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName
 from abs_core.sinkmap import number_of
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.target import Target, resolve
+from abs_sinks.postgres.target import Target, resolve, with_new_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,10 @@ class Table:
         """See ``resolve``."""
         return resolve(self.options, self.schema)
 
+    def altered(self) -> Target:
+        """See ``with_new_columns``; for writers whose epoch is not applied by one transaction."""
+        return with_new_columns(self.options, self.schema)
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -42,6 +46,11 @@ class Part:
     def rows(self) -> int:
         """With the dead ones."""
         return sum(committable.rows for committable in self.staged)
+
+    @property
+    def good(self) -> int:
+        """Rows without the dead ones."""
+        return self.rows - sum(self.dead.values())
 
     @property
     def dead(self) -> dict[HandleName, int]:

@@ -23,6 +23,7 @@ from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.changes import Changes, created_columns, plan_changes
 from abs_sinks.postgres.create import create_table_statement
+from abs_sinks.postgres.newcolumns import add_before, settle
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.schema import plan_columns
@@ -78,7 +79,22 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     assert identity is not None
     found = "" if shape is None else shape[0]
     target = Target(identity, plan, found, unique, ordering, changes)
-    pool(options.server).answers[key] = target
+    if not plan.added:  # else the table is about to change
+        pool(options.server).answers[key] = target
+    return target
+
+
+def with_new_columns(options: PostgresOptions, schema: pa.Schema) -> Target:
+    """``resolve``, after new columns were added to the table (option ``schemachange``).
+
+    Raises:
+        As ``resolve``; ContentionError: the table is locked for longer than ``locktimeout``.
+    """
+    target = resolve(options, schema)
+    while target.plan.added:
+        with leased(options.server) as connection:
+            add_before(connection, target.plan)
+        target = resolve(options, schema)
     return target
 
 
@@ -139,7 +155,8 @@ def plan_for(
     if options.changes:
         changes = plan_changes(connection, options, schema, table)
         return changes.plan, changes.key, (), changes
-    plan = plan_columns(schema, table)
+    table, added, ignored = settle(connection, options, schema, table)
+    plan = plan_columns(schema, table, added=added, left_out=ignored)
     if options.onconflict == "nothing" and not table.unique_keys:
         raise SchemaError(
             f"Table {table.label} has no unique index, so no row conflicts with another "
@@ -240,6 +257,7 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.changes,
         options.onconflict,
         options.deadletter,
+        options.schemachange,
         options.stateschema,  # the identity may lie there (``identity_of``)
         schema,
     )
