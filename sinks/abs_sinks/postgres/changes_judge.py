@@ -88,12 +88,10 @@ class _Parts:
         parts: dict[str, sql.Composable] = {
             "kept": columns_of(kept),
             "deletes": self._deletes(),
-            "table": changes.plan.table.identifier,
+            "join_table": self._join_table(),
             "positions": changes.positions,
             "gone": sql.Identifier(GONE),
-            "on_table": equal(changes.key, "s", "t"),
             "on_positions": equal(changes.key, "s", "p"),
-            "there": sql.SQL("t.{} is not null").format(sql.Identifier(changes.key[0])),
             "fresh": sql.SQL("{} and {}").format(
                 newer(changes, s, t), later(changes.sequence, s, p)
             ),
@@ -106,6 +104,15 @@ class _Parts:
             "first": sql.Literal(FIRST),
         }
         return parts | self._of_unchanged(kept) if self._unchanged is not None else parts
+
+    def _join_table(self) -> sql.Composable:
+        """The table, if its rows have the positions, or what a change leaves as it is."""
+        changes = self._changes
+        if changes.side and self._unchanged is None:
+            return sql.SQL("")
+        return sql.SQL("left join {} t on {}").format(
+            changes.plan.table.identifier, equal(changes.key, "s", "t")
+        )
 
     def _deletes(self) -> sql.Composed:
         deletes = self._changes.deletes
@@ -128,7 +135,6 @@ class _Parts:
             columns = [self._known_or_old(name) for name in changes.written]
             mine = sql.SQL("row({})").format(sql.SQL(", ").join(columns))
         return sql.SQL(_DIFFERS).format(
-            key=sql.Identifier(changes.key[0]),
             deleted=DELETED,
             there=row_of(changes.written, sql.SQL("d")),
             mine=mine,
@@ -166,7 +172,9 @@ class _Parts:
         return sql.SQL("case when {1} then d.{0} else s.{0} end").format(column, self._lists(name))
 
     def _of_unchanged(self, kept: Sequence[str]) -> dict[str, sql.Composable]:
-        olds, lasts, filled = [], [], []
+        key = sql.Identifier(self._changes.key[0])
+        olds = [sql.SQL(', t.{} is not null as "abs:there"').format(key)]
+        lasts, filled = [], []
         for number, name in enumerate(self._free):
             old, last = sql.Identifier(f"abs:old {number}"), sql.Identifier(f"abs:last {number}")
             column = sql.Identifier(name)
@@ -206,16 +214,16 @@ def _same(changes: Changes) -> sql.Composed:
 
 
 _DIFFERS = """
-case when t.{key} is null then not s.{deleted}
-     else s.{deleted} or (select record_image_ne({there}, {mine}) from {table} d where {on}) end"""
+coalesce((select s.{deleted} or record_image_ne({there}, {mine}) from {table} d where {on}),
+         not s.{deleted})"""
 
 _MET = """
 with staged as (
     select u.*, {deletes} as "abs:deleted" from ({staged}) u
 ), met as (
-    select s.*, {there} as "abs:there", {fresh} as "abs:fresh", {same} as "abs:same",
+    select s.*, {fresh} as "abs:fresh", {same} as "abs:same",
            {same} and {differs} as "abs:first"{olds}
-      from staged s left join {table} t on {on_table} left join {positions} p on {on_positions}
+      from staged s {join_table} left join {positions} p on {on_positions}
 ), """
 
 _JUDGE = (

@@ -40,35 +40,40 @@ def locking(changes: Changes) -> sql.Composed:
     return sql.SQL(_LOCK).format(changes.plan.table.label, WORK_MEM_KB)
 
 
-def applying(changes: Changes, judged: sql.Composable) -> list[sql.Composed]:
+def applying(
+    changes: Changes, judged: sql.Composable, *, checked: bool = False
+) -> list[sql.Composed]:
     """Delete rows, upsert rows, keep positions, drop old tombstones; in this order.
 
-    ``judged``: a table, or a query in parentheses.
+    Args:
+        judged: a table, or a query in parentheses.
+        checked: nothing in it stops the epoch; else the statements look for that.
     """
+    fine = _fine(judged, checked=checked)
     return [
-        _deleting(changes, judged),
-        _upserting(changes, judged),
-        _keeping(changes, judged),
+        _deleting(changes, judged, fine),
+        _upserting(changes, judged, fine),
+        _keeping(changes, judged, fine),
         _expiring(changes),
     ]
 
 
-def _deleting(changes: Changes, judged: sql.Composable) -> sql.Composed:
+def _deleting(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> sql.Composed:
     # Without a delete the table is not even read.
     text = "delete from {} t using {judged} j where {} and j.{deleted} and {} and {}"
     return sql.SQL(f"{text} and exists (select from {{judged}} q where q.{{deleted}})").format(
         changes.plan.table.identifier,
         judge.equal(changes.key, "j", "t"),
-        _fine(judged),
+        fine,
         judge.newer(changes, sql.SQL("j"), sql.SQL("t")),
         judged=judged,
         deleted=judge.DELETED,
     )
 
 
-def _upserting(changes: Changes, judged: sql.Composable) -> sql.Composed:
+def _upserting(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> sql.Composed:
     source = sql.SQL("select {} from {} j where not {} and {}").format(
-        columns_of(changes.written), judged, judge.DELETED, _fine(judged)
+        columns_of(changes.written), judged, judge.DELETED, fine
     )
     table = changes.plan.table.identifier
     guard = judge.newer(changes, sql.SQL("excluded"), table)
@@ -76,7 +81,7 @@ def _upserting(changes: Changes, judged: sql.Composable) -> sql.Composed:
     return sql.SQL("{} where {}").format(upsert, guard)
 
 
-def _keeping(changes: Changes, judged: sql.Composable) -> sql.Composed:
+def _keeping(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> sql.Composed:
     """Upsert tombstones; with ``positions=side`` the position of every row."""
     named = [*changes.key, *changes.sequence]
     which = sql.SQL("true") if changes.side else sql.SQL("j.{}").format(judge.DELETED)
@@ -88,7 +93,7 @@ def _keeping(changes: Changes, judged: sql.Composable) -> sql.Composed:
         deleted=judge.DELETED,
         judged=judged,
         which=which,
-        fine=_fine(judged),
+        fine=fine,
         key=columns_of(changes.key),
         set=sql.SQL(", ").join(
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
@@ -181,10 +186,13 @@ select {problem}, concat_ws(', ', {key}), concat_ws(', ', {position}),
 """
 
 
-def _fine(judged: sql.Composable) -> sql.Composed:
+def _fine(judged: sql.Composable, *, checked: bool) -> sql.Composed:
     """Whether the row of ``j`` is applied: never beside one that stops the epoch."""
-    text = "j.{0} is null and not exists (select from {1} q where q.{0} <> {2})"
-    return sql.SQL(text).format(_PROBLEM, judged, judge.FIRST)
+    alone = sql.SQL("j.{} is null").format(_PROBLEM)
+    if checked:
+        return alone
+    text = "{} and not exists (select from {} q where q.{} <> {})"
+    return sql.SQL(text).format(alone, judged, _PROBLEM, judge.FIRST)
 
 
 def _expiring(changes: Changes) -> sql.Composed:

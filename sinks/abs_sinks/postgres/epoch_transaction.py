@@ -330,7 +330,7 @@ class EpochTransaction:
         """Execute some of the statements that apply judged changes: the first deletes."""
         judged = self._judged(part)
         dropping = sql.SQL("drop table {}").format(judged)
-        statements = [*changes_sql.applying(changes, judged), dropping][which]
+        statements = [*changes_sql.applying(changes, judged, checked=True), dropping][which]
         with translate_errors(f"applying changes to table {target.table.label}"):
             self._run(connection, sql.SQL("; ").join(statements), part, target)
 

@@ -153,7 +153,7 @@ def _round(
         some = sql.SQL('(select * from {} where "abs:n" >= {} and "abs:n" < {})').format(
             judged, first, end
         )
-        for statement in changes_sql.applying(changes, some)[:2]:
+        for statement in changes_sql.applying(changes, some, checked=True)[:2]:
             connection.execute(statement)
 
     label = target.table.label

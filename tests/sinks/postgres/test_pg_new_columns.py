@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import Connection, sql
+from psycopg import Connection
 
 from abs_clients.postgres.name import TableName
 from abs_core.crash import CrashPoint
@@ -31,12 +30,13 @@ from abs_services import PostgresService, in_database
 from abs_sinks.postgres import PostgresSink, epoch_transaction, newcolumns
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
-from abs_testing import SCHEMA, Row, check_sink
+from abs_sinks.postgres.testing import VARIANTS
+from abs_testing import SCHEMA, check_sink
 from abs_testing.case import Case, rows
 from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.engine import Run
 from tests.sinks.postgres.changing import changing
+from tests.sinks.postgres.growing import growing
 
 pytestmark = pytest.mark.services
 
@@ -50,66 +50,6 @@ OF_THE_SAMPLE = pytest.mark.parametrize(
         for name in VARIANTS
     ],
 )
-
-
-class Growing(TableHarness):
-    """A table that lacks a column of the rows, which its sink adds."""
-
-    def __init__(self, url: str, variant: Variant) -> None:
-        super().__init__(url, variant)
-        self.at_once = variant.protocol == "wal" and variant.own_register
-        self.options = replace(self.options, schemachange="add")
-        self.new_sink = partial(PostgresSink, self.options, SCHEMA, co_commit=self.own_register)
-        self.db.execute(f"alter table {self.table} drop column value")
-
-    def has_column(self) -> bool:
-        query = (
-            "select exists (select from pg_attribute where attrelid = %s::regclass"
-            " and attname = 'value' and not attisdropped)"
-        )
-        return self.db.execute(query, (self.table,)).fetchone() == (True,)
-
-    def read(self) -> Sequence[Row]:
-        has = self.has_column()
-        found = super().read() if has else self.db.execute(f"select from {self.table}").fetchall()
-        if self.at_once:
-            assert has == bool(found), "the table's shape is not that of its decided epochs"
-        assert has or not found
-        return found
-
-    @contextmanager
-    def refusing(self) -> Iterator[None]:
-        """By a trigger, since the column may not be there yet."""
-        name = f"{self.table}_long"
-        set_up = sql.SQL(_REFUSE).format(sql.Identifier(name), sql.Identifier(self.table))
-        try:
-            self.db.execute(set_up)
-        except psycopg.errors.LockNotAvailable:
-            yield
-            return
-        try:
-            yield
-        finally:
-            self.db.execute(f"drop function {name} cascade")
-
-
-_REFUSE = """
-create function {0}() returns trigger language plpgsql as $$ begin
-    if length(to_jsonb(new) ->> 'value') >= 40 then raise check_violation; end if;
-    return new;
-end $$;
-set local lock_timeout = '100ms';
-create trigger long before insert or update on {1} for each row execute function {0}()
-"""
-
-
-@contextmanager
-def growing(url: str, name: str) -> Iterator[Growing]:
-    harness = Growing(url, VARIANTS[name])
-    try:
-        yield harness
-    finally:
-        harness.close()
 
 
 @pytest.fixture(scope="module")
