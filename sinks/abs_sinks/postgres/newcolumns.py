@@ -126,12 +126,17 @@ def add_before(connection: Connection[Any], plan: CopyPlan) -> None:
         RefusedError: the role may not; ContentionError: the table is locked for too long.
     """
 
+    there = (
+        "select from pg_attribute where attrelid = %s and attname = any(%s) and not attisdropped"
+    )
+
     def add() -> None:
-        # Another task was first: who looks again finds its columns.
-        with suppress(psycopg.errors.DuplicateColumn), connection.transaction():
+        # If another task was first, it writes already: ALTER TABLE would wait for it.
+        given = plan.table.oid, list(plan.added)
+        if connection.execute(there, given).fetchone() is None:
             connection.execute(adding(plan))
 
-    with _explained(plan):
+    with _explained(plan), suppress(psycopg.errors.DuplicateColumn):
         in_turn(connection, add)
 
 
