@@ -15,7 +15,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -28,9 +30,13 @@ from deltalake.exceptions import (
 )
 from deltalake.transaction import AddAction, RemoveAction
 
+from abs_clients.delta.history import history_of
 from abs_clients.delta.stats import stats_of
 from abs_clients.s3.client import credentials
-from abs_clients.s3.server import Server
+from abs_clients.s3.location import Location
+from abs_clients.s3.objects import Objects
+from abs_clients.s3.server import Bucket, Server
+from abs_clients.tablelog import TableHistory
 from abs_core.errors import RefusedError, SchemaError, UnavailableError
 
 Problem = tuple[str, str]
@@ -125,8 +131,37 @@ class DeltaLog:
         """See ``abs_clients.delta.stats``."""
         return stats_of(footer)
 
-    def _table(self) -> DeltaTable:
-        return DeltaTable(self.url, storage_options=self._storage())
+    def history(self) -> TableHistory:
+        """The commits that the log still has.
+
+        Raises:
+            RefusedError: there is no table.
+        """
+        with _mapped(f"reading the log of {self.url}"):
+            live = _rows_of(self._table())
+            log = sorted(self._versions())
+            first = log[0][0] if log else 0
+            before = _rows_of(self._table(first)) if first else {}
+            return history_of(log, before, live)
+
+    def _versions(self) -> Iterator[tuple[int, str]]:
+        """Number and lines of each version of the log."""
+        if self.server is None:
+            for path in Path(self.url, "_delta_log").glob("*.json"):
+                if path.stem.isdecimal():
+                    yield int(path.stem), path.read_text()
+            return
+        place = Location.parse(self.url)
+        objects = Objects(Bucket(self.server, place.bucket))
+        for found in objects.list(f"{place.folder}_delta_log/"):
+            name = found.key.rpartition("/")[2]
+            if name.endswith(".json") and name.removesuffix(".json").isdecimal():
+                body = objects.get(found.key)
+                if body is not None:
+                    yield int(name.removesuffix(".json")), body.data.decode()
+
+    def _table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.url, version, self._storage())
 
     def _storage(self) -> dict[str, str] | None:
         """Options of the library's own S3 client; credentials by boto3's chain."""
@@ -206,6 +241,12 @@ class DeltaSnapshot:
             except CommitFailedError:
                 return False  # somebody else wrote this version; or the reply was lost
         return True
+
+
+def _rows_of(table: DeltaTable) -> dict[str, int]:
+    """The files of a version, each with its rows."""
+    files = pa.table(table.get_add_actions()).select(["path", "num_records"])
+    return {unquote(each["path"]): each["num_records"] or 0 for each in files.to_pylist()}
 
 
 def _of_features(table: DeltaTable) -> Iterator[Problem]:

@@ -38,8 +38,10 @@ from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 from sqlalchemy.exc import SQLAlchemyError
 
+from abs_clients.iceberg.history import history_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server
+from abs_clients.tablelog import TableHistory
 from abs_core.errors import ConfigError, RefusedError, SchemaError, UnavailableError
 
 Problem = tuple[str, str]
@@ -104,6 +106,11 @@ class IcebergTable:
     def stats_of(self, footer: Any) -> str:
         """Nothing: the library reads footers again when it adds files."""
         return ""
+
+    def history(self) -> TableHistory:
+        """The commits that the metadata still has."""
+        with _mapped(f"reading the manifests of the Iceberg table {self.name}"):
+            return history_of(self._loaded())
 
     def _loaded(self) -> Table:
         return self._opened().load_table(self.name)
@@ -185,7 +192,7 @@ class IcebergSnapshot:
         return True
 
     def _commit(self, transaction: Transaction, paths: list[str], mark: Any) -> None:
-        told = dict(mark.told)
+        told = {**mark.told, mark.application: str(mark.version)}  # for `abs audit duplicates`
         if paths:
             transaction.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
         else:

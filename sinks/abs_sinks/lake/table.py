@@ -8,6 +8,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from abs_clients.tablelog import TableHistory
+
 Problem = tuple[str, str]
 """What cannot be kept, and what to do instead: two sentences."""
 
@@ -98,6 +100,10 @@ class Table(Protocol):
 
     def read(self) -> pa.RecordBatchReader:
         """The rows that a reader sees now."""
+        ...
+
+    def history(self) -> TableHistory:
+        """The commits that its log still tells, for ``abs audit duplicates``."""
         ...
 
     def stats_of(self, footer: Any) -> str:
