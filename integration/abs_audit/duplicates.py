@@ -49,9 +49,9 @@ def _files(history: TableHistory) -> Iterator[Duplicate]:
             by[file.path].append(commit.name)
             rows[file.path] = file.rows
     groups: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for path, commits in by.items():
-        if len(commits) > 1 or history.live.get(path, 0) > 1:
-            groups[tuple(commits)].append(path)
+    for path, adders in by.items():
+        if len(adders) > 1 or history.live.get(path, 0) > 1:
+            groups[tuple(adders)].append(path)
     for commits, files in groups.items():
         extra = sum(
             rows[path] * (max(len(commits), history.live.get(path, 0)) - 1) for path in files

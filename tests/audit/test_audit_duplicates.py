@@ -153,9 +153,9 @@ def test_an_epoch_of_a_known_writer_that_occurs_twice_is_found(
 def test_what_a_table_lives_through_is_no_finding(iceberg: Iceberg) -> None:
     """Appends, other jobs with the same numbers, a removal, an overwrite, a rollback."""
     for job in ("a", "b"):
-        for number in ("1", "2"):
-            told = {"flink.job-id": job, "flink.max-committed-checkpoint-id": number}
-            iceberg.add([ord(job) * 10 + int(number)], **told)
+        for checkpoint in ("1", "2"):
+            told = {"flink.job-id": job, "flink.max-committed-checkpoint-id": checkpoint}
+            iceberg.add([ord(job) * 10 + int(checkpoint)], **told)
     for number in range(3):
         iceberg.add([number], **offsets(number + 1))
     kept = iceberg.add([100])

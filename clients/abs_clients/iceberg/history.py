@@ -44,7 +44,7 @@ def history_of(table: Table) -> TableHistory:
                 file = entry.data_file
                 if entry.status is ManifestEntryStatus.DELETED:
                     continue
-                added[entry.snapshot_id or manifest.added_snapshot_id][file.file_path] = file
+                added[entry.snapshot_id or 0][file.file_path] = file  # the library fills it in
                 if snapshot is lineage[0]:
                     live[file.file_path] += 1
     found = {snapshot.snapshot_id: snapshot for snapshot in reversed(lineage)}
