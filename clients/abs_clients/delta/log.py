@@ -231,9 +231,10 @@ class DeltaSnapshot:
         return True
 
     def _checkpoint(self) -> None:
-        """Write a checkpoint of the log where its last one is old: every load reads all that follow."""
+        """Write one of every tenth version: each load reads all versions after the last one."""
         settled = self._metadata.configuration.get("delta.checkpointInterval")
-        if settled is None and self._table.version() % CHECKPOINT == 0:
+        version = self._table.version()  # that was loaded
+        if settled is None and version and version % CHECKPOINT == 0:
             self._table.create_checkpoint()
 
 
