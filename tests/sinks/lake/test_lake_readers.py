@@ -13,7 +13,7 @@ import pytest
 
 from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink
-from abs_testing import SCHEMA, Row
+from abs_testing import SCHEMA
 from abs_testing.case import Case
 from tests.packaging.venvs import python_with
 from tests.sinks.delta.harness import TableHarness as DeltaHarness
@@ -26,10 +26,10 @@ DUCKDB = (
 )
 """The newest release whose extensions are packages."""
 
-EPOCHS: list[list[Row]] = [
+EPOCHS: list[list[Any]] = [
     [(1, "a"), (2, "é /=%:x"), (3, None)],
     [(4, "a"), (5, "__HIVE"), (6, "")],
-]  # type: ignore[list-item]
+]
 
 
 def duckdb_rows(kind: str, harness: Any) -> list[dict[str, Any]]:
