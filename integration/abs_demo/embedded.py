@@ -22,7 +22,7 @@ from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sources.files import FileOptions, FileSource
-from abs_spark.logs import show_logs
+from abs_spark.process.logs import show_logs
 from abs_spark.progress import observer
 
 DAYS_PER_CHECKPOINT = 6

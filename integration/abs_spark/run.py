@@ -20,12 +20,12 @@ from abs_core.model import JobState, job_key
 from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Skip, Write, has_started
-from abs_spark.certificates import CheckpointCertificates, location
-from abs_spark.checkpoint import query_id
-from abs_spark.driver import KILL_SECONDS
-from abs_spark.executor import check_reached
-from abs_spark.lru_cache import LruCache
+from abs_spark.checkpoint.certificates import CheckpointCertificates, location
+from abs_spark.checkpoint.spark_files import query_id
 from abs_spark.names import RunName, is_run_of
+from abs_spark.process.driver import KILL_SECONDS
+from abs_spark.process.executor import check_reached
+from abs_spark.process.lru_cache import LruCache
 from abs_spark.progress import observer
 from abs_spark.target import Target
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from abs_core.model import Guarantee
 from abs_core.preflight import check, describe
-from abs_spark.lru_cache import LruCache
 from abs_spark.names import Announced
+from abs_spark.process.lru_cache import LruCache
 from abs_spark.target import Target
 
 _log = logging.getLogger("abs_spark.start")

@@ -22,8 +22,8 @@ from abs_sinks.lake.folder import FolderStore, StagedFile
 from abs_sinks.s3.partfile import Lanes
 from abs_sinks.s3.uploads import Upload
 from abs_sources.files.cells import FolderCells
-from abs_spark.ownfile import OwnFile
-from abs_spark.wal_default import _id_of
+from abs_spark.checkpoint.ownfile import OwnFile
+from abs_spark.target import _id_of
 from tests.core.power_cut import watched
 
 ROOT = Path(__file__).parents[2]
@@ -93,8 +93,8 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     data_file: ("abs_sinks/lake/folder.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
-    certificate: ("abs_spark/ownfile.py",),
-    id_of_wal: ("abs_spark/wal_default.py",),
+    certificate: ("abs_spark/checkpoint/ownfile.py",),
+    id_of_wal: ("abs_spark/target.py",),
     trail: ("abs_cli/trail.py",),
     services: ("abs_services/state.py", "abs_services/native/lifecycle.py"),
 }

@@ -142,7 +142,7 @@ CHECKED = {
     "abs_services/roles.py": "what a server of our own says",
     "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_chaos/job.py": "the arguments that a test gives its own child",
-    "abs_spark/reader.py": "offsets that our own source has just made",
+    "datasource/readable.py": "offsets that our own source has just made",
     "foreach/views.py": "a schema that Spark has just told",
     "s3/register.py": "the text that the codec has just made",
     "s3/objects.py": "base64",

@@ -24,9 +24,9 @@ from abs_sinks.door import SinkFormat
 from abs_sinks.kafka.door import FORMAT as KAFKA
 from abs_sinks.postgres.door import FORMAT as POSTGRES
 from abs_sinks.s3.door import FORMAT as S3
-from abs_spark import task as by_format
+from abs_spark.datasource import task as by_format
 from abs_spark.foreach import tasks as by_epoch
-from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.tasks import Obscured
 from abs_spark.foreach.views import View
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
@@ -83,8 +83,8 @@ def of_a_format(to: Target, rows: Iterator[pa.RecordBatch], folder: Path) -> Non
 def of_an_epoch(to: Target, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
     part = by_epoch.Part(0, to, View(0, SCHEMA), "")
     task = task_of(begun(Options(folder / "register.db"), folder.name), 0, 0)
-    work = by_epoch.Work(
-        Sealed(by_epoch.Told((part,), to)), task, own=True, drain=False, digests=False
+    work = by_epoch.EpochTask(
+        Obscured(by_epoch.TaskSecrets((part,), to)), task, own=True, drain=False, digests=False
     )
     by_epoch.take_part(work, 1, rows)
 
@@ -195,8 +195,8 @@ def test_a_process_asks_its_target_once(tmp_path: Path) -> None:
     to = Target(counting(asked), Options(tmp_path / "t.db", patience=Patience(1.0)), SCHEMA)
     part = by_epoch.Part(0, to, View(0, SCHEMA), "")
     for _ in range(3):
-        told = Sealed(by_epoch.Told((part,), to))
-        work = by_epoch.Work(told, task_of(state, 0, 0), own=True, drain=False, digests=False)
+        told = Obscured(by_epoch.TaskSecrets((part,), to))
+        work = by_epoch.EpochTask(told, task_of(state, 0, 0), own=True, drain=False, digests=False)
         by_epoch.take_part(work, 1, iter([ROWS]))
     name = RunName(JOB, "query", "run")
     for partition in (1, 2):

@@ -19,9 +19,9 @@ from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
 from abs_sinks.options import CommonOptions
-from abs_spark import task as by_format
+from abs_spark.datasource import task as by_format
 from abs_spark.foreach import tasks as by_epoch
-from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.tasks import Obscured
 from abs_spark.foreach.views import View
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
@@ -89,9 +89,9 @@ def of_a_format(options: Options, state: JobState, rows: Iterator[pa.RecordBatch
 
 def of_an_epoch(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
     target = Target(FAKE, options, SCHEMA)
-    told = by_epoch.Told((by_epoch.Part(0, target, View(0, SCHEMA), ""),), target)
+    told = by_epoch.TaskSecrets((by_epoch.Part(0, target, View(0, SCHEMA), ""),), target)
     task = task_of(state, 0, 0)
-    work = by_epoch.Work(Sealed(told), task, own=True, drain=False, digests=False)
+    work = by_epoch.EpochTask(Obscured(told), task, own=True, drain=False, digests=False)
     return by_epoch.take_part(work, 1, rows)
 
 
@@ -162,10 +162,10 @@ def test_a_task_of_many_sinks_closes_none_of_them(tmp_path: Path) -> None:
     views = [View(number, SCHEMA) for number in range(MANY)]
     targets = [Target(FAKE, options, SCHEMA) for options in every]
     parts = tuple(by_epoch.Part(n, targets[n], views[n], f"s{n}") for n in range(MANY))
-    sealed = Sealed(by_epoch.Told(parts, targets[0]))
+    sealed = Obscured(by_epoch.TaskSecrets(parts, targets[0]))
     for partition in range(2):
         task = task_of(state, 0, partition)
-        work = by_epoch.Work(sealed, task, own=False, drain=False, digests=False)
+        work = by_epoch.EpochTask(sealed, task, own=False, drain=False, digests=False)
         by_epoch.take_part(work, partition, iter([ROWS]))
     assert not {options.place for options in every} & set(Sink.closed)
 

@@ -9,7 +9,7 @@ from abs_core.errors import AbsError, ConfigError
 from abs_core.model import NO_EPOCH, JobState
 from abs_core.protocol import fate
 from abs_core.sinkmap import number_of
-from abs_spark.foreach.driven import driven
+from abs_spark.foreach.end_watcher import driven
 from abs_spark.foreach.function import Epoch
 from abs_spark.target import promised
 

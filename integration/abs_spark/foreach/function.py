@@ -17,22 +17,29 @@ from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_core.sinkmap import check_names
 from abs_sinks.door import format_named
-from abs_spark.certificates import location
-from abs_spark.checkpoint import is_stateless, query_id
-from abs_spark.failures import FailedBatch
-from abs_spark.foreach.driven import driven
+from abs_spark.checkpoint.certificates import location
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import is_stateless, query_id
+from abs_spark.foreach.end_watcher import driven
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
 from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
-from abs_spark.foreach.tasks import REPORT_TYPE, Part, Told, Work, shares_of, writing
+from abs_spark.foreach.tasks import (
+    REPORT_TYPE,
+    EpochTask,
+    Obscured,
+    Part,
+    TaskSecrets,
+    shares_of,
+    writing,
+)
 from abs_spark.foreach.views import Pass, Passes
-from abs_spark.logs import show_logs
+from abs_spark.hooks import install_hooks
 from abs_spark.names import RunName
+from abs_spark.process.logs import show_logs
 from abs_spark.share import task_of
-from abs_spark.stopping import install_hooks
 from abs_spark.target import Target, parse
 
 if TYPE_CHECKING:
@@ -72,7 +79,7 @@ class Epoch:
             )
         self._register = names[0] if register is None else register
 
-    def __getstate__(self) -> dict[str, Sealed]:
+    def __getstate__(self) -> dict[str, Obscured]:
         """Under Spark Connect it is pickled to the server, without its open run."""
         fresh = {
             "run": None,
@@ -80,10 +87,10 @@ class Epoch:
             "_known_of": None,
             "_passes": Passes(()),
         }
-        return {"sealed": Sealed({**self.__dict__, **fresh})}
+        return {"obscured": Obscured({**self.__dict__, **fresh})}
 
-    def __setstate__(self, state: dict[str, Sealed]) -> None:
-        self.__dict__.update(state["sealed"].open())
+    def __setstate__(self, state: dict[str, Obscured]) -> None:
+        self.__dict__.update(state["obscured"].open())
 
     def __repr__(self) -> str:
         sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self.sinks)
@@ -176,14 +183,16 @@ class Epoch:
 
     def _work(
         self, run: EpochRun, one: Pass, state: JobState, epoch: int, *, drain: bool, digests: bool
-    ) -> Work:
+    ) -> EpochTask:
         parts = []
         for view in one.views:
             name, target = self.sinks[view.sink].name, self._known[view.sink]
             shown = "" if run.targets.alone else name
             parts.append(Part(run.numbers[name], target, view, shown))
-        sealed = Sealed(Told(tuple(parts), run.targets.of_register))
-        return Work(sealed, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests)
+        secret = Obscured(TaskSecrets(tuple(parts), run.targets.of_register))
+        return EpochTask(
+            secret, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests
+        )
 
     def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
         name = RunName(

@@ -17,9 +17,9 @@ from abs_core.model import JobState, Share
 from abs_core.patience import Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity, Skip, Write
-from abs_spark.certificates import certificates_of
-from abs_spark.checkpoint import fingerprint, with_checkpoint
-from abs_spark.failures import FailedBatch
+from abs_spark.checkpoint.certificates import certificates_of
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import fingerprint, with_checkpoint
 from abs_spark.foreach.process import Known, runs
 from abs_spark.foreach.targets import Targets, joined
 from abs_spark.names import RunName

@@ -13,16 +13,16 @@ from abs_core.coordinator import Report
 from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import job_key
 from abs_spark import run as runs
-from abs_spark.checkpoint import fingerprint, note_readable
+from abs_spark.checkpoint.spark_files import fingerprint, note_readable
 from abs_spark.context import stream_task
-from abs_spark.driver import not_hung_up
-from abs_spark.executor import on_executor
-from abs_spark.gc_tuning import tune_gc
-from abs_spark.logs import show_logs
+from abs_spark.datasource.task import EpochMessage, run_task
 from abs_spark.names import Announced, RunName, run_of
+from abs_spark.process.driver import not_hung_up
+from abs_spark.process.executor import on_executor
+from abs_spark.process.gc_tuning import tune_gc
+from abs_spark.process.logs import show_logs
 from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
-from abs_spark.task import EpochMessage, run_task
 
 
 @dataclass(frozen=True, repr=False)

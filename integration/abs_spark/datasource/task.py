@@ -12,11 +12,11 @@ from abs_core.certificate import Origin
 from abs_core.model import Share
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
-from abs_spark.executor import reaching
-from abs_spark.gc_tuning import tune_gc
 from abs_spark.names import Announced, RunName
+from abs_spark.process.executor import reaching
+from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.run import attach
-from abs_spark.share import Lane, TaskOutput, take_shares, task_of, to_one
+from abs_spark.share import SinkShare, TaskOutput, take_shares, task_of, to_one
 from abs_spark.start import warn
 from abs_spark.target import Target
 
@@ -74,8 +74,8 @@ def run_task(
         digests = by_rows and target.options.common.replay == "digest"
     else:
         out = TaskOutput(lambda: run.sink.writer(task), to_one, task, (partition, ""), run.observe)
-    lane = Lane(target.schema, out, digests=digests)
-    [share] = take_shares([lane], batches, task, run.sink.register)
+    sink = SinkShare(target.schema, out, digests=digests)
+    [share] = take_shares([sink], batches, task, run.sink.register)
     started = run.has_started_in(epoch)
     warnings = run.warnings if started and not announced.checked else ()
     warn(warnings)

@@ -14,12 +14,12 @@ from abs_core.coordinator.parent_certificates import EPOCH, ParentCertificates
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
 from abs_spark.context import partition
-from abs_spark.executor import on_executor
-from abs_spark.logs import show_logs
+from abs_spark.datasource.stream import reported_by, show_once
+from abs_spark.datasource.task import EpochMessage, run_task
 from abs_spark.names import Announced, RunName
-from abs_spark.stream import reported_by, show_once
+from abs_spark.process.executor import on_executor
+from abs_spark.process.logs import show_logs
 from abs_spark.target import Target
-from abs_spark.task import EpochMessage, run_task
 
 
 def begun(target: Target, job: str) -> Origin:
