@@ -20,8 +20,8 @@ from abs_cli.output import people, print_json
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_cli.sites import Site
 from abs_sinks.door import Around
-from abs_spark.foreach.targets import together
 from abs_spark.target import Target, commit_at_once
+from abs_spark.targets import together
 
 
 def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:

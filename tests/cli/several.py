@@ -18,9 +18,9 @@ from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.protocol import Changed, decide
 from abs_sinks.door import format_named
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.targets import Targets
 from abs_spark.names import RunName
 from abs_spark.target import Target
+from abs_spark.targets import Targets
 from tests.kit.kafka import TopicHarness
 from tests.spark.bucket import Bucket
 

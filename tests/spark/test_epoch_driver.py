@@ -21,9 +21,9 @@ from abs_sinks.door import format_named
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.query import output_mode, running
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.targets import Targets
 from abs_spark.names import RunName
 from abs_spark.target import Target
+from abs_spark.targets import Targets
 
 SCHEMA = pa.schema([("id", pa.int64())])
 LEFT_OUT = "the sink notes ("

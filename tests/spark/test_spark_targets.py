@@ -7,8 +7,8 @@ import pytest
 
 from abs_core.errors import UnavailableError
 from abs_sinks.door import format_named
-from abs_spark.foreach.targets import Targets
 from abs_spark.target import Target
+from abs_spark.targets import Targets
 
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
 OPTIONS = {

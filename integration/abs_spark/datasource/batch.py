@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from abs_core.certificate import Origin
 from abs_core.coordinator import Report
-from abs_core.coordinator.parent_certificates import EPOCH, ParentCertificates
+from abs_core.coordinator.parent_certificates import EPOCH
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
 from abs_spark.context import partition
@@ -20,23 +20,6 @@ from abs_spark.names import Announced, RunName
 from abs_spark.process.executor import on_executor
 from abs_spark.process.logs import show_logs
 from abs_spark.target import Target
-
-
-def begun(target: Target, job: str) -> Origin:
-    """Read the batch's entry in its job's parent record, before the first task.
-
-    Args:
-        job: the register key, with the token.
-
-    Raises:
-        TargetError: the register's system does not answer.
-    """
-    sink, patience = target.sink(), target.options.patience
-    try:
-        place = patience.retry(lambda: sink.target)
-        return ParentCertificates(sink.register(), job, place, patience).read()
-    finally:
-        sink.close()
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,12 +15,13 @@ from abs_core.model import job_key
 from abs_sinks.door import SinkFormat
 from abs_spark.checkpoint.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint.spark_files import is_readable, query_id, with_checkpoint
-from abs_spark.datasource.batch import BatchWriter, begun
+from abs_spark.datasource.batch import BatchWriter
 from abs_spark.datasource.stream import StreamWriter
 from abs_spark.names import Announced, RunName
 from abs_spark.process.driver import driver_id
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
+from abs_spark.run import begun
 from abs_spark.schema import arrow_schema
 from abs_spark.start import announce
 from abs_spark.target import Target, parse

@@ -21,7 +21,7 @@ from abs_spark.process.driver import not_hung_up
 from abs_spark.process.executor import on_executor
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
-from abs_spark.start import show, told_by_rows, warn
+from abs_spark.start import told_by_rows, warn
 from abs_spark.target import Target
 
 
@@ -143,5 +143,5 @@ def show_once(target: Target, reported: Sequence[EpochMessage]) -> None:
     """On the driver, with a run's first commit: what the planner has not shown."""
     name = reported[0].name
     if not reported[0].announced.shown:
-        show(target, runs.attach(target, name).sink.guarantee(), name.job)
+        runs.attach(target, name).start.show()
     warn([warning for message in reported for warning in message.warnings])

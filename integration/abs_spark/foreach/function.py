@@ -25,7 +25,6 @@ from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.spec import EpochSink
-from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
 from abs_spark.foreach.tasks import (
     REPORT_TYPE,
     EpochTask,
@@ -41,6 +40,7 @@ from abs_spark.names import RunName
 from abs_spark.process.logs import show_logs
 from abs_spark.share import task_of
 from abs_spark.target import Target, parse
+from abs_spark.targets import Targets, check_beside, check_whole, replacing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
