@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from abs_core.certificate import CertificateStore, Origin
 from abs_core.coordinator import Coordinator
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.events import Event, Started
 from abs_core.model import JobState, job_key
 from abs_core.protocol import Identity, Skip, Write

@@ -19,7 +19,7 @@ from abs_core.births import rules as births
 from abs_core.births.parent import noted
 from abs_core.certificate import Certificate, Origin
 from abs_core.contracts import Conflict, RegisterStore, Stored, Version
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.errors import AbsError
 from abs_core.model import JobState, job_key
 from abs_core.patience import Patience

@@ -17,8 +17,7 @@ from abs_sinks.s3 import S3Options
 from abs_sinks.s3.door import FORMAT
 from abs_spark.checkpoint.certificates import CheckpointCertificates
 from abs_spark.checkpoint.spark_files import fingerprint, is_readable, locate, query_id
-from abs_spark.datasource.stream import StreamWriter
-from abs_spark.datasource.task import EpochMessage
+from abs_spark.datasource.stream import EpochMessage, StreamWriter
 from abs_spark.names import Announced, RunName
 from abs_spark.target import Target
 

@@ -24,7 +24,7 @@ from abs_sinks.door import SinkFormat
 from abs_sinks.kafka.door import FORMAT as KAFKA
 from abs_sinks.postgres.door import FORMAT as POSTGRES
 from abs_sinks.s3.door import FORMAT as S3
-from abs_spark.datasource import task as by_format
+from abs_spark.datasource import stream as by_format
 from abs_spark.foreach import tasks as by_epoch
 from abs_spark.foreach.tasks import Obscured
 from abs_spark.foreach.views import View

@@ -19,7 +19,7 @@ from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
 from abs_sinks.options import CommonOptions
-from abs_spark.datasource import task as by_format
+from abs_spark.datasource import stream as by_format
 from abs_spark.foreach import tasks as by_epoch
 from abs_spark.foreach.tasks import Obscured
 from abs_spark.foreach.views import View

@@ -14,8 +14,7 @@ from abs_core.certificate import Origin
 from abs_core.model import Wrote
 from abs_sinks.postgres.door import FORMAT
 from abs_spark import run as runs
-from abs_spark.datasource.stream import StreamWriter
-from abs_spark.datasource.task import EpochMessage
+from abs_spark.datasource.stream import EpochMessage, StreamWriter
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.process.driver import driver_id
 from abs_spark.target import Target

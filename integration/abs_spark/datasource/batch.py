@@ -10,14 +10,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from abs_core.certificate import Origin
 from abs_core.coordinator import Report
-from abs_core.coordinator.parent_certificates import EPOCH
+from abs_core.coordinator.certifier import EPOCH
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
-from abs_spark.context import partition
-from abs_spark.datasource.stream import reported_by, show_once
-from abs_spark.datasource.task import EpochMessage, run_task
+from abs_spark.datasource.stream import EpochMessage, reported_by, run_task, show_once
 from abs_spark.names import Announced, RunName
-from abs_spark.process.executor import on_executor
+from abs_spark.process.executor import on_executor, partition
 from abs_spark.process.logs import show_logs
 from abs_spark.target import Target
 

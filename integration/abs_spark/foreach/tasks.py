@@ -18,9 +18,8 @@ from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
 from abs_core.sinkmap import STRIDE
-from abs_spark.context import partition
 from abs_spark.foreach.views import View
-from abs_spark.process.executor import check_reached, on_executor
+from abs_spark.process.executor import check_reached, on_executor, partition
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
 from abs_spark.process.lru_cache import LruCache

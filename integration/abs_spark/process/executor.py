@@ -1,7 +1,11 @@
-"""Adds the executor's host to errors of tasks, and checks that an executor reaches the target.
+"""A task on its executor: what it works for, whether it reaches the target, and whose errors it raises.
 
-Credentials and routes can differ between machines. The check runs before a task's first row, once for
-each sink that its process keeps.
+Spark does not pass query, run and micro-batch to a Python writer's ``write()``: they are read from the
+task's local properties, which Spark does not document. Seen in PySpark 4.1.4, 4.2.1 and 4.3.0, classic
+and Connect. A version without them is refused, as exactly-once needs them.
+
+Credentials and routes can differ between machines: so an executor checks that it reaches the target
+before a task's first row, once for each sink that its process keeps, and errors name its host.
 """
 
 from __future__ import annotations
@@ -9,12 +13,77 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
+import pyspark
 from pyspark import TaskContext
 
 from abs_core.contracts import Sink
-from abs_core.errors import AbsError, TargetError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, TargetError, UnavailableError
 from abs_core.patience import Patience
+
+SUPPORTED = "4.1, 4.2 and 4.3"
+
+QUERY = "sql.streaming.queryId"
+RUN = "spark.jobGroup.id"
+EPOCH = "streaming.sql.batchId"
+"""Local properties of a streaming query's threads and tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTask:
+    """One task of one micro-batch.
+
+    Args:
+        query: the query id; it lives in the checkpoint.
+        run: Spark's id of this start of the query.
+        epoch: the batch id.
+        partition: the task's partition.
+    """
+
+    query: str
+    run: str
+    epoch: int
+    partition: int
+
+
+def stream_task() -> StreamTask:
+    """The task that this thread runs.
+
+    Raises:
+        ConfigError: there is none, or this Spark does not set the properties.
+    """
+    context = _context()
+    found = {name: context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH)}
+    missing = [name for name, value in found.items() if not value]
+    epoch = found[EPOCH] or ""
+    if missing or not epoch.isdecimal():
+        raise ConfigError(
+            f"Spark {pyspark.__version__} does not tell a sink's task what it works for: "
+            f"{', '.join(missing) or EPOCH} is missing from the task's properties.",
+            remedy=f"use Spark {SUPPORTED}.",
+        )
+    return StreamTask(str(found[QUERY]), str(found[RUN]), int(epoch), context.partitionId())
+
+
+def partition() -> int:
+    """The partition of the task that this thread runs.
+
+    Raises:
+        ConfigError: there is no task.
+    """
+    return _context().partitionId()
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise ConfigError(
+            "A sink's write() was called outside of a Spark task.",
+            remedy="use it through df.write or df.writeStream.",
+        )
+    return context
+
 
 _ONE_ATTEMPT = (
     "If Spark does not try the task again: the master local[n] gives a task one attempt, local[n,4] "

@@ -19,8 +19,8 @@ from abs_core.source import (
     Split,
 )
 from abs_testing.case import rules_in
+from abs_testing.harness import Record
 from abs_testing.ranges import SourceCase, as_engine, equal
-from abs_testing.source_harness import Record
 
 SourceCheck = Callable[[SourceCase], None]
 
