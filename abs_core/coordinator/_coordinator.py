@@ -20,7 +20,7 @@ from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
 from abs_core.coordinator._report import Report
 from abs_core.coordinator._sweeper import Sweeper
-from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import Loss, RollForward
 from abs_core.crash import CrashPoint, reached
@@ -29,7 +29,7 @@ from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.parallel import in_turn, side_by_side
 from abs_core.patience import DEFAULT_PATIENCE, Patience
-from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.protocol import Changed, Refused, RunIdentity, Skip, Unchanged, Verdict, Write
 
 NOTHING_BEGUN = Origin()
 """For an engine without certificates: a missing register is minted."""
@@ -52,7 +52,7 @@ class Coordinator:
 
     def __init__(
         self,
-        who: Identity,
+        who: RunIdentity,
         store: RegisterStore,
         committer: Committer,
         *,
@@ -65,7 +65,7 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._who = who
-        self._cell = Cell(store, who.job, patience)
+        self._cell = RegisterCell(store, who.job, patience)
         self._committer = committer
         self._patience = patience
         self._observe = observe

@@ -10,20 +10,20 @@ from abs_core.births import rules as births
 from abs_core.births.parent import note, noted, now, parent_key, token_of
 from abs_core.certificate import Certificate, CertificateStore, Origin, place_of
 from abs_core.contracts import Inventory, RegisterStore
-from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.errors import ProtocolError, TargetError
 from abs_core.events import NotCertified, Observer
 from abs_core.model import JobState, NotedToken
 from abs_core.patience import Patience
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 
 
 @dataclass(slots=True)
 class Certifier:
     """The certifier of one run in one process; see ``Coordinator`` for the arguments."""
 
-    _who: Identity
-    _cell: Cell
+    _who: RunIdentity
+    _cell: RegisterCell
     _store: RegisterStore
     _certificates: CertificateStore | None
     _is_empty: Callable[[], bool]
@@ -162,7 +162,7 @@ class ParentCertificates:
         self._store = store
         self._job = job
         self._target = target
-        self._cell = Cell(store, parent_key(job), patience)
+        self._cell = RegisterCell(store, parent_key(job), patience)
 
     def read(self) -> Origin:
         """Read the token's entry.

@@ -179,13 +179,13 @@ def _report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     import pyarrow as pa
 
     from abs_cli.sites import Site
-    from abs_spark.target import Target, commit_at_once
-    from abs_spark.targets import together
+    from abs_spark.open_sinks import together
+    from abs_spark.sink_spec import SinkSpec, commit_at_once
 
     job = SinksFile.read(path)
     sites = {sink.name: Site.of(sink) for sink in job.sinks}
     sinks = [(name, site.format, site.options) for name, site in sites.items()]
-    at_once = commit_at_once([Target(kind, given, pa.schema([])) for _, kind, given in sinks])
+    at_once = commit_at_once([SinkSpec(kind, given, pa.schema([])) for _, kind, given in sinks])
     looked = {sink.name: _look_beside(sink, job, tasks, composes=not at_once) for sink in job.sinks}
     shared = together(sinks, tasks, at_once=at_once)
     if as_json:
@@ -212,7 +212,7 @@ def _look_beside(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes
 def look(name: str, given: Mapping[str, str], around: Around) -> Looked:
     """The findings about one sink, and what it promises; raises as ``format_named``."""
     from abs_sinks.door import format_named
-    from abs_spark.target import parse
+    from abs_spark.sink_spec import parse
 
     found = format_named(name)
     options = parse(found, given, started=False)

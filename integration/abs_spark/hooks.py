@@ -23,7 +23,7 @@ from functools import cache, partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from abs_spark.foreach.end_watcher import driven
+from abs_spark.foreach.end_watcher import end_watcher
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -124,7 +124,7 @@ def stop_queries_first() -> None:
     def stop_in_order(context: SparkContext) -> None:
         stop_queries(context)
         stop(context)
-        driven.end_all(_SECONDS)
+        end_watcher.end_all(_SECONDS)
 
     SparkContext.stop = stop_in_order  # type: ignore[method-assign, assignment]
 
@@ -170,7 +170,7 @@ def _stop_all(process: int) -> None:
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
         stop_queries(context)
-    driven.end_all(_SECONDS)
+    end_watcher.end_all(_SECONDS)
 
 
 def _ours() -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _ours() -> dict[str, Any]:
             continue  # it has ended meanwhile
         name = str(uuid.toString())
         try:
-            ours = name in driven.functions or query.sink().name().startswith("abs-")
+            ours = name in end_watcher.functions or query.sink().name().startswith("abs-")
         except Py4JJavaError:
             ours = False  # another foreachBatch: it has no name
         if ours:

@@ -15,16 +15,16 @@ from abs_core.coordinator import Coordinator
 from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.events import Event, Started
 from abs_core.model import JobState, job_key
-from abs_core.protocol import Identity, Skip, Write
+from abs_core.protocol import RunIdentity, Skip, Write
 from abs_spark.checkpoint.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint.spark_files import query_id
 from abs_spark.names import RunName, is_run_of
+from abs_spark.open_sinks import OpenSinks
 from abs_spark.process.driver import KILL_SECONDS
 from abs_spark.process.executor import check_reached
 from abs_spark.process.lru_cache import LruCache
+from abs_spark.sink_spec import SinkSpec
 from abs_spark.start import Start
-from abs_spark.target import Target
-from abs_spark.targets import Targets
 
 _log = logging.getLogger("abs_spark.recovery")
 
@@ -38,7 +38,7 @@ class Run:
         certificates: in the query's checkpoint, or of a batch write in its job's parent record.
     """
 
-    def __init__(self, start: Start, identity: Identity, certificates: CertificateStore) -> None:
+    def __init__(self, start: Start, identity: RunIdentity, certificates: CertificateStore) -> None:
         self.start = start
         self.sink = start.targets.one
         self.warnings: tuple[str, ...] = ()
@@ -97,12 +97,12 @@ class Run:
         return self.start.coordinator(*who, {"": 0}, self.observe, in_haste=in_haste)
 
 
-_runs: LruCache[tuple[Target, RunName], Run] = LruCache(lambda run: run.start.close())
+_runs: LruCache[tuple[SinkSpec, RunName], Run] = LruCache(lambda run: run.start.close())
 latest: LruCache[str, RunName] = LruCache()
 """The run of each start of a query of which this process has committed an epoch."""
 
 
-def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
+def attach(target: SinkSpec, name: RunName, *, in_haste: bool = False) -> Run:
     """The run from this process's cache, or a new object; does not start the run.
 
     Args:
@@ -118,7 +118,7 @@ def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
     )
 
 
-def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
+def end(target: SinkSpec, name: RunName, *, tasks_may_run: bool) -> None:
     """End the run, as the query stops; see ``give_up``."""
     give_up(
         name.job,
@@ -127,7 +127,7 @@ def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
     )
 
 
-def end_unreported(target: Target, driver: str | None) -> None:
+def end_unreported(target: SinkSpec, driver: str | None) -> None:
     """``end`` for a run of which no task has reported; the register identifies it.
 
     Does nothing if another query or driver holds the generation.
@@ -150,9 +150,9 @@ def end_unreported(target: Target, driver: str | None) -> None:
     give_up(job, coordinator, tasks_may_run=True)
 
 
-def _find(target: Target, job: str, lineage: str, driver: str) -> RunName | None:
+def _find(target: SinkSpec, job: str, lineage: str, driver: str) -> RunName | None:
     """The run of this driver's query that holds the generation."""
-    with Start(Targets.only(target), job, in_haste=True) as start:
+    with Start(OpenSinks.only(target), job, in_haste=True) as start:
         state = start.state()
     if state is None or state.lineage != lineage or not is_run_of(state.run, driver):
         return None
@@ -180,7 +180,7 @@ def give_up(
         _log.warning("job %s: the run's open transactions cannot be ended now: %s", job, error)
 
 
-def begun(target: Target, job: str) -> Origin:
+def begun(target: SinkSpec, job: str) -> Origin:
     """Read a batch's entry in its job's parent record, before the first task.
 
     Args:
@@ -189,7 +189,7 @@ def begun(target: Target, job: str) -> Origin:
     Raises:
         TargetError: the register's system does not answer.
     """
-    with Start(Targets.only(target), job) as start:
+    with Start(OpenSinks.only(target), job) as start:
         [(_, place)] = start.targets.identities(job)
         return _parent(start, place).read()
 
@@ -198,8 +198,11 @@ def _parent(start: Start, place: str) -> ParentCertificates:
     return ParentCertificates(start.targets.register(), start.job, place, start.patience)
 
 
-def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:
-    start, common = Start(Targets.only(target), name.job, in_haste=in_haste), target.options.common
+def _build(target: SinkSpec, name: RunName, *, in_haste: bool) -> Run:
+    start, common = (
+        Start(OpenSinks.only(target), name.job, in_haste=in_haste),
+        target.options.common,
+    )
     try:
         identity = start.identity(name, common.adopt)
         if common.epoch is not None:

@@ -16,12 +16,12 @@ from abs_core.coordinator import Coordinator
 from abs_core.events import Observer
 from abs_core.model import JobState
 from abs_core.preflight import check, describe
-from abs_core.protocol import Identity, has_started
+from abs_core.protocol import RunIdentity, has_started
 from abs_spark.names import Announced, RunName
+from abs_spark.open_sinks import OpenSinks, joined
 from abs_spark.process.lru_cache import LruCache
 from abs_spark.progress import observer
-from abs_spark.target import Target
-from abs_spark.targets import Targets, joined
+from abs_spark.sink_spec import SinkSpec
 
 HASTE_SECONDS = 5.0
 """Patience when a run ends itself; the next start does what is left."""
@@ -38,7 +38,7 @@ class Start:
         in_haste: use little patience, to end a run.
     """
 
-    def __init__(self, targets: Targets, job: str, *, in_haste: bool = False) -> None:
+    def __init__(self, targets: OpenSinks, job: str, *, in_haste: bool = False) -> None:
         self.targets = targets
         self.job = job
         self._longest = HASTE_SECONDS if in_haste else inf
@@ -59,7 +59,7 @@ class Start:
         stored = self.patience.at_most(self._longest).retry(lambda: register().load(self.job))
         return None if stored is None else stored.state
 
-    def identity(self, name: RunName, adopt: str | None) -> Identity:
+    def identity(self, name: RunName, adopt: str | None) -> RunIdentity:
         """The run as the protocol knows it; asks each sink for its target.
 
         Args:
@@ -67,7 +67,7 @@ class Start:
         """
         targets = self.targets.identities(self.job, self._longest)
         named = targets if any(self.targets.names) else ()
-        return Identity(**asdict(name), target=joined(targets), adopt=adopt, sinks=named)
+        return RunIdentity(**asdict(name), target=joined(targets), adopt=adopt, sinks=named)
 
     def check(self) -> tuple[str, ...]:
         """Run the preflight of all sinks; its warnings.
@@ -78,7 +78,7 @@ class Start:
         """
         return check(self.targets.preflight(self.job), self.job, _log)
 
-    def check_once(self, identity: Identity) -> tuple[str, ...] | None:
+    def check_once(self, identity: RunIdentity) -> tuple[str, ...] | None:
         """``check``, unless the run has started, or is fenced: then None."""
         return None if has_started(self.state(), identity) else self.check()
 
@@ -102,7 +102,7 @@ class Start:
 
     def coordinator(
         self,
-        identity: Identity,
+        identity: RunIdentity,
         certificates: CertificateStore,
         numbers: Mapping[str, int],
         observe: Observer,
@@ -127,10 +127,10 @@ class Start:
         )
 
 
-_announced: LruCache[tuple[Target, str], bool] = LruCache()
+_announced: LruCache[tuple[SinkSpec, str], bool] = LruCache()
 
 
-def announce(target: Target, job: str | None) -> Announced:
+def announce(target: SinkSpec, job: str | None) -> Announced:
     """On the driver, before the first row: check the target; of a new job, show the guarantee.
 
     Spark asks its planner process for a writer at every epoch, without saying for which run. So the
@@ -148,7 +148,7 @@ def announce(target: Target, job: str | None) -> Announced:
         return Announced()
     # Spark's planner is a new process now and then, also in the middle of a query: an outage of some
     # seconds must not end the query here, where a commit would go on after it.
-    with Start(Targets.only(target), job) as start:
+    with Start(OpenSinks.only(target), job) as start:
         warn(start.check())
         is_new = start.state() is None
         if is_new:

@@ -23,7 +23,7 @@ from abs_sinks.s3.partfile import Lanes
 from abs_sinks.s3.uploads import Upload
 from abs_sources.files.cells import FolderCells
 from abs_spark.checkpoint.ownfile import OwnFile
-from abs_spark.target import _id_of
+from abs_spark.sink_spec import _id_of
 from tests.core.power_cut import watched
 
 ROOT = Path(__file__).parents[2]
@@ -94,7 +94,7 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
     certificate: ("abs_spark/checkpoint/ownfile.py",),
-    id_of_wal: ("abs_spark/target.py",),
+    id_of_wal: ("abs_spark/sink_spec.py",),
     trail: ("abs_cli/trail.py",),
     services: ("abs_services/lasting.py", "abs_services/native/lifecycle.py"),
 }

@@ -19,7 +19,7 @@ from abs_spark.checkpoint.certificates import CheckpointCertificates
 from abs_spark.checkpoint.spark_files import fingerprint, is_readable, locate, query_id
 from abs_spark.datasource.stream import EpochMessage, StreamWriter
 from abs_spark.names import Announced, RunName
-from abs_spark.target import Target
+from abs_spark.sink_spec import SinkSpec
 
 AT_ONCE = Patience(0.0)
 
@@ -138,7 +138,7 @@ def test_the_commit_process_takes_the_planners_word_that_the_checkpoint_is_reada
 ) -> None:
     _break(checkpoint / "offsets" / "3")
     given = {"path": "s3://bucket/x", "checkpointLocation": str(checkpoint), "patience": "1"}
-    target = Target(FORMAT, S3Options.parse(given), pa.schema([("id", pa.int64())]))
+    target = SinkSpec(FORMAT, S3Options.parse(given), pa.schema([("id", pa.int64())]))
     writer = StreamWriter(target, "start", None, Announced(), Origin(), None)
     name = RunName("job", "query", "run")
     told = EpochMessage(name, 3, Drained(1), started=False, announced=Announced(), readable=True)

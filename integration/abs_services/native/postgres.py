@@ -95,7 +95,7 @@ _SOCKET_PATH_LIMIT = 103
 
 
 @dataclass(frozen=True)
-class Identity:
+class ServerIdentity:
     """What stays the same over restarts; kept in the server's folder, readable by its owner only."""
 
     port: int
@@ -103,11 +103,11 @@ class Identity:
     password: str = field(repr=False)
 
     @classmethod
-    def new(cls) -> Identity:
+    def new(cls) -> ServerIdentity:
         return cls(free_port(), secrets.token_urlsafe(18), secrets.token_urlsafe(18))
 
 
-class NativePostgres(NativeService[Identity], PostgresService):
+class NativePostgres(NativeService[ServerIdentity], PostgresService):
     """A server; its socket lies in its folder, too.
 
     Args:
@@ -167,7 +167,7 @@ class NativePostgres(NativeService[Identity], PostgresService):
         binaries = find_binaries(self._account, self._major)
         self._prepare_folder()
         fresh = not (self.data / "PG_VERSION").exists()
-        identity = self._keep(Identity, Identity.new if fresh else None)
+        identity = self._keep(ServerIdentity, ServerIdentity.new if fresh else None)
         if fresh:
             self._initialise(binaries, identity.admin_password)
         self._write_settings()

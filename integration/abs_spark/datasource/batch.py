@@ -17,7 +17,7 @@ from abs_spark.datasource.stream import EpochMessage, reported_by, run_task, sho
 from abs_spark.names import Announced, RunName
 from abs_spark.process.executor import on_executor, partition
 from abs_spark.process.logs import show_logs
-from abs_spark.target import Target
+from abs_spark.sink_spec import SinkSpec
 
 
 @dataclass(frozen=True, repr=False)
@@ -32,7 +32,7 @@ class BatchWriter(DataSourceArrowWriter):
         origin: the token's entry in the job's parent record.
     """
 
-    target: Target
+    target: SinkSpec
     name: RunName
     announced: Announced
     origin: Origin

@@ -30,13 +30,13 @@ from abs_core.patience import Patience
 from abs_core.reading import rest_of
 from abs_core.source import (
     Bounded,
-    Forgetful,
     Limit,
     Offsets,
     Patient,
+    ReportsEnd,
     Source,
     Split,
-    Watched,
+    SupportsTrim,
 )
 from abs_spark.process.executor import on_executor
 from abs_spark.process.logs import show_logs
@@ -186,7 +186,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the data, for the query's progress."""
-        seen = self._source.seen() if isinstance(self._source, Watched) else None
+        seen = self._source.seen() if isinstance(self._source, ReportsEnd) else None
         return None if seen is None else _value(seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -202,7 +202,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def commit(self, end: dict[str, Any]) -> None:
         """All data up to ``end`` is committed; called when the next epoch is planned."""
-        if isinstance(self._source, Forgetful):
+        if isinstance(self._source, SupportsTrim):
             self._source.committed(_text(end))
 
 

@@ -23,8 +23,8 @@ from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
 from abs_spark.run import begun
 from abs_spark.schema import arrow_schema
+from abs_spark.sink_spec import SinkSpec, parse
 from abs_spark.start import announce
-from abs_spark.target import Target, parse
 
 
 class AbsDataSource(DataSource):
@@ -123,7 +123,7 @@ class AbsDataSource(DataSource):
         announced = announce(target, key)
         return BatchWriter(target, name, announced, begun(target, key))
 
-    def _target(self, schema: StructType) -> Target:
+    def _target(self, schema: StructType) -> SinkSpec:
         show_logs()
         options = parse(self.format, dict(self.options))
-        return Target(self.format, options, arrow_schema(schema))
+        return SinkSpec(self.format, options, arrow_schema(schema))

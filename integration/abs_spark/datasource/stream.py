@@ -26,8 +26,8 @@ from abs_spark.process.executor import on_executor, reaching, stream_task
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
 from abs_spark.share import SinkShare, TaskOutput, take_shares, task_of, to_one
+from abs_spark.sink_spec import SinkSpec
 from abs_spark.start import told_by_rows, warn
-from abs_spark.target import Target
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class EpochMessage(WriterCommitMessage):
 
 
 def run_task(
-    target: Target,
+    target: SinkSpec,
     name: RunName,
     epoch: int,
     partition: int,
@@ -109,7 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             of their rows, to recognise a replay.
     """
 
-    target: Target
+    target: SinkSpec
     query_start: str
     driver: str | None
     announced: Announced
@@ -206,7 +206,7 @@ def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> l
     return reported
 
 
-def show_once(target: Target, reported: Sequence[EpochMessage]) -> None:
+def show_once(target: SinkSpec, reported: Sequence[EpochMessage]) -> None:
     """On the driver, with a run's first commit: what the planner has not shown."""
     name = reported[0].name
     if not reported[0].announced.shown:

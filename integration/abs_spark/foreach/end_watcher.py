@@ -117,5 +117,5 @@ def _await_end(query: Any) -> bool:
         return False
 
 
-driven = EndWatcher()
+end_watcher = EndWatcher()
 """By this process."""

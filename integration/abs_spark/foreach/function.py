@@ -20,7 +20,7 @@ from abs_sinks.door import format_named
 from abs_spark.checkpoint.certificates import location
 from abs_spark.checkpoint.failures import FailedBatch
 from abs_spark.checkpoint.spark_files import is_stateless, query_id
-from abs_spark.foreach.end_watcher import driven
+from abs_spark.foreach.end_watcher import end_watcher
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
@@ -37,10 +37,10 @@ from abs_spark.foreach.tasks import (
 from abs_spark.foreach.views import Pass, Passes
 from abs_spark.hooks import install_hooks
 from abs_spark.names import RunName
+from abs_spark.open_sinks import OpenSinks, check_beside, check_whole, replacing
 from abs_spark.process.logs import show_logs
 from abs_spark.share import task_of
-from abs_spark.target import Target, parse
-from abs_spark.targets import Targets, check_beside, check_whole, replacing
+from abs_spark.sink_spec import SinkSpec, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,7 +61,7 @@ class Epoch:
     mode: str | None
     run: EpochRun | None = field(default=None, init=False)
     """The query's present run; None before its first batch."""
-    _known: dict[int, Target] = field(default_factory=dict, init=False)
+    _known: dict[int, SinkSpec] = field(default_factory=dict, init=False)
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
 
@@ -83,7 +83,7 @@ class Epoch:
         """Under Spark Connect it is pickled to the server, without its open run."""
         fresh = {
             "run": None,
-            "_known": dict[int, Target](),
+            "_known": dict[int, SinkSpec](),
             "_known_of": None,
             "_passes": Passes(()),
         }
@@ -194,7 +194,7 @@ class Epoch:
             secret, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests
         )
 
-    def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
+    def _attach(self, query: Running, targets: Sequence[SinkSpec]) -> EpochRun:
         name = RunName(
             job_key(self.job or query.query), query.query, query.run, location(self.checkpoint)
         )
@@ -208,17 +208,17 @@ class Epoch:
         apart = [sink.name for sink in self.sinks if sink.transform is not None]
         if query.mode == "complete":
             check_whole(targets)
-        opened = Targets(names, targets, self._register, apart)
+        opened = OpenSinks(names, targets, self._register, apart)
         try:
             self.run = EpochRun(name, opened, self.checkpoint, self.adopt)
         except BaseException:
             opened.close()
             raise
-        driven.functions[query.query] = self
-        driven.watch(query.java, self.run)
+        end_watcher.functions[query.query] = self
+        end_watcher.watch(query.java, self.run)
         return self.run
 
-    def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:
+    def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[SinkSpec]:
         """The targets of all sinks, in their order; options are read once.
 
         Args:
@@ -242,10 +242,10 @@ class Epoch:
             options = parse(kind, given, started=False)
             if self.mode == "complete":
                 options = replacing(kind, options, sink.name)
-            targets.append(Target(kind, options, pa.schema([])))
+            targets.append(SinkSpec(kind, options, pa.schema([])))
         check_beside([sink.name for sink in self.sinks], targets)
 
-    def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> Target:
+    def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> SinkSpec:
         known = self._known.get(place)
         if known is None:
             sink = self.sinks[place]
@@ -254,7 +254,7 @@ class Epoch:
             options = parse(kind, given)
             if whole:
                 options = replacing(kind, options, sink.name)
-            known = self._known[place] = Target(kind, options, schema)
+            known = self._known[place] = SinkSpec(kind, options, schema)
         if known.schema != schema:
             raise SchemaError(
                 f"The rows of the sink {self.sinks[place].name or known.format.name} have other "

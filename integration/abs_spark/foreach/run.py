@@ -19,9 +19,9 @@ from abs_spark.checkpoint.failures import FailedBatch
 from abs_spark.checkpoint.spark_files import fingerprint, with_checkpoint
 from abs_spark.foreach.process import Known, runs
 from abs_spark.names import RunName
+from abs_spark.open_sinks import OpenSinks
 from abs_spark.run import give_up
 from abs_spark.start import HASTE_SECONDS, Start, told_by_rows, warn
-from abs_spark.targets import Targets
 
 _log = logging.getLogger("abs_spark.start")
 
@@ -41,7 +41,9 @@ class EpochRun:
         checkpoint: the query's ``checkpointLocation``.
     """
 
-    def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
+    def __init__(
+        self, name: RunName, targets: OpenSinks, checkpoint: str, adopt: str | None
+    ) -> None:
         self.name = name
         self.targets = targets
         self._checkpoint = checkpoint

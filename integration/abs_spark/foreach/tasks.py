@@ -25,7 +25,7 @@ from abs_spark.process.logs import show_logs
 from abs_spark.process.lru_cache import LruCache
 from abs_spark.progress import observer
 from abs_spark.share import SinkShare, TaskOutput, take_shares, to_group, to_one
-from abs_spark.target import Target, group_of, groups
+from abs_spark.sink_spec import SinkSpec, group_of, groups
 
 
 class Obscured:
@@ -73,7 +73,7 @@ class Part:
     """
 
     number: int
-    target: Target
+    target: SinkSpec
     view: View
     name: str
 
@@ -87,7 +87,7 @@ class TaskSecrets:
     """
 
     parts: tuple[Part, ...]
-    register: Target
+    register: SinkSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Obser
     return (partition, names), observer(parts[0].target.options.common.protocol)
 
 
-def _writer(target: Target, work: EpochTask, task: Task) -> Writer:
+def _writer(target: SinkSpec, work: EpochTask, task: Task) -> Writer:
     return kept_sink(target, work).writer(task)
 
 
@@ -195,10 +195,10 @@ def _task(work: EpochTask, number: int, partition: int) -> Task:
     return replace(work.task, partition=number * STRIDE + partition, attempt=secrets.token_hex(8))
 
 
-_sinks: LruCache[tuple[Target, str, int, bool], Sink] = LruCache(lambda sink: sink.close())
+_sinks: LruCache[tuple[SinkSpec, str, int, bool], Sink] = LruCache(lambda sink: sink.close())
 
 
-def kept_sink(target: Target, work: EpochTask) -> Sink:
+def kept_sink(target: SinkSpec, work: EpochTask) -> Sink:
     """The sink, which this worker process keeps from epoch to epoch of one run.
 
     Raises:
@@ -212,7 +212,7 @@ def kept_sink(target: Target, work: EpochTask) -> Sink:
     )
 
 
-def _reached(target: Target, work: EpochTask) -> Sink:
+def _reached(target: SinkSpec, work: EpochTask) -> Sink:
     sink = target.sink(alone=work.own)
     try:
         check_reached(sink, replace(target.options.patience, job=work.task.job))

@@ -33,7 +33,7 @@ from abs_core.errors import (
     RegisterLostError,
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Identity, Refused, Skip
+from abs_core.protocol import Refused, RunIdentity, Skip
 from tests.model.exhaustive.book import Violated
 from tests.model.exhaustive.loss import (
     AFTERWARDS,
@@ -179,9 +179,9 @@ def _off(world: Loss) -> Loss:
     return replace(world, at=OFF, seen=None, certified=False, origin=Origin())
 
 
-def _who(ways: Ways, world: Loss) -> Identity:
+def _who(ways: Ways, world: Loss) -> RunIdentity:
     sinks = SINKS if ways.several else ()
-    return Identity(JOB, "lineage", f"run{world.run}", "target", adopt=world.adopt, sinks=sinks)
+    return RunIdentity(JOB, "lineage", f"run{world.run}", "target", adopt=world.adopt, sinks=sinks)
 
 
 def _partitions(ways: Ways) -> list[int]:

@@ -19,7 +19,7 @@ from abs_core.several.composite import CompositeCommitter
 from abs_core.several.grouping import SinkGroup
 from abs_core.sinkmap import number_of
 from abs_sinks.door import SinkFormat
-from abs_spark.target import Target, commit_at_once, group_of, groups
+from abs_spark.sink_spec import SinkSpec, commit_at_once, group_of, groups
 
 _TRUSTED = (
     "replay=token: a batch under a token that is already committed counts as a repetition, and "
@@ -27,7 +27,7 @@ _TRUSTED = (
 )
 
 
-class Targets:
+class OpenSinks:
     """The sinks of one job, open in this process: one of a format, or those of an epoch function.
 
     Args:
@@ -44,7 +44,7 @@ class Targets:
     def __init__(
         self,
         names: Sequence[str],
-        targets: Sequence[Target],
+        targets: Sequence[SinkSpec],
         register: str,
         apart: Sequence[str] = (),
     ) -> None:
@@ -76,7 +76,7 @@ class Targets:
         return any(t.options.common.replay == "digest" for t in self._targets.values())
 
     @classmethod
-    def only(cls, target: Target) -> Targets:
+    def only(cls, target: SinkSpec) -> OpenSinks:
         """The one sink of a job, which has no name."""
         return cls([""], [target], "")
 
@@ -98,7 +98,7 @@ class Targets:
         )
 
     @property
-    def of_register(self) -> Target:
+    def of_register(self) -> SinkSpec:
         """The sink whose system has the job's register."""
         return self._targets[self._register]
 
@@ -121,7 +121,7 @@ class Targets:
         for names in self.groups:
             shared = self._group(names, numbers).committer(co_commit=False)
             made.append(([numbers[name] for name in names], shared))
-        return CompositeCommitter(made, number_of, _gone, way=side_by_side)
+        return CompositeCommitter(made, number_of, _gone, run_calls=side_by_side)
 
     def preflight(self, job: str) -> list[Finding]:
         """The findings of each sink, and at the end those of all of them together."""
@@ -161,7 +161,7 @@ class Targets:
         """The sinks that share transactions with this one, including itself."""
         return next((names for names in self.groups if name in names), (name,))
 
-    def opened(self) -> list[tuple[str, Target]]:
+    def opened(self) -> list[tuple[str, SinkSpec]]:
         """Every sink's name and target, in the order in which they were given."""
         return list(self._targets.items())
 
@@ -208,7 +208,7 @@ def together(
     return findings
 
 
-def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
+def check_beside(names: Sequence[str], targets: Sequence[SinkSpec]) -> None:
     """Refuse sinks that cannot be combined with others, before any is built.
 
     Raises:
@@ -237,7 +237,7 @@ def replacing(format_: SinkFormat, options: Any, name: str) -> Any:
     return found
 
 
-def check_whole(targets: Sequence[Target]) -> None:
+def check_whole(targets: Sequence[SinkSpec]) -> None:
     """Refuse ``outputMode("complete")`` for sinks that are not replaced in one transaction.
 
     Raises:

@@ -27,7 +27,7 @@ from abs_spark.checkpoint.spark_files import LOCAL, locate, query_id, split
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SinkSpec:
     """Builds the same sink in any process of the query.
 
     It is pickled to the executors, credentials included, as any Spark connector's options are; it is
@@ -93,7 +93,7 @@ def promised(promise: Guarantee) -> str:
     return f"every row exactly once ({how}); visible {promise.visibility}"
 
 
-def groups(targets: Mapping[int, Target]) -> list[tuple[int, ...]]:
+def groups(targets: Mapping[int, SinkSpec]) -> list[tuple[int, ...]]:
     """The numbers of the targets, grouped by shared transactions; each group has at least two."""
     fellows: dict[Hashable, list[int]] = {}
     for number, target in sorted(targets.items()):
@@ -102,7 +102,7 @@ def groups(targets: Mapping[int, Target]) -> list[tuple[int, ...]]:
     return [tuple(numbers) for numbers in fellows.values() if len(numbers) > 1]
 
 
-def commit_at_once(targets: Sequence[Target]) -> bool:
+def commit_at_once(targets: Sequence[SinkSpec]) -> bool:
     """Whether the commit process has one transaction for all rows, and for the register's change."""
     numbered = dict(enumerate(targets))
     if len(numbered) < 2:
@@ -110,7 +110,7 @@ def commit_at_once(targets: Sequence[Target]) -> bool:
     return groups(numbered) == [tuple(numbered)] and not group_of(numbered).by_task
 
 
-def group_of(targets: Mapping[int, Target]) -> SinkGroup:
+def group_of(targets: Mapping[int, SinkSpec]) -> SinkGroup:
     """The group of targets that share transactions, by number."""
     kind = next(iter(targets.values())).format
     return kind.group(
