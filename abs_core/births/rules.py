@@ -47,7 +47,7 @@ def start(
     renamed = _renamed(state, who, origin.certificate)
     if renamed is not None:
         return renamed
-    why = lost(state, who, origin, epoch)
+    why = why_lost(state, who, origin, epoch)
     if why is None:
         return protocol.start(state, who, new_register, epoch)
     if who.adopt != consent.to_go_on_without(origin, who, epoch):
@@ -63,7 +63,7 @@ def still_there(
     return verdict.error if isinstance(verdict, Refused) else None
 
 
-def lost(state: JobState | None, who: RunIdentity, origin: Origin, epoch: int) -> str | None:
+def why_lost(state: JobState | None, who: RunIdentity, origin: Origin, epoch: int) -> str | None:
     """How the register differs from the certificate, as half a sentence; None if it does not."""
     certificate = origin.certificate
     if certificate is None:
@@ -142,7 +142,7 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
     return None
 
 
-def gone(job: str, why: str, place: str) -> RegisterLostError:
+def lost_error(job: str, why: str, place: str) -> RegisterLostError:
     """The error for a lost register that no consent can override."""
     return RegisterLostError(
         f"The job's register {why}. It was looked for at {place}. {_CAUSES}",
@@ -151,9 +151,9 @@ def gone(job: str, why: str, place: str) -> RegisterLostError:
     )
 
 
-def missing(who: RunIdentity, place: str) -> Refused:
+def missing_verdict(who: RunIdentity, place: str) -> Refused:
     """Refuse because the register is missing, although this run has started."""
-    return Refused(gone(who.job, "is missing while the job is running", place))
+    return Refused(lost_error(who.job, "is missing while the job is running", place))
 
 
 def begun_elsewhere(others: Sequence[JobState], who: RunIdentity, epoch: int) -> Refused | None:

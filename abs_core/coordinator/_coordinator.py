@@ -107,9 +107,9 @@ class Coordinator:
         Raises:
             RegisterLostError: the register does not match it; consent is not possible.
         """
-        why = births.lost(self._cell.load(), self._who, Origin(certificate), 0)
+        why = births.why_lost(self._cell.load(), self._who, Origin(certificate), 0)
         if why is not None:
-            raise births.gone(self._who.job, why, self._cell.shown_place)
+            raise births.lost_error(self._who.job, why, self._cell.shown_place)
 
     def commit(self, report: Report) -> None:
         """Commit and finish the epoch, once every task has reported its share.
@@ -188,7 +188,7 @@ class Coordinator:
 
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.shown_place)
+                return births.missing_verdict(self._who, self._cell.shown_place)
             return protocol.end(state, self._who)
 
         state = self._cell.change(rule)

@@ -209,7 +209,7 @@ class Decider:
 
         def checked(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.shown_place)
+                return births.missing_verdict(self._who, self._cell.shown_place)
             generation = protocol.generation_of(state, self._who)
             return generation if isinstance(generation, Refused) else rule(state, generation)
 

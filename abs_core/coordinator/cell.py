@@ -60,7 +60,7 @@ class RegisterCell:
         """
         state = self.load()
         if state is None:
-            raise births.missing(who, self.shown_place).error
+            raise births.missing_verdict(who, self.shown_place).error
         return state
 
     def mine(self, who: RunIdentity) -> JobState:
@@ -133,7 +133,7 @@ class RegisterCell:
         if self._seen is not None:
             why = births.went_back(state, self._seen)
             if why is not None:
-                raise births.gone(self._job, why, self.shown_place)
+                raise births.lost_error(self._job, why, self.shown_place)
         self._seen = state
         self._last = found
         return found

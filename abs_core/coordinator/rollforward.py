@@ -85,7 +85,7 @@ class RollForward:
     def _finish(self, decision: Decision) -> JobState:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.shown_place)
+                return births.missing_verdict(self._who, self._cell.shown_place)
             return protocol.finish(state, decision)
 
         return self._cell.change(rule)

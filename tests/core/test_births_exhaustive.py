@@ -57,7 +57,7 @@ def _for_each_epoch(
 ) -> Verdict:
     """A run that began by consent needs it anew for its next epoch."""
     other = replace(who, run="another")
-    begun = state is not None and births.lost(state, other, origin, epoch) is not None
+    begun = state is not None and births.why_lost(state, other, origin, epoch) is not None
     if begun and who.adopt != consent.to_go_on_without(origin, who, epoch):
         return births.start(state, other, register, origin, epoch, place)  # is refused
     return births.start(state, who, register, origin, epoch, place)
