@@ -29,7 +29,7 @@ from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
-from abs_sinks.s3.spill import Spill
+from abs_sinks.s3.taskfiles import Spill
 from abs_sources.files.cells import FolderCells
 
 ROOM = 1 << 16

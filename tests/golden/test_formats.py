@@ -35,7 +35,7 @@ from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.register.topic import Cells, records_of
 from abs_sinks.kafka.side_topic import Birth
-from abs_sinks.postgres import proof
+from abs_sinks.postgres.prepared import proof_noted
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
 from abs_sinks.s3.uploads import Upload, uploads_from_text, uploads_to_text
@@ -185,7 +185,7 @@ FORMATS = {
         replace(_LEDGER, log="s3://b/wal").noted(_SEGMENT)
     ),
     "committable-postgres-elsewhere.json": _committable(
-        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof.noted("abs_orders"), release="")
+        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof_noted("abs_orders"), release="")
     ),
     "certificate.json": _certificate(_CERTIFICATE),
     "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),

@@ -17,7 +17,7 @@ from abs_sinks.deadletters import DeadLetter, dead_letters, why_bad
 from abs_sinks.postgres.deadletters import shown
 from abs_sinks.postgres.judging import reason_of, refused_rows
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.target import Target, noticing_new_columns
+from abs_sinks.postgres.target import ResolvedTable, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 Bury = Callable[[Sequence[DeadLetter]], None]
@@ -34,7 +34,7 @@ class JudgedCopy:
     def __init__(
         self,
         connection: Connection[Any],
-        target: Target,
+        target: ResolvedTable,
         options: PostgresOptions,
         into: sql.Identifier | None,
         bury: Bury,

@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 
 from abs_clients.arrow import with_inner
 from abs_core.errors import RowError
-from abs_sources.files.errors import reading
-from abs_sources.files.model import Piece
+from abs_sources.files.model import Piece, reading
 from abs_sources.files.schema import engine_schema, fit, match
 
 Progress = list[int] | int | None

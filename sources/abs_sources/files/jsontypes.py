@@ -1,6 +1,6 @@
 """Reads lines of JSON objects: Arrow parses them; what it cannot read, Python reads or explains.
 
-Arrow knows neither maps nor "NaN", nor dates and binary, which are texts (see ``texts``).
+Arrow knows neither maps nor "NaN", nor dates and binary, which are texts (see ``from_text``).
 """
 
 from __future__ import annotations

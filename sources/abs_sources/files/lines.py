@@ -22,8 +22,7 @@ from abs_core.errors import RowError, SchemaError
 from abs_sources.files.columnar import Rest, Step, malformed
 from abs_sources.files.jsontypes import json_batch
 from abs_sources.files.model import Piece
-from abs_sources.files.schema import fit, match
-from abs_sources.files.texts import from_base64, from_text
+from abs_sources.files.schema import fit, from_base64, from_text, match
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _BOM = b"\xef\xbb\xbf"

@@ -216,7 +216,7 @@ class FileOptions:
         if self.log.bucket is None:
             return FolderCells(Path(self.log.path))
         with _needs_boto3():
-            from abs_sources.files.bucket_cells import BucketCells
+            from abs_sources.files.s3 import BucketCells
         return BucketCells(Bucket(self.server, self.log.bucket), self.log.path)
 
 

@@ -19,10 +19,9 @@ from abs_sources.files.consent import (
     to_give_up,
     to_pin_anew,
 )
-from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
 from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
-from abs_sources.files.model import Found, Piece, Pin, Store
+from abs_sources.files.model import Found, Piece, Pin, Store, changed
 from abs_sources.files.options import FileOptions
 from abs_sources.files.readers import (
     EndlessReader,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from abs_clients.s3 import listing
-from abs_clients.s3.listing import OBJECTS, UPLOADS, pages
+from abs_clients.s3 import objects as listing
+from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import CorruptionError
 
 

@@ -15,11 +15,15 @@ from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar.choice import compression_of
 from abs_sinks.kafka.columnar.compression import Compression
-from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, cuts, pieces, placed
-from abs_sinks.kafka.columnar.headers import NO_HEADERS, encoded_headers
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
+from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, cuts, partitions_of, pieces, placed
+from abs_sinks.kafka.columnar.headers import (
+    NO_HEADERS,
+    encoded_headers,
+    lengths_of,
+    varints,
+    zigzag,
+)
 from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
-from abs_sinks.kafka.columnar.varints import lengths_of, varints, zigzag
 from abs_sinks.kafka.records import Records
 
 WHO = Identity("id", 2**40 + 7, 12)

@@ -29,7 +29,7 @@ from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
+from abs_sinks.kafka.columnar.encoder import partitions_of
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.open_transaction import id_name

@@ -9,10 +9,9 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.log_offsets import Extent
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import tail as register_tail
-from abs_sinks.kafka.register.tail import BlockedError, Tail
+from abs_sinks.kafka.register.tail import BlockedError, Extent, Tail
 from abs_sinks.kafka.register.topic import Cell, records_of, version_after
 
 SETTINGS = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka

@@ -15,10 +15,10 @@ from abs_core.source import Limit
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
-from abs_sources.files.bucket_cells import BucketCells
 from abs_sources.files.cells import Cells, FolderCells, MemoryCells
 from abs_sources.files.log import KEPT, SeenLog, seen_as
 from abs_sources.files.model import Pin
+from abs_sources.files.s3 import BucketCells
 from tests.sources.files.fill import TEXT, Folder, credentials
 from tests.sources.files.test_files_choice import put, source_on, words
 

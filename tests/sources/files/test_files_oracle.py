@@ -12,7 +12,7 @@ import pyarrow.json
 import pytest
 
 from abs_clients import arrow
-from abs_sources.files import formats, jsontypes, lines, schema, texts
+from abs_sources.files import formats, jsontypes, lines, schema
 from abs_sources.files.columnar import Rest, Step
 from tests import sample
 from tests.sources.files.fill import TEXT
@@ -199,7 +199,7 @@ def _by_newlines(rest: Rest) -> Iterator[Step]:
     yield pa.RecordBatch.from_pydict({"value": [t.removesuffix("\r") for t in whole]}, TEXT), 0
 
 
-_required = texts._require
+_required = schema._require
 
 
 def _any_form(array: pa.Array, pattern: str, path: str, shown: str) -> None:
@@ -219,8 +219,8 @@ BUGS: dict[str, tuple[str, Any, str, Any]] = {
         "plain",
         lambda form, text, name: text,
     ),
-    "Arrow's conversions of text": ("csv", texts, "_require", lambda *given: None),
-    "JSON times without an offset": ("json", texts, "_require", _any_form),
+    "Arrow's conversions of text": ("csv", schema, "_require", lambda *given: None),
+    "JSON times without an offset": ("json", schema, "_require", _any_form),
     "several objects in a line": ("json", jsontypes, "_by_arrow", _unchecked),
     "a return does not end a line": ("text", formats._READ, "text", _by_newlines),
 }

@@ -21,8 +21,16 @@ import pyarrow.compute as pc
 
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_sinks.kafka.columnar.compression import NONE, Compression
-from abs_sinks.kafka.columnar.headers import NO_HEADERS, NOTHING, Headers, header_bytes
-from abs_sinks.kafka.columnar.varints import Numbers, lengths_of, varints, zigzag
+from abs_sinks.kafka.columnar.headers import (
+    NO_HEADERS,
+    NOTHING,
+    Headers,
+    Numbers,
+    header_bytes,
+    lengths_of,
+    varints,
+    zigzag,
+)
 
 HEADER_BYTES = 61
 
