@@ -257,7 +257,7 @@ PARTS = {"NextPartNumberMarker": "PartNumberMarker"}
 UPLOADS = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
 """The same for ListMultipartUploads; SeaweedFS gives and needs the second one only."""
 
-MOST_ANSWERS = 1_000_000
+MAX_ANSWERS = 1_000_000
 """Of one list: a thousand million objects."""
 
 
@@ -282,7 +282,7 @@ def pages(
             return
         following = {asked: answer[name] for name, asked in markers.items() if answer.get(name)}
         place = tuple(following.values())
-        if not following or place in seen or len(seen) > MOST_ANSWERS:
+        if not following or place in seen or len(seen) > MAX_ANSWERS:
             why = "gave it without an end" if following else "did not say where the rest begins"
             raise CorruptionError(
                 f"The server cut the list of {what}, and {why}.",

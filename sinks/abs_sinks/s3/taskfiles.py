@@ -23,7 +23,7 @@ from abs_sinks.refusals import BadRows, find_bad_rows, naming_rows
 from abs_sinks.s3.formats import Encoder, encoder, encoding, try_encoding
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.partfile import Lanes
+from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.store import BucketStore, OutFile, Store
 from abs_sinks.s3.uploads import HANDLE, Upload
@@ -118,7 +118,7 @@ class TaskFiles:
         self._patience = patience
         self._partitioning = Partitioning(schema, options.partitionby, keep=keep)
         self._schema = schema
-        self._lanes = Lanes(options.uploadthreads, options.partsize)
+        self._pool = UploadPool(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}
         self._done: list[Upload] = []
         self._spill: Spill | None = None
@@ -152,7 +152,7 @@ class TaskFiles:
         """End every file; all parts are acknowledged when it returns."""
         self._finish_open()
         self._empty(self._spilled(), 0)
-        self._lanes.close()
+        self._pool.close()
         return tuple(self._done)
 
     def discard(self) -> None:
@@ -164,7 +164,7 @@ class TaskFiles:
                 self._store.abort(upload.key, upload.upload_id)
         if self._spill is not None:
             self._spill.close()
-        self._lanes.close()
+        self._pool.close()
 
     def _take(self, batch: pa.RecordBatch) -> None:
         for folder, rows in self._partitioning.split(batch):
@@ -229,7 +229,7 @@ class TaskFiles:
         self._files += 1
         key = data_key(self._options.path, folder, name)
         told = {HANDLE: str(self._handle)}
-        out = self._store.begin(self._lanes, key, told, self._patience)
+        out = self._store.begin(self._pool, key, told, self._patience)
         try:
             return DataFile(out, self._partitioning.file_schema, self._options)
         except BaseException:

@@ -120,7 +120,7 @@ def _found(path: str, listed: Listed) -> Found:
 
 
 @dataclass(frozen=True)
-class BucketCells:
+class WriteOnceBucket:
     """One object per cell, put with ``If-None-Match: *``; ``SeenLog`` checks the server's support."""
 
     bucket: Bucket

@@ -23,10 +23,10 @@ from abs_sinks.kafka.columnar.headers import (
     varints,
     zigzag,
 )
-from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity, record_batch
 from abs_sinks.kafka.records import Records
 
-WHO = Identity("id", 2**40 + 7, 12)
+WHO = ProducerIdentity("id", 2**40 + 7, 12)
 NOW = 1_700_000_000_123
 LATER = st.lists(st.integers(-(2**40), 2**40), min_size=40, max_size=40)
 TEXT = st.none() | st.binary(max_size=300)
@@ -110,7 +110,7 @@ def test_records_without_headers_of_their_own_get_those_of_all() -> None:
 
 
 def test_a_producer_without_a_transactional_id_writes_outside_transactions() -> None:
-    who = Identity(None, 7, 0)
+    who = ProducerIdentity(None, 7, 0)
     made = record_batch(None, pa.array([b"x"]), who, np.array([NOW]), sequence=0)
     batch = MemoryRecords(made).next_batch()
     assert batch.validate_crc()

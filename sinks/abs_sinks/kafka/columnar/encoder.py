@@ -19,7 +19,12 @@ from abs_core.errors import SchemaError
 from abs_sinks.kafka.columnar.choice import compression_of
 from abs_sinks.kafka.columnar.headers import Header, Headers, encoded_headers, header_bytes
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import HEADER_BYTES, SEQUENCES, Identity, record_batch
+from abs_sinks.kafka.columnar.recordbatch import (
+    HEADER_BYTES,
+    SEQUENCES,
+    ProducerIdentity,
+    record_batch,
+)
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, joined, slices
 
 GATHERED_BYTES = 2 << 20
@@ -42,7 +47,7 @@ class Encoder:
     """
 
     def __init__(
-        self, settings: Settings, topic: str, who: Identity, more: Sequence[Header] = ()
+        self, settings: Settings, topic: str, who: ProducerIdentity, more: Sequence[Header] = ()
     ) -> None:
         self._settings = settings
         self._topic = topic

@@ -50,7 +50,7 @@ _KEPT = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProducerIdentity:
     """The producer id and epoch that InitProducerId gave.
 
     Without ``transactional_id`` it is an idempotent producer outside transactions.
@@ -64,7 +64,7 @@ class Identity:
 def record_batch(
     keys: pa.BinaryArray | None,
     values: pa.BinaryArray,
-    who: Identity,
+    who: ProducerIdentity,
     times: Numbers,
     *,
     sequence: int,

@@ -26,7 +26,7 @@ from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register.tail import Tail
-from abs_sinks.kafka.register.topic import Cell, Record, find_topic, make_topic
+from abs_sinks.kafka.register.topic import Record, StoredCell, find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class FencedProducer:
     """
 
     def __init__(self, options: KafkaOptions, job: str, timeout_ms: int) -> None:
-        self.cell: Cell | None = None
+        self.cell: StoredCell | None = None
         self.timeout_ms = timeout_ms
         self.usable = True
         self.has_written = False

@@ -34,7 +34,7 @@ from abs_clients.kafka.routing import (
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka.register.topic import Cell, Cells, Record
+from abs_sinks.kafka.register.topic import Record, StoredCell, StoredCells
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Tail:
                 self._own.extend(records)
                 self._own_entries += len(records) + 1  # and the commit's marker
 
-    def load(self, job: str, patience: float, before: int | None = None) -> Cell | None:
+    def load(self, job: str, patience: float, before: int | None = None) -> StoredCell | None:
         """The job's cell, as of some moment between call and return.
 
         It is earlier where a broker answers that was stopped, and does not know yet that it leads the
@@ -106,7 +106,7 @@ class Tail:
                 raise
             return self._cells.get(job, f"topic {self.name}, job {job!r}")
 
-    def all(self, patience: float) -> dict[str, Cell]:
+    def all(self, patience: float) -> dict[str, StoredCell]:
         """Every job's cell. Raises as ``load``."""
         with self._lock:
             try:
@@ -123,7 +123,7 @@ class Tail:
             self._consumer.close()
 
     def _reset(self) -> None:
-        self._cells = Cells()
+        self._cells = StoredCells()
         self._at = -1  # offsets below it were read; -1: none
         self._start = self._low = 0
         self._seen = 0.0
@@ -152,7 +152,7 @@ class Tail:
         return found
 
     def _begin_at(self, start: int) -> None:
-        self._cells = Cells()
+        self._cells = StoredCells()
         self._start = self._at = max(start, self._low)
 
     def _read_to_end(self, patience: float, before: int | None = None) -> None:
