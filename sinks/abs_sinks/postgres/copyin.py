@@ -25,6 +25,7 @@ from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres.deadletters import naming_option
+from abs_sinks.postgres.encode import slices
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
@@ -67,8 +68,8 @@ class CopyIn:
 
     def write(self, batch: pa.RecordBatch) -> None:
         with self._mapped():
-            for start in range(0, batch.num_rows, self._options.batchsize):
-                self._send(self._encoder.encode(batch.slice(start, self._options.batchsize)))
+            for piece in slices(batch, self._options.batchsize):
+                self._send(self._encoder.encode(piece))
         self.rows += batch.num_rows
 
     def finish(self) -> None:

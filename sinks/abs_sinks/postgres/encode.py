@@ -85,9 +85,9 @@ class Encoder(ABC):
         self._check_schema(batch.schema)
         if aside is None:
             with naming_rows(batch, self.bad_rows, self._rows, self._key):
-                made = [self._encoded(piece) for piece in _pieces(batch)]
+                made = [self._encoded(piece) for piece in slices(batch)]
         else:
-            made = [self._encoded_good(piece, aside) for piece in _pieces(batch)]
+            made = [self._encoded_good(piece, aside) for piece in slices(batch)]
         self._rows += batch.num_rows
         return made[0] if len(made) == 1 else b"".join(made)
 
@@ -106,7 +106,7 @@ class Encoder(ABC):
         """The rows that the table cannot hold; nothing is encoded."""
 
         def check(part: pa.RecordBatch) -> None:
-            for piece in _pieces(part):
+            for piece in slices(part):
                 self._converted(piece.columns)
 
         return find_bad_rows(batch, check)
@@ -226,13 +226,15 @@ def _wire_type(planned: PlannedColumn) -> pa.DataType:
     return pa.string() if becomes_json(conversion.arrow, pg) else conversion.arrow
 
 
-def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, most_rows: int | None = None) -> list[pa.RecordBatch]:
+    """The batch in slices of about ``SLICE_BYTES`` at most, and of ``most_rows``."""
+    rows = batch.num_rows if most_rows is None else min(most_rows, batch.num_rows)
     # The buffers' size is cheap to get, and no less than what the rows take of them.
-    if batch.get_total_buffer_size() <= SLICE_BYTES:
+    if batch.get_total_buffer_size() > SLICE_BYTES and batch.nbytes > SLICE_BYTES:
+        rows = min(rows, -(-batch.num_rows // -(-batch.nbytes // SLICE_BYTES)))
+    if 0 < rows == batch.num_rows:
         return [batch]
-    slices = -(-batch.nbytes // SLICE_BYTES) or 1
-    rows = -(-batch.num_rows // slices) or 1
-    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows or 1)]
 
 
 NULL = r"\N"

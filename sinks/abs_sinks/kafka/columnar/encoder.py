@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
-from abs_clients.kafka.topics import topics_in_time
+from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.columnar.choice import compression_of
 from abs_sinks.kafka.columnar.headers import Header, Headers, encoded_headers, header_bytes
@@ -81,12 +82,7 @@ class Encoder:
             return
         records = joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
-        facts = topics_in_time(self._settings, [self._topic]).get(self._topic)
-        if facts is None:
-            raise SchemaError(
-                f"Topic {self._topic} is gone.",
-                remedy="create it again; nothing of the epoch is committed.",
-            )
+        facts = self._facts
         given = min(self._settings.batch_size_bytes, self._settings.message_max_bytes)
         limit = min(given, facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
@@ -94,6 +90,17 @@ class Encoder:
         now_ms = time.time_ns() // 1_000_000
         headers = encoded_headers(records.headers, self._more)
         yield from (self._batch(cut) for cut in cuts(records, headers, places, now_ms, limit))
+
+    @cached_property
+    def _facts(self) -> TopicFacts:
+        # Once for each sender: the writer has looked at the topic for every batch of rows.
+        facts = topics_in_time(self._settings, [self._topic]).get(self._topic)
+        if facts is None:
+            raise SchemaError(
+                f"Topic {self._topic} is gone.",
+                remedy="create it again; nothing of the epoch is committed.",
+            )
+        return facts
 
     def _batch(self, cut: Cut) -> Batch:
         at, count = cut.partition, len(cut.values)
