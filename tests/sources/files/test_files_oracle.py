@@ -77,13 +77,6 @@ def _null(one: Group, mine: Answer, spark: Answer) -> bool:
     return own and mine == [spark[0].replace("int", "string"), spark[1]]
 
 
-def _far(one: Group, mine: Answer, spark: Answer) -> bool:
-    far = 9_000_000_000_000_000_000  # microseconds: in the year 287,000
-    if one.form != "parquet" or one.schema is not None or mine[0] != spark[0]:
-        return False
-    return all(m == s or s[0] > far for m, s in zip(mine[1], spark[1], strict=True))
-
-
 DIFFERENCES: dict[str, Callable[[Group, Answer, Answer], bool]] = {
     "A CSV value in quotes is never NULL": _quoted,
     "A CSV line of blanks": _blank,
@@ -94,7 +87,6 @@ DIFFERENCES: dict[str, Callable[[Group, Answer, Answer], bool]] = {
     "Parquet that Spark does not read": _refused,
     "Unsigned integers of 32 bits as DOUBLE": _unsigned,
     "A Parquet column of nothing but NULL": _null,
-    "INT96 beyond the year 285,000": _far,
 }
 """By the name that the page gives them; each says whether it explains a difference."""
 
