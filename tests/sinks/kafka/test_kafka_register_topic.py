@@ -18,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
-from abs_core.errors import CorruptionError, PreflightError
+from abs_core.errors import CorruptionError, PreflightError, RefusedError
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import Session
@@ -118,6 +118,22 @@ def test_a_topic_that_cannot_hold_registers_is_refused(
     _make(options, partitions, {"cleanup.policy": policy})
     with pytest.raises(PreflightError, match=said):
         KafkaRegister(options).compare_and_set("job", None, STATE)
+
+
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_a_topic_that_does_not_take_the_register_s_record_is_named(
+    protocol: str, kafka: KafkaService
+) -> None:
+    options = options_of(
+        kafka, {"protocol": protocol, "wal": "file:///tmp"} if protocol == "wal" else {}
+    )
+    _make(options, PARTITIONS, {"cleanup.policy": "compact", "max.message.bytes": "150"})
+    with pytest.raises(
+        RefusedError, match=f"{options.registertopic}, which holds the job's"
+    ) as met:
+        KafkaRegister(options).compare_and_set("job", None, STATE)
+    assert (met.value.job, met.value.handle) == ("job", None)
+    assert KafkaRegister(options).load("job") is None
 
 
 def test_the_topic_is_made_with_the_right_settings(
