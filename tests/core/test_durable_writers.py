@@ -19,9 +19,9 @@ from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_services.lasting import changing_state
 from abs_services.native.lifecycle import write_private
 from abs_sinks.lake.folder import FolderStore, StagedFile
-from abs_sinks.s3.partfile import Lanes
+from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.uploads import Upload
-from abs_sources.files.cells import FolderCells
+from abs_sources.files.cells import WriteOnceFolder
 from abs_spark.checkpoint.ownfile import OwnFile
 from abs_spark.sink_spec import _id_of
 from tests.core.power_cut import watched
@@ -48,7 +48,7 @@ def segment(folder: Path) -> None:
 def data_file(folder: Path) -> None:
     name = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
     store = FolderStore(folder / "table")
-    staged = store.begin(Lanes(1, 1), "day=1/part-0.parquet", {}, None)
+    staged = store.begin(UploadPool(1, 1), "day=1/part-0.parquet", {}, None)
     staged.write(b"content")
     assert store.complete(name, staged.finish()) is Outcome.COMMITTED
 
@@ -59,7 +59,7 @@ def blob_and_record(folder: Path) -> None:
 
 
 def files_log(folder: Path) -> None:
-    assert FolderCells(folder / "log").put_new("1", b"content")
+    assert WriteOnceFolder(folder / "log").put_new("1", b"content")
 
 
 def certificate(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Server
 from abs_core.errors import UnavailableError
 from abs_core.model import Committable
 from abs_core.source import Split

@@ -27,8 +27,7 @@ from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Part
-from abs_sinks.postgres.target import Target, noticing_changes
+from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
 
 _OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
 
@@ -203,7 +202,7 @@ def _judge(connection: Connection[Any], staging: Staging, part: Part) -> Found:
 def judge(
     connection: Connection[Any],
     options: PostgresOptions,
-    target: Target,
+    target: ResolvedTable,
     tables: Sequence[sql.Identifier],
     judged: sql.Identifier,
     rows: int,

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Server
 from abs_core.errors import HandleLostError
 from abs_embedded.state.contracts import StateHandle, StateOwner
 from abs_embedded.state.external import Changes

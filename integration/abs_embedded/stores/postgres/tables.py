@@ -15,10 +15,10 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
+from abs_clients.postgres.address import Server
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased
-from abs_clients.postgres.server import Server
 from abs_core.errors import ContentionError, FencedError, IdentityError
 from abs_embedded.state.contracts import NewBackend, StateOwner
 from abs_embedded.state.external import Changes, Entry, ExternalBackend, ExternalState

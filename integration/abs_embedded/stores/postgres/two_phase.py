@@ -16,10 +16,10 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
-from abs_clients.postgres.ending import end_prepared
+from abs_clients.postgres.address import Server
+from abs_clients.postgres.connection import end_prepared
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
-from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_embedded.state.contracts import StateHandle, StateOwner
 from abs_embedded.state.external import Changes
