@@ -91,12 +91,12 @@ def doctor(
     from abs_sinks.door import Around
 
     around = Around(_columns(sample, schema), tasks)
-    findings, promise = look(sink or _meant(given), given, around)
+    looked = look(sink or _meant(given), given, around)
     if as_json:
-        print_json(document(findings, promise))
+        print_json(document(looked))
     else:
-        show(findings, promise)
-    if fails(findings):
+        show(looked)
+    if fails(looked.findings):
         raise typer.Exit(FAILED)
 
 

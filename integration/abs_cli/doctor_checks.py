@@ -9,24 +9,37 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 
 from abs_cli.output import people
+from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, Severity
 
 if TYPE_CHECKING:
     from abs_sinks.door import Around
 
-Looked = tuple[Sequence[Finding], Guarantee]
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found out about one sink."""
+
+    findings: Sequence[Finding]
+    promise: Guarantee
+    logins: Sequence[Finding] = ()
+
 
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
 def look(name: str, given: Mapping[str, str], around: Around) -> Looked:
-    """The findings about one sink, and what it promises; raises as ``format_named``."""
+    """Look at one sink; raises as ``format_named``."""
     from abs_sinks.door import format_named
     from abs_spark.target import parse
 
     found = format_named(name)
     options = parse(found, given, started=False)
-    return found.preflight(options, around), found.guarantee(options)
+    try:
+        logins = found.logins(options)
+    except AbsError as error:
+        logins = [Finding.of(error)]  # the preflight, which logs in, too, judges what it means
+    return Looked(found.preflight(options, around), found.guarantee(options), logins)
 
 
 def fails(findings: Iterable[Finding]) -> bool:
@@ -34,9 +47,13 @@ def fails(findings: Iterable[Finding]) -> bool:
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def document(findings: Sequence[Finding], promise: Guarantee) -> dict[str, object]:
+def document(looked: Looked) -> dict[str, object]:
     """What was found out about one sink, for JSON."""
-    return {"findings": listed(findings), "guarantee": dataclasses.asdict(promise)}
+    return {
+        "logins": listed(looked.logins),
+        "findings": listed(looked.findings),
+        "guarantee": dataclasses.asdict(looked.promise),
+    }
 
 
 def listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
@@ -44,16 +61,22 @@ def listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
+    _show_each(findings)
+    if not findings:
+        people.print("[green]no problems found[/]")
+
+
+def _show_each(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = _COLOUR[finding.severity]
         people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}")
         if finding.remedy:
             people.print(f"  what to do: {escape(finding.remedy)}")
-    if not findings:
-        people.print("[green]no problems found[/]")
 
 
-def show(findings: Sequence[Finding], promise: Guarantee) -> None:
+def show(looked: Looked) -> None:
+    findings, promise = looked.findings, looked.promise
+    _show_each(looked.logins)
     show_findings(findings)
     people.print(
         f"{'once that is corrected: ' if fails(findings) else ''}every row exactly once (protocol "

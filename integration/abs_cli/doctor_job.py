@@ -38,16 +38,16 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     looked = {sink.name: _look(sink, job, tasks, composes=not at_once) for sink in job.sinks}
     shared = together(sinks, tasks, at_once=at_once)
     if as_json:
-        named = {name: document(*found) for name, found in looked.items()}
+        named = {name: document(found) for name, found in looked.items()}
         print_json({"sinks": named, "findings": listed(shared)})
     else:
-        for name, (findings, promise) in looked.items():
+        for name, found in looked.items():
             people.print(f"[bold]{escape(name)}[/]")
-            show(findings, promise)
+            show(found)
         people.print("[bold]all sinks together[/]")
         show_findings(shared)
         people.print("one decision: after recovery an epoch is in all targets or in none")
-    return not any(map(fails, [shared, *(findings for findings, _ in looked.values())]))
+    return not any(map(fails, [shared, *(found.findings for found in looked.values())]))
 
 
 def _look(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool) -> Looked:
