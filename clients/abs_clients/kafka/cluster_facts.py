@@ -13,7 +13,6 @@ from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdReq
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.errors import translate_errors
 from abs_clients.kafka.routing import brokers_of
-from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, topic_facts
 from abs_core.errors import AbsError, RefusedError
@@ -30,7 +29,6 @@ _CONFIGS = (
     "transaction.max.timeout.ms",
     "transactional.id.expiration.ms",
     "unclean.leader.election.enable",
-    TWO_PHASE,
 )
 
 
@@ -46,7 +44,6 @@ class ClusterFacts:
         state: the topic of the transaction coordinators; None if it does not exist yet, or may
             not be described.
         since_3_8: whether the brokers are of version 3.8 or newer (ListTransactions 1).
-        two_phase: whether it knows the request for a transaction without a timeout (KIP-939).
     """
 
     brokers: int
@@ -55,7 +52,6 @@ class ClusterFacts:
     can_end: bool
     state: TopicFacts | None
     since_3_8: bool = True
-    two_phase: bool = False
 
     def number(self, name: str) -> int | None:
         """A numeric setting; None if it may not be read."""
@@ -101,7 +97,7 @@ def request_bytes(settings: Settings) -> int | None:
 def cluster_facts(settings: Settings) -> ClusterFacts:
     """Query the brokers, without what the principal may not see; raises TargetError."""
 
-    async def work(manager: Any) -> tuple[list[int], bool, bool, bool]:
+    async def work(manager: Any) -> tuple[list[int], bool, bool]:
         versions = manager.broker_version_data
         needed = (
             DescribeTransactionsRequest,
@@ -111,10 +107,9 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
         )
         knows = all(_knows(versions, request) for request in needed)
         since_3_8 = _knows(versions, ListTransactionsRequest, least=1)
-        two_phase = _knows(versions, InitProducerIdRequest, least=6)
-        return await brokers_of(manager), knows, since_3_8, two_phase
+        return await brokers_of(manager), knows, since_3_8
 
-    nodes, can_end, since_3_8, two_phase = cluster(settings).run("asking for the brokers", work)
+    nodes, can_end, since_3_8 = cluster(settings).run("asking for the brokers", work)
     configs = _if_allowed(lambda: cluster(settings).admin.broker_configs(nodes[0]))
     finalized = (
         _if_allowed(lambda: _features(settings)).get("transaction.version", {}).get("finalized")
@@ -126,7 +121,6 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
         can_end,
         _if_allowed(lambda: topic_facts(settings, [STATE_TOPIC], again=True)).get(STATE_TOPIC),
         since_3_8,
-        two_phase,
     )
 
 

@@ -40,7 +40,7 @@ UNSTABLE = "unstable.api.versions.enable"
 """The brokers' setting that allows the request's version; the other one is ``TWO_PHASE``, too."""
 
 
-def no_two_phase(settings: Settings) -> RefusedError:
+def _no_two_phase(settings: Settings) -> RefusedError:
     """The error where brokers allow no such transactions; they do not tell what is lacking."""
     return RefusedError(
         "The brokers do not allow transactions without a timeout (KIP-939) to "
@@ -116,7 +116,7 @@ def init_producer_id(
     try:
         found = trying(lambda: cluster(settings).run(doing, work))
     except RefusedError as error:
-        raise (no_two_phase(settings) if two_phase else error) from error
+        raise (_no_two_phase(settings) if two_phase else error) from error
     except RetryError as error:
         raise UnavailableError(
             "The abort under a transactional id was not finished within "

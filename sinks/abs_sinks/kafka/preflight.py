@@ -13,9 +13,7 @@ import pyarrow as pa
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_facts
 from abs_clients.kafka.hanging import find_hanging
-from abs_clients.kafka.producer_ids import no_two_phase
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
-from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.topics import UNCLEAN, TopicFacts, topics_in_time
 from abs_clients.kafka.transactions import NEVER_MS, open_for
 from abs_core.errors import DataError, RefusedError, TargetError
@@ -90,7 +88,7 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
     if options.protocol != "idempotent":
         yield from _judge_timeouts(cluster, options)
     if options.protocol == "2pc":
-        yield from _judge_ids(cluster, options)
+        yield from _judge_ids(cluster)
     if not cluster.configs:
         yield Finding.note(
             "The principal may not read the brokers' settings: timeouts and replicas are not checked.",
@@ -144,10 +142,7 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
         )
 
 
-def _judge_ids(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
-    allowed = dict(cluster.configs).get(TWO_PHASE, "true") == "true"
-    if options.kafka.two_phase and not (cluster.two_phase and allowed):
-        yield Finding.of(no_two_phase(options.kafka))
+def _judge_ids(cluster: ClusterFacts) -> Iterator[Finding]:
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:
         yield Finding.warning(

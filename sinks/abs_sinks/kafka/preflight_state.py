@@ -210,7 +210,7 @@ def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
 
 
 def _two_phase(options: KafkaOptions, name: str) -> Iterator[Finding]:
-    """Check that the id's transactions may do without a timeout, as nobody: it initialises nothing."""
+    """Check that transactions may do without a timeout, by an id under which nothing is written."""
     patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
     try:
         patience.retry(
