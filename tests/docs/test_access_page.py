@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from abs_clients.functions import is_function_name
 from abs_clients.kafka.login_rules import CALLABLE
+from abs_clients.options import is_function_name
 from abs_clients.postgres.password import FUNCTION
 from abs_core.errors import OptionError
 from abs_sinks.kafka.options import KafkaOptions

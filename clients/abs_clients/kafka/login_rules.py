@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from abs_clients.functions import is_function_name
-from abs_clients.options import Problems
+from abs_clients.options import Problems, is_function_name
 
 OAUTH, MSK = "OAUTHBEARER", "AWS_MSK_IAM"
 CALLABLE = "oauth_cb"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from abs_clients.functions import function_named, is_function_name
+from abs_clients.options import function_named, is_function_name
 from abs_clients.postgres.errors import SYSTEM
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
 
