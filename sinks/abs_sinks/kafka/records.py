@@ -145,7 +145,7 @@ _TYPES = {
         "cast it: CAST(timestamp AS TIMESTAMP).",
     ),
 }
-"""By column: the type check, the type in words, and the remedy."""
+"""The type check of each column, the type in words, and the remedy."""
 
 
 def records_of(batch: pa.RecordBatch, columns: Columns) -> Records:
