@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from abs_services.images import IMAGES
 from abs_services.native.initdb import RELEASES
+
+from abs_services.images import IMAGES
 from abs_services.native.kafka_jars import KAFKA
 from tests.spark.other_sparks import OLDEST, RUNTIMES
 

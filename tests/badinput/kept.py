@@ -36,8 +36,8 @@ from abs_sources.files.cells import WriteOnceMemory
 from abs_sources.files.log import SeenLog
 from abs_sources.files.readers import endless_places, log_of
 from abs_sources.kafka.offsets import Range, TopicOffsets
-from abs_spark.checkpoint import query_id
-from abs_spark.failures import FailedBatch
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import query_id
 from tests.golden.make import JOB, committables, full_state, new_state
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "0.1.0"

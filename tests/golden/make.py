@@ -25,7 +25,7 @@ from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
 from abs_embedded.snapshot import DurablePart, Record
 from abs_embedded.state.codecs import INT64, JSON, TEXT
-from abs_embedded.state.contracts import NewBackend, Place, StateBackend
+from abs_embedded.state.contracts import NewBackend, StateBackend, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, encode_key, key_groups
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -208,7 +208,7 @@ def write_snapshots(folder: Path) -> None:
             new = RocksBackends(folder / "rocks")
         parts = []
         for subtask, groups in enumerate((GroupRange(0, 8), GroupRange(8, 16))):
-            backend = new(store, Place("job", "counts", subtask, groups, 16))
+            backend = new(store, StateOwner("job", "counts", subtask, groups, 16))
             fill(backend, groups, 0, 12)
             first = backend.snapshot(4)
             first.persist()

@@ -39,7 +39,7 @@ from abs_sinks.postgres.prepared import proof_noted
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.uploads import Upload, uploads_from_text, uploads_to_text
-from abs_spark import failures
+from abs_spark.checkpoint import failures
 from tests.golden.make import JOB, REGISTER, full_state, handle
 
 FOLDER = Path(__file__).parent / "formats"

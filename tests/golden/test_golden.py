@@ -29,7 +29,7 @@ from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_embedded.snapshot import load, read_record
 from abs_embedded.state.codecs import INT64, JSON, TEXT
-from abs_embedded.state.contracts import NewBackend, Place, StateHandle
+from abs_embedded.state.contracts import NewBackend, StateHandle, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -237,7 +237,7 @@ def test_a_snapshot_is_read(release: Path, kind: str, tmp_path: Path) -> None:
                 new = RocksBackends(tmp_path / "rocks")
             found: dict[bytes, object] = {}
             for subtask, mine in enumerate(groups):
-                place = Place("job", "counts", subtask, mine, 16)
+                place = StateOwner("job", "counts", subtask, mine, 16)
                 found |= _keyed(new, store, place, handles)
             assert found == {
                 KEYS[n]: (
@@ -251,7 +251,7 @@ def test_a_snapshot_is_read(release: Path, kind: str, tmp_path: Path) -> None:
 
 
 def _keyed(
-    new: NewBackend, store: LocalSnapshotStore, place: Place, handles: Sequence[StateHandle]
+    new: NewBackend, store: LocalSnapshotStore, place: StateOwner, handles: Sequence[StateHandle]
 ) -> dict[bytes, object]:
     """By key, what a subtask has of it."""
     backend = new(store, place)

@@ -17,7 +17,7 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink, committed_files
 from abs_sinks.s3.sink import admin_committer
 from abs_sinks.s3.testing import FolderHarness, open_folder
-from abs_spark.s3 import S3DataSource
+from abs_spark.datasource.s3 import S3DataSource
 from abs_testing import SCHEMA, Row
 from abs_testing.case import Case, rows
 

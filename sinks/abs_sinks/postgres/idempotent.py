@@ -245,7 +245,7 @@ class IdempotentWriter(CopyWriter):
         state = None if row is None else state_from_text(row[0], f"job {task.job}")
         if state is None or state.register != task.register:
             place = self._register.as_string()
-            raise births.gone(task.job, "was deleted while the job runs", place)
+            raise births.lost_error(task.job, "was deleted while the job runs", place)
         # Gaps were checked when the task began.
         planned = protocol.plan(state, task.generation, task.epoch, gaps_allowed=True)
         if isinstance(planned, Refused):

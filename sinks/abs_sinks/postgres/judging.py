@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import to_abs_error
-from abs_core.deadletters import LEAST
+from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
 from abs_core.model import RECENT_MAX, HandleName
 from abs_sinks.deadletters import Shown
@@ -53,7 +53,7 @@ def refused_rows(
         psycopg.Error: an error that is not of the rows' data.
     """
     # The exact limit is taken over several epochs, before the decision; this bounds the work.
-    most = max(LEAST, ceil(options.deadlettermax * (share_of or rows) * RECENT_MAX))
+    most = max(MIN_DEAD, ceil(options.deadlettermax * (share_of or rows) * RECENT_MAX))
     found: dict[int, psycopg.Error] = {}
     waiting = [(0, rows)]
     while waiting:

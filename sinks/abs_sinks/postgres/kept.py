@@ -17,7 +17,7 @@ from abs_core.contracts import Conflict, Task, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, DataError
 from abs_core.model import Committable, JobState, Wrote, job_key
-from abs_core.protocol import Identity, Skip
+from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
@@ -82,7 +82,7 @@ class PostgresLetters(KeptLetters):
         committer = _Marking(self._name, SinkTable(plain, batch.schema), ids, token)
         run = secrets.token_hex(8)
         coordinator = Coordinator(
-            Identity(job, token, run, sink.target), sink.register(), committer, fence=sink.fence
+            RunIdentity(job, token, run, sink.target), sink.register(), committer, fence=sink.fence
         )
         state, planned = coordinator.begin(0)
         if isinstance(planned, Skip):

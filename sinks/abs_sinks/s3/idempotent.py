@@ -236,7 +236,7 @@ class IdempotentCommitter(Committer):
         cell = self._register.present(handle.job)
         if cell is None and not self._orphans:
             why, place = "is missing", self._register.place(handle.job)
-            raise births.gone(handle.job, why, place)
+            raise births.lost_error(handle.job, why, place)
         return self._committed(cell, handle)
 
     def _committed(self, cell: RegisterObject | None, handle: HandleName) -> set[str]:

@@ -129,7 +129,7 @@ class S3Register(Inventory):
         if seen is not None:
             why = births.went_back(None if cell is None else cell.state, seen)
             if why is not None:
-                raise births.gone(job, why, self.place(job))
+                raise births.lost_error(job, why, self.place(job))
         return cell
 
     def swap(

@@ -259,7 +259,7 @@ def test_a_bad_row_that_is_dropped_is_found(
 def test_a_limit_that_is_ignored_is_found(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "LEAST", 10**9)
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_target_that_refuses_everything_stops_the_query(shared_database, "wal-append", "a\0b")
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
-from abs_spark.readable import ReadableDataSource
+from abs_spark.datasource.readable import ReadableDataSource
 
 
 class FilesDataSource(ReadableDataSource):

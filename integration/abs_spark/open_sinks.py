@@ -1,9 +1,11 @@
-"""All sinks of an epoch in the driver: one committer and one register for all of them."""
+"""All sinks of a job, open in one process: one committer and one register for all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -17,11 +19,16 @@ from abs_core.several.composite import CompositeCommitter
 from abs_core.several.grouping import SinkGroup
 from abs_core.sinkmap import number_of
 from abs_sinks.door import SinkFormat
-from abs_spark.target import Target, commit_at_once, group_of, groups
+from abs_spark.sink_spec import SinkSpec, commit_at_once, group_of, groups
+
+_TRUSTED = (
+    "replay=token: a batch under a token that is already committed counts as a repetition, and "
+    "its rows are not compared: other rows under that token are lost"
+)
 
 
-class Targets:
-    """The sinks of one epoch function, open in this process.
+class OpenSinks:
+    """The sinks of one job, open in this process: one of a format, or those of an epoch function.
 
     Args:
         names: of the sinks, all different.
@@ -37,7 +44,7 @@ class Targets:
     def __init__(
         self,
         names: Sequence[str],
-        targets: Sequence[Target],
+        targets: Sequence[SinkSpec],
         register: str,
         apart: Sequence[str] = (),
     ) -> None:
@@ -68,15 +75,30 @@ class Targets:
         """Whether some sink's rows may be compared to recognise a replayed epoch."""
         return any(t.options.common.replay == "digest" for t in self._targets.values())
 
-    def identities(self) -> tuple[tuple[str, str], ...]:
-        """Name and target of each sink; asks with patience."""
+    @classmethod
+    def only(cls, target: SinkSpec) -> OpenSinks:
+        """The one sink of a job, which has no name."""
+        return cls([""], [target], "")
+
+    @property
+    def one(self) -> Sink:
+        """The sink, if it is the only one."""
+        [sink] = self._sinks.values()
+        return sink
+
+    def identities(self, job: str, longest: float = inf) -> tuple[tuple[str, str], ...]:
+        """Name and target of each sink, asked with its patience.
+
+        Args:
+            longest: limits the patience, in seconds.
+        """
+        asked = ((name, partial(attrgetter("target"), sink)) for name, sink in self._sinks.items())
         return tuple(
-            (name, self._targets[name].options.patience.retry(partial(attrgetter("target"), sink)))
-            for name, sink in self._sinks.items()
+            (name, self._patience(name, job).at_most(longest).retry(ask)) for name, ask in asked
         )
 
     @property
-    def of_register(self) -> Target:
+    def of_register(self) -> SinkSpec:
         """The sink whose system has the job's register."""
         return self._targets[self._register]
 
@@ -99,24 +121,29 @@ class Targets:
         for names in self.groups:
             shared = self._group(names, numbers).committer(co_commit=False)
             made.append(([numbers[name] for name in names], shared))
-        return CompositeCommitter(made, number_of, _gone, way=side_by_side)
+        return CompositeCommitter(made, number_of, _gone, run_calls=side_by_side)
 
-    def preflight(self, job: str) -> list[Sequence[Finding]]:
+    def preflight(self, job: str) -> list[Finding]:
         """The findings of each sink, and at the end those of all of them together."""
-        alone = [
-            self._targets[name].options.patience.retry(partial(sink.preflight, job))
-            for name, sink in self._sinks.items()
-        ]
+        found: list[Finding] = []
+        for name, sink in self._sinks.items():
+            found += self._patience(name, job).retry(partial(sink.preflight, job))
         options = [(n, target.format, target.options) for n, target in self._targets.items()]
         asked = partial(together, options, apart=self._apart, at_once=self.own)
-        return [*alone, self.patience.retry(asked)]
+        return found + self.patience.retry(asked)
+
+    def _patience(self, name: str, job: str) -> Patience:
+        return replace(self._targets[name].options.patience, job=job)
 
     def guarantees(self) -> list[tuple[str, Guarantee]]:
-        """The guarantee of each sink, by its name and format."""
-        return [
-            (f"{self._targets[name].format.name} {name}".rstrip(), sink.guarantee())
-            for name, sink in self._sinks.items()
-        ]
+        """The guarantee of each sink under its options, by its format and name."""
+        made = []
+        for name, sink in self._sinks.items():
+            target, guarantee = self._targets[name], sink.guarantee()
+            if target.options.common.replay == "token":
+                guarantee = replace(guarantee, limits=(*guarantee.limits, _TRUSTED))
+            made.append((f"{target.format.name} {name}".rstrip(), guarantee))
+        return made
 
     def shared_transactions(self) -> list[str]:
         """The sinks that share transactions, for people; a line for each group."""
@@ -134,7 +161,7 @@ class Targets:
         """The sinks that share transactions with this one, including itself."""
         return next((names for names in self.groups if name in names), (name,))
 
-    def opened(self) -> list[tuple[str, Target]]:
+    def opened(self) -> list[tuple[str, SinkSpec]]:
         """Every sink's name and target, in the order in which they were given."""
         return list(self._targets.items())
 
@@ -181,7 +208,7 @@ def together(
     return findings
 
 
-def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
+def check_beside(names: Sequence[str], targets: Sequence[SinkSpec]) -> None:
     """Refuse sinks that cannot be combined with others, before any is built.
 
     Raises:
@@ -210,7 +237,7 @@ def replacing(format_: SinkFormat, options: Any, name: str) -> Any:
     return found
 
 
-def check_whole(targets: Sequence[Target]) -> None:
+def check_whole(targets: Sequence[SinkSpec]) -> None:
     """Refuse ``outputMode("complete")`` for sinks that are not replaced in one transaction.
 
     Raises:

@@ -1,4 +1,8 @@
-"""The streaming writer: a micro-batch is an epoch, Spark's driver is the coordinator."""
+"""The streaming writer: a micro-batch is an epoch, Spark's driver is the coordinator.
+
+``run_task`` is a task's work, for batch writes, too: it starts the run if need be, plans, and writes to
+its one sink.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,81 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from abs_core.certificate import Origin
 from abs_core.coordinator import Report
 from abs_core.errors import ConfigError, ProtocolError
-from abs_core.model import job_key
+from abs_core.model import Share, job_key
+from abs_core.protocol import Skip
+from abs_core.rowdigest import is_row_digest
 from abs_spark import run as runs
-from abs_spark.checkpoint import fingerprint, note_readable
-from abs_spark.context import stream_task
-from abs_spark.driver import not_hung_up
-from abs_spark.executor import on_executor
-from abs_spark.gc_tuning import tune_gc
-from abs_spark.logs import show_logs
+from abs_spark.checkpoint.spark_files import fingerprint, note_readable
 from abs_spark.names import Announced, RunName, run_of
-from abs_spark.start import show, told_by_rows, warn
-from abs_spark.target import Target
-from abs_spark.task import EpochMessage, run_task
+from abs_spark.process.driver import not_hung_up
+from abs_spark.process.executor import on_executor, reaching, stream_task
+from abs_spark.process.gc_tuning import tune_gc
+from abs_spark.process.logs import show_logs
+from abs_spark.share import SinkShare, TaskOutput, take_shares, task_of, to_one
+from abs_spark.sink_spec import SinkSpec
+from abs_spark.start import told_by_rows, warn
+
+
+@dataclass(frozen=True)
+class EpochMessage(WriterCommitMessage):
+    """A task's share of an epoch. Some hundred bytes and its columns' digests, no secret (I9).
+
+    Args:
+        name: the task's run.
+        started: whether this task raised the generation in this epoch.
+        announced: what the planner has already shown.
+        warnings: of the task's preflight, if the planner made none.
+        readable: whether the planner could read the checkpoint.
+    """
+
+    name: RunName
+    epoch: int
+    share: Share
+    started: bool
+    announced: Announced
+    warnings: tuple[str, ...] = ()
+    readable: bool = False
+
+
+def run_task(
+    target: SinkSpec,
+    name: RunName,
+    epoch: int,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
+    announced: Announced,
+    origin: Origin,
+    *,
+    digests: bool,
+) -> EpochMessage:
+    """Do a task's work for one epoch and return its message to the commit process.
+
+    Args:
+        origin: read from the checkpoint before this epoch's tasks began.
+        digests: whether a replay can be recognised by its rows only.
+
+    Raises:
+        AbsError: nothing of the task's rows becomes visible.
+    """
+    with reaching():  # to build a run is to ask the target who it is
+        run = runs.attach(target, name)
+    run.reach()
+    state, plan = run.begin(epoch, origin)
+    task = task_of(state, epoch, partition)
+    out = None
+    if isinstance(plan, Skip):
+        recorded = state.record(epoch)
+        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
+        digests = by_rows and target.options.common.replay == "digest"
+    else:
+        out = TaskOutput(lambda: run.sink.writer(task), to_one, task, (partition, ""), run.observe)
+    sink = SinkShare(target.schema, out, digests=digests)
+    [share] = take_shares([sink], batches, task, run.sink.register)
+    started = run.has_started_in(epoch)
+    warnings = run.warnings if started and not announced.checked else ()
+    warn(warnings)
+    tune_gc()
+    return EpochMessage(name, epoch, share, started, announced, warnings)
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             of their rows, to recognise a replay.
     """
 
-    target: Target
+    target: SinkSpec
     query_start: str
     driver: str | None
     announced: Announced
@@ -139,9 +206,9 @@ def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> l
     return reported
 
 
-def show_once(target: Target, reported: Sequence[EpochMessage]) -> None:
+def show_once(target: SinkSpec, reported: Sequence[EpochMessage]) -> None:
     """On the driver, with a run's first commit: what the planner has not shown."""
     name = reported[0].name
     if not reported[0].announced.shown:
-        show(target, runs.attach(target, name).sink.guarantee(), name.job)
+        runs.attach(target, name).start.show()
     warn([warning for message in reported for warning in message.warnings])

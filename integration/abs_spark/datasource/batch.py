@@ -10,33 +10,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from abs_core.certificate import Origin
 from abs_core.coordinator import Report
-from abs_core.coordinator.parent_certificates import EPOCH, ParentCertificates
+from abs_core.coordinator.certifier import EPOCH
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
-from abs_spark.context import partition
-from abs_spark.executor import on_executor
-from abs_spark.logs import show_logs
+from abs_spark.datasource.stream import EpochMessage, reported_by, run_task, show_once
 from abs_spark.names import Announced, RunName
-from abs_spark.stream import reported_by, show_once
-from abs_spark.target import Target
-from abs_spark.task import EpochMessage, run_task
-
-
-def begun(target: Target, job: str) -> Origin:
-    """Read the batch's entry in its job's parent record, before the first task.
-
-    Args:
-        job: the register key, with the token.
-
-    Raises:
-        TargetError: the register's system does not answer.
-    """
-    sink, patience = target.sink(), target.options.patience
-    try:
-        place = patience.retry(lambda: sink.target)
-        return ParentCertificates(sink.register(), job, place, patience).read()
-    finally:
-        sink.close()
+from abs_spark.process.executor import on_executor, partition
+from abs_spark.process.logs import show_logs
+from abs_spark.sink_spec import SinkSpec
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +32,7 @@ class BatchWriter(DataSourceArrowWriter):
         origin: the token's entry in the job's parent record.
     """
 
-    target: Target
+    target: SinkSpec
     name: RunName
     announced: Announced
     origin: Origin

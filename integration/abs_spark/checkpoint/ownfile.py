@@ -8,7 +8,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from abs_core.durable import replace_durably
-from abs_spark.checkpoint import locate, note_readable
+from abs_spark.checkpoint.spark_files import locate, note_readable
 
 
 @dataclass(frozen=True, repr=False)

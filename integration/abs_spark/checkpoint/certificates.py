@@ -13,8 +13,8 @@ from collections.abc import Collection
 
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.errors import RefusedError
-from abs_spark.checkpoint import FAILURES, LOCAL, check_never_readable, split
-from abs_spark.ownfile import OwnFile
+from abs_spark.checkpoint.ownfile import OwnFile
+from abs_spark.checkpoint.spark_files import FAILURES, LOCAL, check_never_readable, split
 
 _CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
 """Schemes in which the part before the @ is the container, not a user."""

@@ -16,8 +16,8 @@ from abs_sinks.s3.committed import is_gone
 from abs_sinks.s3.door import FORMAT
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
-from abs_spark.readable import ReadableDataSource
-from abs_spark.source import AbsDataSource
+from abs_spark.datasource.readable import ReadableDataSource
+from abs_spark.datasource.source import AbsDataSource
 
 _SHARED = ("fileformat", "endpoint", "region", "pathstyle", "header", "timeout")
 """Options with the same meaning for the sink and for a reader of files."""

@@ -17,8 +17,8 @@ from abs_sources.kafka import (
     KafkaSourceOptions,
     includes_headers,
 )
-from abs_spark.readable import ReadableDataSource
-from abs_spark.source import AbsDataSource
+from abs_spark.datasource.readable import ReadableDataSource
+from abs_spark.datasource.source import AbsDataSource
 
 
 class KafkaDataSource(ReadableDataSource, AbsDataSource):

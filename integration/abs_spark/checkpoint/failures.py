@@ -13,8 +13,8 @@ import logging
 from abs_core.births.rules import Failed
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.strictjson import fields, parse, reading, text, version, whole
-from abs_spark.checkpoint import FAILURES, check_never_readable
-from abs_spark.ownfile import OwnFile
+from abs_spark.checkpoint.ownfile import OwnFile
+from abs_spark.checkpoint.spark_files import FAILURES, check_never_readable
 
 VERSION = 1
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from abs_spark.driver import KILL_SECONDS
+from abs_spark.process.driver import KILL_SECONDS
 
 if TYPE_CHECKING:
     from abs_spark.foreach.function import Epoch
@@ -117,5 +117,5 @@ def _await_end(query: Any) -> bool:
         return False
 
 
-driven = EndWatcher()
+end_watcher = EndWatcher()
 """By this process."""

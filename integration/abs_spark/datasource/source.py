@@ -13,17 +13,18 @@ from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
 from abs_sinks.door import SinkFormat
-from abs_spark.batch import BatchWriter, begun
-from abs_spark.certificates import CheckpointCertificates, location
-from abs_spark.checkpoint import is_readable, query_id, with_checkpoint
-from abs_spark.driver import driver_id
-from abs_spark.gc_tuning import tune_gc
-from abs_spark.logs import show_logs
+from abs_spark.checkpoint.certificates import CheckpointCertificates, location
+from abs_spark.checkpoint.spark_files import is_readable, query_id, with_checkpoint
+from abs_spark.datasource.batch import BatchWriter
+from abs_spark.datasource.stream import StreamWriter
 from abs_spark.names import Announced, RunName
+from abs_spark.process.driver import driver_id
+from abs_spark.process.gc_tuning import tune_gc
+from abs_spark.process.logs import show_logs
+from abs_spark.run import begun
 from abs_spark.schema import arrow_schema
+from abs_spark.sink_spec import SinkSpec, parse
 from abs_spark.start import announce
-from abs_spark.stream import StreamWriter
-from abs_spark.target import Target, parse
 
 
 class AbsDataSource(DataSource):
@@ -122,7 +123,7 @@ class AbsDataSource(DataSource):
         announced = announce(target, key)
         return BatchWriter(target, name, announced, begun(target, key))
 
-    def _target(self, schema: StructType) -> Target:
+    def _target(self, schema: StructType) -> SinkSpec:
         show_logs()
         options = parse(self.format, dict(self.options))
-        return Target(self.format, options, arrow_schema(schema))
+        return SinkSpec(self.format, options, arrow_schema(schema))

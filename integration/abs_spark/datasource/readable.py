@@ -12,28 +12,35 @@ The contract is ``pyspark/sql/datasource.py`` and ``sql/streaming/python_streami
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
 
 from abs_core.errors import AbsError, ConfigError
 from abs_core.patience import Patience
 from abs_core.reading import rest_of
 from abs_core.source import (
     Bounded,
-    Forgetful,
     Limit,
     Offsets,
     Patient,
+    ReportsEnd,
     Source,
     Split,
-    Watched,
+    SupportsTrim,
 )
-from abs_spark.executor import on_executor
-from abs_spark.logs import show_logs
-from abs_spark.schema import to_spark_schema
+from abs_spark.process.executor import on_executor
+from abs_spark.process.logs import show_logs
+from abs_spark.schema import arrow_schema, spark_schema, to_spark_schema
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -179,7 +186,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the data, for the query's progress."""
-        seen = self._source.seen() if isinstance(self._source, Watched) else None
+        seen = self._source.seen() if isinstance(self._source, ReportsEnd) else None
         return None if seen is None else _value(seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -195,7 +202,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def commit(self, end: dict[str, Any]) -> None:
         """All data up to ``end`` is committed; called when the next epoch is planned."""
-        if isinstance(self._source, Forgetful):
+        if isinstance(self._source, SupportsTrim):
             self._source.committed(_text(end))
 
 
@@ -241,3 +248,66 @@ def _value(offsets: Offsets) -> dict[str, Any]:
 
 def _text(value: dict[str, Any]) -> Offsets:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+class ReadableDataSource(DataSource):
+    """A source as Spark sees it. A subclass has a name and says how it is read.
+
+    It must be importable on executors. A format that is written, too, inherits from ``AbsDataSource``
+    besides; this one comes first. Options come as Spark hands them over: text to text, names in lower
+    case. The subclass's methods raise ``OptionError`` with all that is wrong with them.
+    """
+
+    @classmethod
+    @abstractmethod
+    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+        """The schema, where the user gives none; may ask the source."""
+
+    @classmethod
+    @abstractmethod
+    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[Source, Limit]:
+        """The source of a stream, and what one epoch may take.
+
+        Args:
+            schema: the user's, or the stored one; a source that has a fixed one refuses another with
+                ``SchemaError``.
+        """
+
+    @classmethod
+    @abstractmethod
+    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> Source:
+        """The source of a batch read."""
+
+    def schema(self) -> StructType:
+        """Asked for where the user gives no schema.
+
+        Raises:
+            AbsError: it cannot be told.
+        """
+        show_logs()
+        return spark_schema(self.stored_schema(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802
+        """Called by the planner, and once by the process that lives as long as the query.
+
+        What is wrong is raised by the reader at its first call, before anything is read: where this
+        function itself raises, PySpark (``python_streaming_source_runner.py``, seen in 4.3.0) stops a
+        reader that it never got, and ``UnboundLocalError: ... 'reader'`` hides the error.
+        """
+        show_logs()
+        try:
+            told = arrow_schema(schema)
+            source, limit = self.open_stream(dict(self.options), told)
+            return StreamReader(source, limit, told)
+        except AbsError as error:
+            return RefusedReader(error)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Called once per batch query, by the planner.
+
+        Raises:
+            AbsError: before anything is read.
+        """
+        show_logs()
+        told = arrow_schema(schema)
+        return BatchReader(self.open_batch(dict(self.options), told), told)

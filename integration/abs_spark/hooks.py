@@ -1,8 +1,12 @@
-"""Stops the project's queries before their session or driver ends.
+"""Hooks at a program's end: queries are stopped first, and an error is shown in the last line.
 
-Spark does not stop them: their tasks fail, and the processes that could commit or abort open handles
-are gone. A stopped query commits or aborts its handles itself. What losing attempts have left of a
-query that had ended before is ended, too (``abs_spark.epoch`` only).
+Spark does not stop queries before their session or driver ends: their tasks fail, and the processes
+that could commit or abort open handles are gone. A stopped query commits or aborts its handles itself.
+What losing attempts have left of a query that had ended before is ended, too (``abs_spark.epoch``
+only).
+
+Spark prints a Python sink's error in the middle of a traceback of up to a hundred lines, so the error's
+sentence and remedy are repeated as the last line.
 """
 
 from __future__ import annotations
@@ -11,17 +15,82 @@ import atexit
 import concurrent.futures.thread  # noqa: F401 - ends its pools when the program ends: see below
 import logging
 import os
+import re
 import sys
 import threading
 import time
 from functools import cache, partial, wraps
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from abs_spark.foreach.driven import driven
-from abs_spark.lastline import show_last
+from abs_spark.foreach.end_watcher import end_watcher
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+
+_OURS = re.compile(
+    r"abs_core\.errors\.(\w+): ("
+    r"(?:(?!\n\n|\n\s*at |\n\s*File |\nTraceback|\n===|abs_core\.errors\.)[\s\S])*?What to do: .*|.+)"
+)
+"""An error's name and text: through the line of its remedy, if no traceback comes before that."""
+_NEXT_LINE = re.compile(r"(:?)\s*\n\s*(?:- )?")
+_NO_UPDATE = (
+    "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
+    "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
+    "aggregates current; or use outputMode append with a watermark."
+)
+_NO_TIME = (
+    "{}: Spark has the type TIME switched off. What to do: set spark.sql.timeType.enabled to true "
+    "in the session, or cast the column."
+)
+_TWO_DRIVERS = (
+    "FencedError: {}: another driver runs this query on the same checkpoint, and has taken over. "
+    "What to do: nothing, if you restarted the job; otherwise stop one of the two drivers."
+)
+_BY_SPARK = (
+    (re.compile(r"\[(CONCURRENT_STREAM_LOG_UPDATE)\b"), _TWO_DRIVERS),
+    (re.compile(r"(abs-\w+) does not support Update mode"), _NO_UPDATE),
+    (re.compile(r"\[(UNSUPPORTED_TIME_TYPE)\]"), _NO_TIME),
+)
+"""Errors by which Spark itself ends or refuses a query, with our sentence for each."""
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """Name and sentence of the project's error in this exception's text or in one of its causes.
+
+    Some queries are ended or refused by Spark itself; those cases have sentences here.
+    """
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        if found := _OURS.findall(str(at)):
+            # The last one: before it stand those that it was made from.
+            name, sentence = found[-1]
+            one_line = _NEXT_LINE.sub(lambda end: f"{end[1] or ';'} ", sentence.strip())
+            return f"{name}: {one_line}"
+        for pattern, sentence in _BY_SPARK:
+            if refused := pattern.search(str(at)):
+                return sentence.format(refused[1])
+        at = at.__cause__ or at.__context__
+    return None
+
+
+@cache
+def show_last() -> None:
+    """Install a ``sys.excepthook`` that prints the line after the previous hook; can be repeated."""
+    before = sys.excepthook
+
+    def shown(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        before(kind, error, traceback)
+        if kind.__module__.startswith("pyspark.") and (sentence := sentence_of(error)):
+            print(f"\nabs-sinks: {sentence}", file=sys.stderr)
+
+    sys.excepthook = shown
+
 
 _SECONDS = 30.0
 """Time limit for all queries together; a run ends itself in about 15 s if a server does not answer."""
@@ -55,7 +124,7 @@ def stop_queries_first() -> None:
     def stop_in_order(context: SparkContext) -> None:
         stop_queries(context)
         stop(context)
-        driven.end_all(_SECONDS)
+        end_watcher.end_all(_SECONDS)
 
     SparkContext.stop = stop_in_order  # type: ignore[method-assign, assignment]
 
@@ -101,7 +170,7 @@ def _stop_all(process: int) -> None:
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
         stop_queries(context)
-    driven.end_all(_SECONDS)
+    end_watcher.end_all(_SECONDS)
 
 
 def _ours() -> dict[str, Any]:
@@ -120,7 +189,7 @@ def _ours() -> dict[str, Any]:
             continue  # it has ended meanwhile
         name = str(uuid.toString())
         try:
-            ours = name in driven.functions or query.sink().name().startswith("abs-")
+            ours = name in end_watcher.functions or query.sink().name().startswith("abs-")
         except Py4JJavaError:
             ours = False  # another foreachBatch: it has no name
         if ours:
