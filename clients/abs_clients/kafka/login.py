@@ -21,12 +21,12 @@ import confluent_kafka
 import kafka.errors
 
 from abs_clients.extras import missing
+from abs_clients.functions import function_named
 from abs_clients.kafka.login_rules import CALLABLE, MSK, OAUTH, extensions_in, mechanism_of
 from abs_clients.kafka.oidc import SYSTEM, fetch
 from abs_clients.kafka.private import AbstractTokenProvider
 from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import Settings, without_secrets
-from abs_clients.options import function_named
 from abs_clients.per_process import PerProcess
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
 
