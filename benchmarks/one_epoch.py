@@ -11,7 +11,7 @@ import pyarrow as pa
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Wrote, job_key
-from abs_core.protocol import Identity, Write
+from abs_core.protocol import RunIdentity, Write
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from benchmarks.meter import metered
 from benchmarks.ratios import Sample
@@ -31,7 +31,9 @@ class Job:
         self._target, self.epoch = target, 0
         given = {"stateschema": "abs", **options}
         self._sink = PostgresSink(PostgresOptions.parse(target.options | given), schema)
-        who = Identity(job_key(name), secrets.token_hex(8), secrets.token_hex(8), self._sink.target)
+        who = RunIdentity(
+            job_key(name), secrets.token_hex(8), secrets.token_hex(8), self._sink.target
+        )
         register, committer = self._sink.register(), self._sink.committer()
         self._coordinator = Coordinator(who, register, committer, fence=self._sink.fence)
 

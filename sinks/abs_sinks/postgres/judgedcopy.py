@@ -20,10 +20,11 @@ from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_sinks.deadletters import DeadLetter, dead_letters, why_bad
 from abs_sinks.postgres.deadletters import by_data, shown
+from abs_sinks.postgres.encode import slices
 from abs_sinks.postgres.feed import Feed
 from abs_sinks.postgres.judging import reason_of, refused_rows
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.target import Target, noticing_new_columns
+from abs_sinks.postgres.target import ResolvedTable, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 Bury = Callable[[Sequence[DeadLetter]], None]
@@ -46,7 +47,7 @@ class JudgedCopy:
     def __init__(
         self,
         connection: Connection[Any],
-        target: Target,
+        target: ResolvedTable,
         options: PostgresOptions,
         into: sql.Identifier | None,
         bury: Bury,
@@ -67,8 +68,8 @@ class JudgedCopy:
 
     def write(self, batch: pa.RecordBatch) -> None:
         with self._mapped():
-            for start in range(0, batch.num_rows, self._options.batchsize):
-                self._stream(batch.slice(start, self._options.batchsize))
+            for piece in slices(batch, self._options.batchsize):
+                self._stream(piece)
                 if self._bytes >= STRETCH_BYTES or len(self._letters) >= STRETCH_LETTERS:
                     self._end_stretch()
 
@@ -111,8 +112,8 @@ class JudgedCopy:
             self.connection.execute("rollback to savepoint abs_stretch")
             letters = []
             for piece in pa.Table.from_batches(held).combine_chunks().to_batches():
-                for start in range(0, piece.num_rows, self._options.batchsize):
-                    letters += self._judged(piece.slice(start, self._options.batchsize))
+                for some in slices(piece, self._options.batchsize):
+                    letters += self._judged(some)
         if letters:
             self._bury(letters)
 

@@ -28,8 +28,7 @@ from abs_sinks.postgres.judging import (
 )
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Part
-from abs_sinks.postgres.target import Target, noticing_changes
+from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
 
 CODES = {
     "null": "null",
@@ -46,7 +45,7 @@ _PLACE = ("abs:table", "abs:ctid")
 def judge_staged(
     connection: Connection[Any],
     options: PostgresOptions,
-    parts: Sequence[tuple[Part, Target]],
+    parts: Sequence[tuple[Part, ResolvedTable]],
     first: Sequence[sql.Composable],
 ) -> dict[HandleName, int]:
     """Mark the staged rows that the tables refuse, as dead letters; returns how many by handle.
@@ -74,7 +73,9 @@ def judge_staged(
         }
 
 
-def _judge(connection: Connection[Any], staging: Staging, part: Part, target: Target) -> Found:
+def _judge(
+    connection: Connection[Any], staging: Staging, part: Part, target: ResolvedTable
+) -> Found:
     options = part.table.options
     if not part.staged:
         return Found(target.plan, shown(options, target.plan, target.key), [])
@@ -86,7 +87,7 @@ def _judge(connection: Connection[Any], staging: Staging, part: Part, target: Ta
 def judge_any(
     connection: Connection[Any],
     options: PostgresOptions,
-    target: Target,
+    target: ResolvedTable,
     tables: Sequence[sql.Identifier],
     judged: sql.Identifier,
     rows: int,
@@ -99,7 +100,7 @@ def judge_any(
 def _judge_changes(
     connection: Connection[Any],
     options: PostgresOptions,
-    target: Target,
+    target: ResolvedTable,
     tables: Sequence[sql.Identifier],
     judged: sql.Identifier,
     rows: int,
@@ -126,7 +127,7 @@ def _judge_changes(
 def _round(
     connection: Connection[Any],
     options: PostgresOptions,
-    target: Target,
+    target: ResolvedTable,
     tables: Sequence[sql.Identifier],
     judged: sql.Identifier,
     rows: int,

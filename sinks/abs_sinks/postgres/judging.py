@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import to_abs_error
-from abs_core.deadletters import LEAST
+from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
 from abs_core.model import RECENT_MAX
 from abs_sinks.deadletters import Shown
@@ -26,8 +26,7 @@ from abs_sinks.postgres.apply import columns_of, inserting, latest_of, union_of
 from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.tables import Part
-from abs_sinks.postgres.target import Target, noticing_changes
+from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
 
 _OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
 
@@ -80,7 +79,7 @@ def refused_rows(
 
 def most_dead(options: PostgresOptions, rows: int) -> int:
     """A bound of the work: the exact limit is taken over several epochs, before the decision."""
-    return max(LEAST, ceil(options.deadlettermax * rows * RECENT_MAX))
+    return max(MIN_DEAD, ceil(options.deadlettermax * rows * RECENT_MAX))
 
 
 def too_many(options: PostgresOptions, label: str, most: int, last: str) -> DeadLettersError:
@@ -172,7 +171,7 @@ class Found:
 def judge(
     connection: Connection[Any],
     options: PostgresOptions,
-    target: Target,
+    target: ResolvedTable,
     tables: Sequence[sql.Identifier],
     judged: sql.Identifier,
     rows: int,

@@ -25,7 +25,7 @@ from abs_core.errors import RefusedError, SchemaError
 from abs_sinks.postgres.create import column_type
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.table import Table, read_types
+from abs_sinks.postgres.table import CatalogTable, read_types
 from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.refusals import MisfitError
 
@@ -34,9 +34,9 @@ def settle(
     connection: Connection[Any],
     options: PostgresOptions,
     schema: pa.Schema,
-    table: Table,
+    table: CatalogTable,
     known: Iterable[str] = (),
-) -> tuple[Table, tuple[str, ...], tuple[str, ...]]:
+) -> tuple[CatalogTable, tuple[str, ...], tuple[str, ...]]:
     """The table as it will be, its columns to add, and the input's columns to ignore.
 
     Args:
