@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abs_clients import logins
+from abs_clients.postgres.address import Server
 from abs_clients.postgres.connection import connect
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.server import Server
 from abs_core.model import Finding
 
 _ASKED = """

@@ -112,7 +112,7 @@ def test_a_decided_transaction_outlives_its_timeout_and_a_killed_broker_and_its_
             shares = run.tasks(0, LEFT)
             sink, more = each.sink(), {"run": run.who.run, "cut": Cut("commit")}
             halted = Run(sink, JOB, patience=CARELESS, store=run.store, **more)  # type: ignore[arg-type]
-            raises(Halted, lambda halted=halted, shares=shares: halted.commit(0, shares))
+            raises(Halted, partial(halted.commit, 0, shares))
             decided[each] = shares[0]
         since = time.monotonic()
         assert within(60, lambda: state(other, decided[twin]) is State.COMPLETE_ABORT)
