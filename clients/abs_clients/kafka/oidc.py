@@ -20,7 +20,7 @@ from abs_clients.kafka.login_rules import ID, SECRET, URL
 from abs_core.errors import OptionError, RefusedError, TargetError, UnavailableError
 
 SECONDS = 10.0
-"""For an answer of the token server: kafka-python's connections wait meanwhile."""
+"""How long to wait for the token server: kafka-python's connections wait meanwhile."""
 
 SYSTEM = "the token server"
 _LONGEST = 1 << 20

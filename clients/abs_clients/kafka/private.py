@@ -51,7 +51,7 @@ TO_PRODUCE: Mapping[str, tuple[str, ...]] = {
     "KafkaConnectionManager": ("get_connection", "send", "call_soon"),
     "KafkaConnection": ("send_request", "__await__", "connected", "paused"),
 }
-"""By class of ``kafka.net``, what records are sent with besides (``producer.transport``)."""
+"""The attributes that the columnar producer uses besides, by class of ``kafka.net``."""
 
 
 def manager_of(client: KafkaAdminClient) -> Any:

@@ -59,7 +59,7 @@ class Settings:
 
     def get(self, name: str) -> str | None:
         """The given value of a setting, if any."""
-        return dict(self.pairs).get(name)
+        return next((value for key, value in self.pairs if key == name), None)
 
     def with_(self, **more: str) -> Self:
         """These and more settings, which take precedence; unchecked."""

@@ -20,7 +20,7 @@ COMMAND, FILE, FUNCTION = SOURCES = ("passwordcommand", "passwordfile", "passwor
 """Options, each of which names where the password is obtained."""
 
 COMMAND_SECONDS = 30.0
-"""For the program."""
+"""How long to wait for the program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ class Client:
             return self._connected[tries]
 
     def direct(self) -> Direct:
-        """For thousands of requests."""
+        """The fast path, see ``abs_clients.s3.direct``."""
         with self._lock:
             if self._direct is None:
                 with _set_up():

@@ -85,7 +85,7 @@ class KafkaOptions:
 
     @property
     def patience(self) -> Patience:
-        """With the brokers."""
+        """The patience with the brokers."""
         return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
 
     @classmethod
