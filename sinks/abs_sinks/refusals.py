@@ -221,7 +221,13 @@ def check_text(array: pa.Array, column: str) -> None:
         remedy = "remove it in Spark with translate(), or write the column as binary"
         reason = Reason(Code.NUL_CHARACTER, column, why, remedy)
         refuse(reason, pc.match_substring(array.view(pa.binary()), b"\0"))
-    if data.max() >= 0x80 and not _is_utf8(array):
+    check_utf8(array, column)
+
+
+def check_utf8(array: pa.Array, column: str) -> None:
+    """Refuse text that is not UTF-8; raises as ``check_text``."""
+    data = bytes_of(array)
+    if data.size and data.max() >= 0x80 and not _is_utf8(array):
         remedy = "decode it in Spark with decode(), or write the column as binary"
         reason = Reason(Code.ENCODING, column, "are not valid UTF-8", remedy)
         bad = [not _is_utf8(array.slice(row, 1)) for row in range(len(array))]
