@@ -14,7 +14,6 @@ from decimal import Context, Decimal
 from functools import cache
 from typing import Any
 
-import fastavro.schema
 import pyarrow as pa
 
 from abs_clients.arrow import MAX_DECIMAL_DIGITS
@@ -37,7 +36,6 @@ _LOGICAL = {
 }
 """The logical types that are known, by the type that they are written as."""
 
-_UNREADABLE = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -113,12 +111,15 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
     Raises:
         SchemaError: it is no Avro schema, or contains itself.
     """
+    import fastavro.schema as library  # of the extra avro; other jobs do without
+
     named: dict[str, Any] = {}
+    own = (library.SchemaParseException, library.UnknownType)
     try:
         for each in references:
-            fastavro.schema.parse_schema(json.loads(each), named, _write_hint=False)
-        raw = fastavro.schema.parse_schema(json.loads(text), named, _write_hint=False)
-    except (*_UNREADABLE, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            library.parse_schema(json.loads(each), named, _write_hint=False)
+        raw = library.parse_schema(json.loads(text), named, _write_hint=False)
+    except (*own, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         # Of a malformed text fastavro raises also those that are not its own.
         raise SchemaError(
             f"An Avro schema cannot be read: {type(error).__name__}: {error}. It is {_cut(text)}",
