@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
+from abs_clients.avro.schema import parsed
 from abs_clients.extras import missing
 from abs_clients.options import Option, Problems, fields_from, text
-from abs_core.errors import OptionError
+from abs_core.errors import OptionError, SchemaError
 
 BYTES, AVRO = "bytes", "avro"
 COLUMNS = ("value", "key")
@@ -27,6 +28,15 @@ def format_name(given: str) -> str:
     if name not in (BYTES, AVRO):
         raise ValueError(f"{BYTES} or {AVRO}")
     return name
+
+
+def avro_schema(given: str) -> str:
+    """An Avro schema as JSON."""
+    try:
+        parsed(text(given))
+    except SchemaError as error:
+        raise OptionError(error.what, remedy=error.remedy) from error
+    return given
 
 
 def _url(given: str) -> str:

@@ -1,4 +1,4 @@
-"""Records with a schema on a real broker: whose clients read them, and that a replay writes the same."""
+"""Records with a schema on a real broker: who reads them, and that a replay writes the same."""
 
 from __future__ import annotations
 

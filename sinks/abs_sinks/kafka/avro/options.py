@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from abs_clients.avro.schema import parsed
-from abs_clients.avro.settings import AVRO, BYTES, COLUMNS, format_name
-from abs_clients.options import Option, Problems, boolean, fields_from, text
-from abs_core.errors import OptionError, SchemaError
+from abs_clients.avro.settings import AVRO, BYTES, COLUMNS, avro_schema, format_name
+from abs_clients.options import Option, Problems, boolean, fields_from
 
 TOPIC, RECORD, TOPIC_RECORD = "topic", "record", "topic_record"
 _STRATEGIES = {
@@ -28,15 +27,6 @@ def strategy(given: str) -> str:
     if name is None:
         raise ValueError(f"one of {TOPIC}, {RECORD}, {TOPIC_RECORD}")
     return name
-
-
-def avro_schema(given: str) -> str:
-    """An Avro schema as JSON."""
-    try:
-        parsed(text(given))
-    except SchemaError as error:
-        raise OptionError(error.what, remedy=error.remedy) from error
-    return given
 
 
 @dataclass(frozen=True, slots=True)
