@@ -30,12 +30,21 @@ SCHEMA = pa.schema([("id", pa.int64())])
 class Job:
     """One run of a job that appends to the table ``t``, step by step."""
 
-    def __init__(self, url: str, run: str = "run-1", more: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        run: str = "run-1",
+        more: str = "",
+        lineage: str = "lineage",
+        **options: str,
+    ) -> None:
         self.url = url
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("create table if not exists t (id bigint)")
-        self.sink = PostgresSink(PostgresOptions.parse({"url": url, "dbtable": "t"}), SCHEMA)
-        who = Identity("flights", "lineage", run, more + self.sink.target)
+        self.sink = PostgresSink(
+            PostgresOptions.parse({"url": url, "dbtable": "t", **options}), SCHEMA
+        )
+        who = Identity("flights", lineage, run, more + self.sink.target)
         self.coordinator = Coordinator(who, self.sink.register(), self.sink.committer())
 
     def prepare(self, epoch: int, *ids: int, partition: int = 0) -> Committable:

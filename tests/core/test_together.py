@@ -78,7 +78,7 @@ def test_of_several_errors_the_first_by_order_is_raised_and_tells_of_the_others(
     calls = [lambda: "a", failing(RefusedError("B.")), failing(UnavailableError("C."))]
     with pytest.raises(RefusedError, match=r"^B\.") as raised:
         answers(way(calls))
-    assert raised.value.__notes__ == ["Beside it: UnavailableError: C."]
+    assert raised.value.__notes__ == ["Beside it: UnavailableError: C. [ABS-UNAVAILABLE]"]
 
 
 @WAYS
@@ -86,7 +86,7 @@ def test_what_no_target_has_said_goes_before_what_one_has(way: Asking) -> None:
     parts = [failing(UnavailableError("A.")), failing(ConfigError("B.", remedy="None."))]
     with pytest.raises(ConfigError, match=r"^B\.") as raised:
         attempt_all(parts, way)
-    assert raised.value.__notes__ == ["Beside it: UnavailableError: A."]
+    assert raised.value.__notes__ == ["Beside it: UnavailableError: A. [ABS-UNAVAILABLE]"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
@@ -154,7 +154,7 @@ def test_no_systems_commit_is_left_out_because_another_has_failed_in_whatever_wa
         routed(side_by_side, ([0], a), ([1], b), ([2], c)).commit(
             [committable(n) for n in range(3)]
         )
-    assert raised.value.__notes__ == ["Beside it: UnavailableError: B."]
+    assert raised.value.__notes__ == ["Beside it: UnavailableError: B. [ABS-UNAVAILABLE]"]
     assert c.committed == [committable(2).handle]
 
 

@@ -34,7 +34,7 @@ def test_the_columns_and_the_remedy_of_a_misfit_are_on_the_last_line() -> None:
     text = f"  File x\nabs_core.errors.SchemaError: {error}\n\n\tat org.apache.spark.x(y.scala:3)\n"
     assert sentence_of(RuntimeError(text)) == (
         'SchemaError: The input does not fit table t, nothing was written: column "a" is not in the '
-        'table; column "b" is not in the table What to do: drop them.'
+        'table; column "b" is not in the table [ABS-SCHEMA] What to do: drop them.'
     )
 
 
