@@ -22,6 +22,7 @@ from benchmarks import (
     alignment,
     changes_vs_upsert,
     epoch_cost,
+    kafka_avro,
     kafka_jobs,
     kafka_source,
     kafka_writer,
@@ -69,6 +70,7 @@ class Name(StrEnum):
     THREE_TARGETS = "three_targets"
     FILES_SOURCE = "files_source"
     KAFKA_WRITER = "kafka_writer"
+    KAFKA_AVRO = "kafka_avro"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
     SPARK_KAFKA_100 = "spark_kafka_100"
@@ -196,6 +198,9 @@ class Run:
         match name:
             case Name.KAFKA_WRITER:
                 yield from kafka_writer.run(broker, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_AVRO:
+                spark = self.peers.spark
+                yield from kafka_avro.run(broker, spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_SOURCE:
                 yield kafka_source.run(broker, self.peers.spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_EXACTLY_ONCE:
