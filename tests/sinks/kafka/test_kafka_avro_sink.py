@@ -196,7 +196,7 @@ def test_ids_that_do_not_fit_the_query_any_more_are_replaced_at_once(
 ) -> None:
     with opened(kafka, registry) as harness, closing(Case(harness)) as case:
         fewer = {**ORDER, "fields": ORDER["fields"][:1]}
-        store, key = KafkaRegister(harness.options), cell_of(JOB, harness.topic)
+        store, key = KafkaRegister(harness.options), cell_of(JOB, harness.options)
         run = case.run()
         run.begin(0)
         state = run.state()
@@ -223,7 +223,9 @@ def test_another_job_of_that_name_does_not_take_the_old_ones_note(
     with opened(kafka, registry) as harness, closing(Case(harness)) as case:
         number = registry.add(f"{harness.topic}-value", ORDER)
         note = Pins("0" * 16, 900, 0, {"value": 4711})
-        KafkaRegister(harness.options).swap_text(cell_of(JOB, harness.topic), None, note.to_text())
+        KafkaRegister(harness.options).swap_text(
+            cell_of(JOB, harness.options), None, note.to_text()
+        )
         case.run().epoch(0, rows(0, 3))
         assert harness.ids() == {number}
 

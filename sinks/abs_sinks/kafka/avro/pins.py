@@ -81,7 +81,8 @@ def pinned(options: KafkaOptions, task: Task, chooser: Chooser) -> Ids:
         FencedError: a newer run has noted its own.
         TargetError: the registry or a broker does not answer.
     """
-    known, key = cluster(options.kafka), ("schemas", options.topic, task.job)
+    known = cluster(options.kafka)
+    key = ("schemas", options.registertopic, cell_of(task.job, options))
     pins: Pins | None = known.learnt(key)
     if pins is None or (pins.register, pins.generation) != (task.register, task.generation):
         patience = replace(options.patience, job=task.job)
@@ -91,7 +92,7 @@ def pinned(options: KafkaOptions, task: Task, chooser: Chooser) -> Ids:
 
 
 def _noted(options: KafkaOptions, task: Task, chooser: Chooser) -> Pins:
-    store, key = KafkaRegister(options), cell_of(task.job, options.topic)
+    store, key = KafkaRegister(options), cell_of(task.job, options)
     for _ in range(TRIES):
         cell = store.load_text(key)
         held = None if cell is None else Pins.from_text(task.job, cell.text)
@@ -126,6 +127,8 @@ def _fits(chooser: Chooser, ids: Ids) -> bool:
     return True
 
 
-def cell_of(job: str, topic: str | None) -> str:
-    """The key of a job's cell."""
-    return f"{job}+schemas+{topic or '*'}"  # no job's key has a plus sign
+def cell_of(job: str, options: KafkaOptions) -> str:
+    """The key of a job's cell: sinks of one job have different topics, or different subjects."""
+    formats, topic = options.formats, options.topic or "*"
+    subjects = [formats.subject(column, topic) for column in formats.columns]
+    return "+".join([job, "schemas", topic, *subjects])  # no job's key has a plus sign
