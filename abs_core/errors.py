@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, Self
 
-LONGEST = 8000
+MAX_LENGTH = 8000
 """Longest ``what`` of an error, in characters."""
 
 
@@ -112,10 +112,10 @@ class AbsError(Exception):
 
 
 def _shortened(what: str) -> str:
-    """Cut the middle out of a text longer than ``LONGEST``."""
-    if len(what) <= LONGEST:
+    """Cut the middle out of a text longer than ``MAX_LENGTH``."""
+    if len(what) <= MAX_LENGTH:
         return what
-    return f"{what[: LONGEST // 2]} ... {what[-LONGEST // 4 :]}"
+    return f"{what[: MAX_LENGTH // 2]} ... {what[-MAX_LENGTH // 4 :]}"
 
 
 def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:

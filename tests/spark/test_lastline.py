@@ -10,7 +10,7 @@ import pytest
 
 import abs_spark
 from abs_core.errors import ConfigError, SchemaError
-from abs_spark.lastline import sentence_of
+from abs_spark.hooks import sentence_of
 
 _REFUSED = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: requirement failed: "

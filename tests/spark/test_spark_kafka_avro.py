@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_spark.kafka import KafkaDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.kit.registry import StandIn
@@ -57,7 +57,7 @@ def test_a_replay_after_a_kill_writes_the_same_bytes_although_the_schema_has_evo
         plain = world.job()
         job = world.job(select=SELECT, options={**plain.options, **avro})
         old = registry.add(f"{target.topic}-value", FIRST)
-        added = [*world.source.add(60)]
+        added: list[Any] = [*world.source.add(60)]
         # In its second epoch: what it has pre-committed is aborted, and written again.
         killed_at(CrashPoint.AFTER_PRE_COMMIT, 2, job, tmp_path / "first")
         new = registry.add(f"{target.topic}-value", SECOND)
@@ -79,7 +79,7 @@ def read(spark: SparkSession, world: KafkaWorld, avro: dict[str, str]) -> list[A
         **avro,
     }
     frame = spark.read.format("abs-kafka").options(**options).load()
-    return frame.select("value.*").collect()
+    return list(frame.select("value.*").collect())
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "formats.md"

@@ -68,6 +68,7 @@ ELSEWHERE = {
     ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
+    ("watching.md", ""): "tests/spark/test_spark_progress.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
     ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",

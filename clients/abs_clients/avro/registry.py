@@ -67,11 +67,11 @@ class Registry:
         Raises:
             SchemaError: it is not Avro.
         """
-        client = self._client
+        client: Any = self._client
         client.clear_latest_caches()  # the client would answer as it did before, for ever
         try:
             with self._asking(f"reading the newest schema of {subject}", ""):
-                found: Any = client.get_latest_version(subject)
+                found = client.get_latest_version(subject)
         except SchemaError:
             return None
         node = self._node(found.schema, f"The newest schema of {subject}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from abs_clients.avro.settings import RegistrySettings, check_formats
 from abs_clients.kafka.cluster_facts import cluster_id
+from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
 from abs_core.errors import OptionError
@@ -89,7 +90,7 @@ class KafkaOptions:
 
     @property
     def patience(self) -> Patience:
-        """With the brokers."""
+        """The patience with the brokers."""
         return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
 
     @classmethod
@@ -106,14 +107,28 @@ class KafkaOptions:
         kafka = Settings.read(given, problems)
         common = CommonOptions.of(values)
         _check_together(common, values, problems)
+        if kafka.two_phase and common.protocol != "2pc":
+            problems.add(
+                f"{PREFIX}{TWO_PHASE}=true has no meaning for protocol={common.protocol}: it leaves no "
+                "transaction open between pre-commit and commit.",
+                "leave it out, or set protocol=2pc.",
+            )
         if values["producer"] == COLUMNAR:
             for refusal in refusals_of(values["topic"], kafka):
                 problems.add(f"producer={COLUMNAR} {refusal.what}.", refusal.remedy)
         check_formats(values, problems)
         check_subjects(values, problems)
         problems.raise_any()
-        schemas = {"formats": Formats.of(values), "registry": RegistrySettings.of(values)}
-        return cls(kafka, common=common, **schemas, **fields_from(cls, values))
+        found = cls(
+            kafka,
+            common=common,
+            formats=Formats.of(values),
+            registry=RegistrySettings.of(values),
+            **fields_from(cls, values),
+        )
+        if kafka.two_phase:
+            found.choice  # noqa: B018 - it raises if librdkafka would send
+        return found
 
 
 OPTIONS = tuple(

@@ -129,7 +129,7 @@ def values(node: Node) -> st.SearchStrategy[Any]:
                 found = values(one) if not widest(node) else values(Node(node.branches[0].kind))
                 return st.one_of(st.none(), found) if node.takes_null else found
             parts = [
-                values(each).map(lambda got, n=n: {member(n): got})
+                st.fixed_dictionaries({member(n): values(each)})
                 for n, each in enumerate(node.branches)
             ]
             return st.one_of(*parts, *([st.none()] if node.takes_null else []))

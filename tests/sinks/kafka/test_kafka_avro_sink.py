@@ -38,7 +38,7 @@ ORDER = {
     "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": ["null", "string"]}],
 }
 NOTE = {"name": "note", "type": ["null", "string"], "default": None}
-NEWER = {**ORDER, "fields": [*ORDER["fields"], NOTE]}  # type: ignore[misc]
+NEWER = {**ORDER, "fields": [*ORDER["fields"], NOTE]}
 KEY = {"type": "long"}
 STRUCT = pa.struct([("id", pa.int64()), ("text", pa.string())])
 
@@ -162,7 +162,7 @@ def test_a_second_replay_after_a_further_version_has_the_ids_of_the_first_attemp
         case.run().attempt(0).write(*rows(0, 3)).pre_commit()
         for number in range(3):
             field = {"name": f"n{number}", "type": "int", "default": 0}
-            registry.add(f"{harness.topic}-value", {**ORDER, "fields": [*ORDER["fields"], field]})  # type: ignore[misc]
+            registry.add(f"{harness.topic}-value", {**ORDER, "fields": [*ORDER["fields"], field]})
             case.run().attempt(0).write(*rows(0, 3)).pre_commit()
         case.run().epoch(0, rows(0, 3))
         assert harness.ids() == {old}

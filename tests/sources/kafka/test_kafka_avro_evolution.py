@@ -67,6 +67,7 @@ def test_a_value_is_read_by_another_schema_as_fastavro_reads_it(
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(writer), given)
     stream.seek(0)
+    expected: Any
     try:
         expected = fastavro.schemaless_reader(stream, writer, reader)
     except (fastavro.read.SchemaResolutionError, ValueError, KeyError, IndexError, TypeError):

@@ -18,10 +18,10 @@ from abs_clients.arrow import alike, cast_plain, list_parts, plain_type
 from abs_clients.avro.schema import Node, default_array, member
 from abs_clients.buffers import offsets_of
 from abs_sinks.kafka.avro.leaves import Piece, leaf_pieces, masked, number
-from abs_sinks.kafka.columnar.varints import zigzag
+from abs_sinks.kafka.columnar.headers import zigzag
 from abs_sinks.refusals import Code, MisfitError, Reason, inside, parents_of, refuse
 
-Live = pa.BooleanArray | None
+Live = Any  # pa.BooleanArray | None: pyarrow has no types that mypy sees
 """The rows whose parents are not null; None: all."""
 
 _NOTHING = pa.scalar(b"", pa.binary())

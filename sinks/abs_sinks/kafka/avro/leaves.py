@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from abs_clients.avro.schema import Node, arrow_type
 from abs_clients.buffers import offsets_of, values_of
-from abs_sinks.kafka.columnar.varints import varints, zigzag
+from abs_sinks.kafka.columnar.headers import varints, zigzag
 from abs_sinks.refusals import Code, MisfitError, Reason, check_utf8, refuse
 
-Piece = pa.BinaryArray | pa.BinaryScalar
+Piece = Any  # pa.BinaryArray | pa.BinaryScalar: pyarrow has no types that mypy sees
 
 _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
