@@ -172,6 +172,14 @@ def test_text_that_is_no_utf8_is_refused() -> None:
     assert refused.value.rows.tolist() == [1]
 
 
+def test_nanoseconds_are_named_by_row() -> None:
+    node = parsed(json.dumps({"type": "long", "logicalType": "timestamp-micros"}))
+    batch = pa.record_batch([pa.array([1000, 1, 2000], pa.timestamp("ns", "UTC"))], ["value"])
+    found = find_bad_rows(batch, lambda rows: encode(node, rows.column(0), b"", "value"))
+    assert found.which.tolist() == [-1, 0, -1]
+    assert found.reasons[0].code == "not-convertible"
+
+
 def test_a_field_without_a_column_is_written_as_its_default_or_null() -> None:
     schema = record("int", ["null", "string"], "string")
     schema["fields"][2]["default"] = "x"

@@ -19,7 +19,7 @@ from abs_clients.avro.schema import Node, default_array, member
 from abs_clients.buffers import offsets_of
 from abs_sinks.kafka.avro.leaves import Piece, leaf_pieces, masked, number
 from abs_sinks.kafka.columnar.headers import zigzag
-from abs_sinks.refusals import Code, MisfitError, Reason, inside, parents_of, refuse
+from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason, inside, parents_of, refuse
 
 Live = Any  # pa.BooleanArray | None: pyarrow has no types that mypy sees
 """The rows whose parents are not null; None: all."""
@@ -37,7 +37,13 @@ def encode(node: Node, array: pa.Array, header: bytes, path: str) -> pa.BinaryAr
         MisfitError: the schema cannot hold the type.
         BadValuesError: the schema cannot hold a value.
     """
-    plain = cast_plain(array, plain_type(array.type), path)
+    try:
+        plain = cast_plain(array, plain_type(array.type), path)
+    except pa.ArrowNotImplementedError as error:
+        raise MisfitError(str(error), "cast it in Spark") from error
+    except pa.ArrowInvalid as error:
+        why, remedy = "are more precise than microseconds, or too large", "round or cast them"
+        raise BadValuesError(Reason(Code.NOT_CONVERTIBLE, path, why, remedy), None) from error
     pieces = [pa.scalar(header, pa.binary()), *_pieces(node, plain, path, plain.is_valid())]
     return _whole(pieces, plain)
 
