@@ -144,8 +144,13 @@ class Registry:
             yield
         except (SchemaRegistryError, OAuthTokenError) as error:
             raise self._error(error, doing, missing) from error
-        except (AbsError, AssertionError):
-            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RefusedError(
+                f"What answers at {self._settings.url} is no schema registry: {doing}: "
+                f"{type(error).__name__}.",
+                remedy="check registry.url: it ends where /subjects and /schemas begin "
+                "(Apicurio: /apis/ccompat/v7).",
+            ) from error
         except Exception as error:
             # The client's transport is another library in each release; it raises its own.
             if type(error).__module__.partition(".")[0] not in (

@@ -129,6 +129,15 @@ def test_each_refusal_is_mapped_to_its_kind(status: int, kind: type[Exception]) 
             asking(served.url).latest("t-value")
 
 
+def test_what_is_no_registry_is_told_with_what_to_look_at() -> None:
+    class Page(StandIn):
+        def answer(self, path: str, body: Any, login: str) -> tuple[int, Any]:
+            return 200, ["<html>"]
+
+    with Page() as served, pytest.raises(RefusedError, match="is no schema registry"):
+        asking(served.url).latest("t-value")
+
+
 def test_a_registry_that_is_away_is_unavailable() -> None:
     with StandIn() as served:
         url = served.url
