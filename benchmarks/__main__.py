@@ -23,6 +23,7 @@ from benchmarks import (
     changes_vs_upsert,
     dead_letters,
     epoch_cost,
+    kafka_avro,
     kafka_jobs,
     kafka_source,
     kafka_writer,
@@ -72,6 +73,7 @@ class Name(StrEnum):
     THREE_TARGETS = "three_targets"
     FILES_SOURCE = "files_source"
     KAFKA_WRITER = "kafka_writer"
+    KAFKA_AVRO = "kafka_avro"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
     SPARK_KAFKA_100 = "spark_kafka_100"
@@ -213,6 +215,9 @@ class Run:
         match name:
             case Name.KAFKA_WRITER:
                 yield from kafka_writer.run(broker, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_AVRO:
+                spark = self.peers.spark
+                yield from kafka_avro.run(broker, spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_SOURCE:
                 yield kafka_source.run(broker, self.peers.spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_EXACTLY_ONCE:

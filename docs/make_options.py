@@ -52,6 +52,26 @@ TABLE = {
     "maxopenfiles": "number of partitions that a task writes to at once; rows of others wait on the local disk",
 }
 
+REGISTRY = {
+    "value.format": "`bytes`, or `avro`: records with a schema, see [formats](formats.md)",
+    "key.format": "the same for the key",
+    "registry.url": "of the schema registry, `https://host:port`; several are separated by commas",
+    "registry.basic.auth.user.info": "`user:password`",
+    "registry.ssl.ca.location": "file or folder of the authorities that are trusted",
+    "registry.ssl.certificate.location": "the client's certificate",
+    "registry.ssl.key.location": "its key",
+    "registry.ssl.key.password": "the key's password",
+    "registry.bearer.auth.credentials.source": "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`",
+    "registry.bearer.auth.token": "of `STATIC_TOKEN`",
+    "registry.bearer.auth.client.id": "of `OAUTHBEARER`",
+    "registry.bearer.auth.client.secret": "of `OAUTHBEARER`",
+    "registry.bearer.auth.scope": "of `OAUTHBEARER`",
+    "registry.bearer.auth.issuer.endpoint.url": "of `OAUTHBEARER`: where tokens come from",
+    "registry.bearer.auth.logical.cluster": "of Confluent's cloud",
+    "registry.bearer.auth.identity.pool.id": "of Confluent's cloud",
+    "registry.proxy": "an HTTP proxy to the registry",
+}
+
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
 """Title, a note, the options, and what each is for."""
 
@@ -124,7 +144,13 @@ SECTIONS: Sections = (
             "topic": "the topic of every record; without it, the column `topic` names it. Never a register's topic or a side topic",
             "registertopic": "the compacted topic that holds the jobs' registers",
             "producer": "which sender to use, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
-        },
+            "value.schema": "the Avro schema to write with, as JSON; default: the newest one of the subject",
+            "key.schema": "the same for the key",
+            "value.subject.name.strategy": "which subject the schema has: `topic` (default), `record`, `topic_record`",
+            "key.subject.name.strategy": "the same for the key",
+            "registry.register": "whether a schema that the registry does not have is registered",
+        }
+        | REGISTRY,
     ),
     (
         "`abs-s3`",
@@ -200,7 +226,10 @@ SECTIONS: Sections = (
             "batchsize": "rows of an Arrow batch, at most; large records make smaller batches",
             "patience": "how long to wait for brokers that do not answer, and for the next record of a "
             "range: like the sinks' `patience`",
-        },
+            "value.schema": "the Avro schema that the column is to have, as JSON; default: the newest one of the topic",
+            "key.schema": "the same for the key",
+        }
+        | REGISTRY,
     ),
     (
         "`abs-files`",

@@ -67,6 +67,7 @@ ELSEWHERE = {
     ("access.md", ""): "tests/docs/test_access_page.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
+    ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
     ("watching.md", ""): "tests/spark/test_spark_progress.py",

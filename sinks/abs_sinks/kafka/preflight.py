@@ -29,6 +29,7 @@ from abs_clients.kafka.transactions import (
 )
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
+from abs_sinks.kafka.formats import judge_format
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
@@ -57,7 +58,8 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
         findings.append(Finding.warning(options.choice.warning, ""))
     if schema is not None:
         try:
-            findings += judge_columns(plan_columns(schema, options.topic))
+            encoded, found = judge_format(options, schema)
+            findings += [*judge_columns(plan_columns(encoded, options.topic)), *found]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
