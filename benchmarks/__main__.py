@@ -21,7 +21,9 @@ from abs_services import KafkaService, PostgresService, S3Service, services
 from benchmarks import (
     alignment,
     changes_vs_upsert,
+    dead_letters,
     epoch_cost,
+    kafka_avro,
     kafka_jobs,
     kafka_source,
     kafka_writer,
@@ -64,12 +66,15 @@ class Name(StrEnum):
     EPOCH_COST = "epoch_cost"
     ROW_DIGEST = "row_digest"
     CHANGES = "changes_vs_upsert"
+    CHANGES_MERGE = "changes_vs_merge"
+    DEAD_LETTERS = "dead_letters"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
     THREE_TARGETS = "three_targets"
     FILES_SOURCE = "files_source"
     KAFKA_WRITER = "kafka_writer"
+    KAFKA_AVRO = "kafka_avro"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
     SPARK_KAFKA_100 = "spark_kafka_100"
@@ -177,11 +182,16 @@ class Run:
         if name is Name.CHANGES:
             yield self._of_changes()
             return
+        if name is Name.CHANGES_MERGE:
+            yield self._of_merge()
+            return
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name in (Name.SMALL_EPOCHS, Name.THREE_TARGETS):
                 yield self._of_targets(name, target)
+            elif name is Name.DEAD_LETTERS:
+                yield dead_letters.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name is Name.ROW_DIGEST:
                 yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
@@ -195,11 +205,23 @@ class Run:
 
             return changes_vs_upsert.run(fresh, pairs=self.pairs, rows=self.rows, tell=tell)
 
+    def _of_merge(self) -> Result:
+        from benchmarks import changes_vs_merge
+
+        given = self._session(), self._scratch
+        with fresh_target(self.postgres, keyed=True) as target:
+            return changes_vs_merge.run(
+                given[0], target, given[1], pairs=self.pairs, rows=self.rows, tell=tell
+            )
+
     def _of_kafka(self, name: Name) -> Iterator[Result]:
         broker, pairs, rows = self.kafka.bootstrap, self.pairs, self.rows
         match name:
             case Name.KAFKA_WRITER:
                 yield from kafka_writer.run(broker, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_AVRO:
+                spark = self.peers.spark
+                yield from kafka_avro.run(broker, spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_SOURCE:
                 yield kafka_source.run(broker, self.peers.spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_EXACTLY_ONCE:

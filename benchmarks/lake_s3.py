@@ -194,6 +194,6 @@ def _cleaned(kind: str, folder: Path) -> None:
         log.vacuum(0, False, False)
         return
     given = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
-    table = load_catalog("default", **given).load_table("db.t")
-    old = [each.snapshot_id for each in table.snapshots()[:-10]]
-    table.maintenance.expire_snapshots().by_ids(old).commit()
+    made = load_catalog("default", **given).load_table("db.t")
+    old = [each.snapshot_id for each in made.snapshots()[:-10]]
+    made.maintenance.expire_snapshots().by_ids(old).commit()

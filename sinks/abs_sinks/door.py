@@ -172,6 +172,10 @@ class SinkFormat(ABC):
         finally:
             sink.close()
 
+    def logins(self, options: Any) -> Sequence[Finding]:
+        """Who the options log in as at each server, and until when; no secret (I9)."""
+        return ()
+
     def together(
         self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str] = ()
     ) -> Sequence[Finding]:

@@ -53,6 +53,8 @@ JOBS = {
     "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
     "aggregates' table": ("aggregates.md", "create table"),
     "aggregates": ("aggregates.md", "abs_spark.epoch("),
+    "a day's table": ("replace-a-day.md", "create table"),
+    "a day": ("replace-a-day.md", '.write.format("abs-postgres")'),
     "quarantine": ("quarantine.md", "abs_spark.epoch("),
     "audit": ("README.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
@@ -68,8 +70,10 @@ ELSEWHERE = {
     ("access.md", ""): "tests/docs/test_access_page.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
+    ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
+    ("watching.md", ""): "tests/spark/test_spark_progress.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
     ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
@@ -352,6 +356,32 @@ def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) 
             expected = [(len(tenths), sum(tenths)) for tenths in days]
             expected[0] = (expected[0][0] + more, expected[0][1] + 5 * more)
             assert connection.execute(query).fetchall() == expected
+
+
+def test_a_days_rows_are_replaced_once(in_postgres: Place, database: str) -> None:
+    def deliver(delivery: int, amounts: dict[int, float]) -> None:
+        folder = in_postgres.folder / "data" / "sales" / str(delivery)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [
+            json.dumps({"id": n, "day": "2026-11-20", "amount": a}) for n, a in amounts.items()
+        ]
+        (folder / "0.json").write_text("\n".join(lines) + "\n")
+        text = in_postgres.text("a day")
+        assert 'day, delivery = "2026-11-20", 2\n' in text
+        in_postgres.run(text.replace('"2026-11-20", 2', f'"2026-11-20", {delivery}'))
+
+    in_postgres.values["url"] = database
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(in_postgres.text("a day's table").encode())
+        connection.execute("insert into sales values (9, '2026-11-19', 9, 1)")
+        query = "select id, amount::float from sales order by id"
+        deliver(1, {1: 1.5, 2: 2.5, 3: 3.5})
+        assert connection.execute(query).fetchall() == [(1, 1.5), (2, 2.5), (3, 3.5), (9, 9.0)]
+        for _ in range(2):
+            deliver(2, {1: 1.5, 3: 33.0, 4: 4.5})
+            assert connection.execute(query).fetchall() == [(1, 1.5), (3, 33.0), (4, 4.5), (9, 9.0)]
+        deliver(1, {1: 1.5, 2: 2.5, 3: 3.5})
+        assert connection.execute(query).fetchall() == [(1, 1.5), (3, 33.0), (4, 4.5), (9, 9.0)]
 
 
 def test_a_bad_record_is_in_the_quarantine_and_the_others_in_the_table(

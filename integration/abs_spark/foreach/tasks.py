@@ -18,6 +18,7 @@ from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
 from abs_core.sinkmap import STRIDE
+from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
 from abs_spark.process.executor import check_reached, on_executor, partition
 from abs_spark.process.gc_tuning import tune_gc
@@ -121,7 +122,7 @@ def writing(work: EpochTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def take_part(work: EpochTask, partition: int, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Do a task's whole work; return its report, for ``shares_of``: a share of each sink.
+    """Do a task's whole work; return its report, for ``shares_of``: a share of each sink, rows' size.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
@@ -137,11 +138,12 @@ def take_part(work: EpochTask, partition: int, batches: Iterator[pa.RecordBatch]
         for part in secret.parts:
             kept_sink(part.target, work)  # each process asks the target before its first row
     sinks = _sink_shares(work, secret.parts, partition)
+    measured = Measured(batches)
     shares = take_shares(
-        sinks, batches, work.task, lambda: kept_sink(secret.register, work).register()
+        sinks, iter(measured), work.task, lambda: kept_sink(secret.register, work).register()
     )
     tune_gc()
-    return pickle.dumps((partition, shares))
+    return pickle.dumps((partition, shares, measured.row_bytes))
 
 
 def _sink_shares(work: EpochTask, parts: Sequence[Part], partition: int) -> list[SinkShare]:
@@ -222,16 +224,17 @@ def _reached(target: SinkSpec, work: EpochTask) -> Sink:
     return sink
 
 
-def shares_of(reports: Sequence[bytes]) -> list[Share]:
-    """All shares of a pass.
+def shares_of(reports: Sequence[bytes]) -> tuple[list[Share], float]:
+    """All shares of a pass, and the size of its largest rows in bytes; 0 without rows.
 
     Raises:
         ProtocolError: two reports belong to one partition.
     """
     seen: set[int] = set()
     shares: list[Share] = []
+    largest = 0.0
     for report in reports:
-        partition, made = pickle.loads(report)  # noqa: S301 - as Spark reads its tasks' messages
+        partition, made, row_bytes = pickle.loads(report)  # noqa: S301 - as Spark reads its tasks' messages
         if partition in seen:
             raise ProtocolError(
                 f"Spark returned two results of partition {partition}.",
@@ -240,4 +243,5 @@ def shares_of(reports: Sequence[bytes]) -> list[Share]:
             )
         seen.add(partition)
         shares += made
-    return shares
+        largest = max(largest, row_bytes)
+    return shares, largest

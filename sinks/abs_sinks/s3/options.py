@@ -67,6 +67,7 @@ _ELSEWHERE = {
     **HADOOP,
     "format": "use fileformat.",
     "mergeSchema": "leave it out: every file has the query's schema.",
+    "schemachange": "leave it out: every file has the query's schema, and readers merge them.",
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
     "write": "leave it out: this sink only adds rows; abs-postgres does upserts.",
