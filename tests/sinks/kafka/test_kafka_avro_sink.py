@@ -25,10 +25,10 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.sink import KafkaSink
 from abs_testing.case import JOB, Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_modes import LogHarness
 from tests.kit.registry import StandIn
-from tests.sinks.kafka.rules import survives
 
 pytestmark = pytest.mark.services
 
@@ -274,7 +274,9 @@ def test_a_crash_at_any_step_changes_nothing(kafka: KafkaService, registry: Stan
             yield harness
 
     points = {CrashPoint.AFTER_FIRST_BATCH, CrashPoint.AFTER_PRE_COMMIT}
-    assert set(survives(opener, points).points) == points
+    with ForkServer() as fork_server:
+        killed = check_crashes(opener, fork_server, passages=1, points=sorted(points))
+    assert set(killed.points) == points
 
 
 def test_a_value_that_the_schema_cannot_hold_is_named_by_its_row(
