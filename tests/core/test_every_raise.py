@@ -24,7 +24,7 @@ MODULES = {
     ),
     "sinks/abs_sinks/postgres": (
         *("register.py", "twophase.py", "prepared.py", "epoch_transaction.py", "idempotent.py"),
-        *("wal.py", "apply.py", "proof.py"),
+        *("wal.py", "apply.py"),
     ),
     "sinks/abs_sinks/kafka": (
         *("register/*.py", "twophase.py", "wal.py", "idempotent.py", "ledger.py"),
@@ -39,7 +39,7 @@ MODULES = {
     "sources/abs_sources/files": (
         *("log.py", "readers.py", "columnar.py", "lines.py", "source.py"),
     ),
-    "integration/abs_spark": ("reader.py",),
+    "integration/abs_spark/datasource": ("readable.py",),
 }
 
 

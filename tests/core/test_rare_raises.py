@@ -14,7 +14,7 @@ from abs_core import consent, sinkmap
 from abs_core.births import rules as births
 from abs_core.certificate import Certificate, MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.deadletters import JUDGEMENTS, Judged
 from abs_core.errors import (
     ContentionError,
@@ -25,7 +25,7 @@ from abs_core.errors import (
     RegisterLostError,
 )
 from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome, job_key
-from abs_core.protocol import Changed, Identity, Refused
+from abs_core.protocol import Changed, Refused, RunIdentity
 from abs_core.wal import FolderSegments, Seal, SegmentWriter, read_segment
 from abs_testing.case import JOB, LEFT, Case, raises
 from abs_testing.cuts import Cut
@@ -168,7 +168,7 @@ def test_a_job_that_goes_on_without_its_register_keeps_the_targets_of_its_sinks(
     """By consent, on another register that is there, whose sink of this name is elsewhere."""
     state = replace(START, sinks=sinkmap.first([("out", "there")]))
     origin = Origin(Certificate(JOB, "f" * 16, "there", 1, None, 0))
-    who = Identity(JOB, "lineage", "run2", "here", sinks=[("out", "elsewhere")])
+    who = RunIdentity(JOB, "lineage", "run2", "here", sinks=[("out", "elsewhere")])
     consenting = replace(who, adopt=consent.to_go_on_without(origin, who, 0))
     verdict = births.start(state, consenting, "0" * 16, origin, 0, "there")
     assert isinstance(verdict, Refused)

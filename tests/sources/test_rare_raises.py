@@ -25,7 +25,7 @@ from abs_core.errors import (
 from abs_core.model import HandleName
 from abs_core.source import Limit, Split
 from abs_sources.files import FileOptions, FileSource
-from abs_sources.files.cells import MemoryCells
+from abs_sources.files.cells import WriteOnceMemory
 from abs_sources.files.log import SeenLog
 from abs_sources.files.readers import log_of
 from abs_sources.kafka import attempt_filter, bounds
@@ -34,7 +34,7 @@ from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts
 from abs_sources.kafka.reader import KafkaReader
 from abs_sources.kafka.source import KafkaSource
-from abs_spark import reader as spark_reader
+from abs_spark.datasource import readable as spark_reader
 from abs_testing.case import raises
 from tests.sources.files.fill import TEXT, Folder
 from tests.sources.files.test_files_choice import put, source_on
@@ -43,7 +43,7 @@ from tests.sources.files.test_files_log import grown
 Patch = pytest.MonkeyPatch
 
 
-class Brittle(MemoryCells):
+class Brittle(WriteOnceMemory):
     """Cells that go just before they are read."""
 
     goes: Callable[[str], bool] = staticmethod(lambda name: False)
@@ -66,7 +66,7 @@ def test_a_log_that_is_folded_whenever_it_is_read_is_an_error() -> None:
 def test_a_log_of_a_newer_release_or_a_damaged_one_is_not_read(
     version: object, error: type[RefusedError]
 ) -> None:
-    cells = MemoryCells()
+    cells = WriteOnceMemory()
     grown(cells, 1)
     assert SeenLog(cells, "/data").id
     cells.kept["log.json"] = json.dumps({"id": "a", "root": "/data", "version": version}).encode()
@@ -75,7 +75,7 @@ def test_a_log_of_a_newer_release_or_a_damaged_one_is_not_read(
 
 @pytest.mark.parametrize("damage", ["no parquet", "no count", "other columns"])
 def test_a_fold_that_is_damaged_is_told(damage: str) -> None:
-    cells, content = MemoryCells(), pa.BufferOutputStream()
+    cells, content = WriteOnceMemory(), pa.BufferOutputStream()
     table = pa.table({"path" if damage == "no count" else "name": ["a"], "stamp": ["s"]})
     meta = {} if damage == "no count" else {"files": "1"}
     pq.write_table(table.replace_schema_metadata(meta), content)

@@ -13,13 +13,12 @@ import pytest
 
 from abs_core.errors import ConfigError, ProtocolError, ReplayMismatchError
 from abs_core.model import Wrote
-from abs_spark import context
 from abs_spark import run as runs
-from abs_spark.batch import EPOCH, BatchWriter
+from abs_spark.datasource.batch import EPOCH, BatchWriter
+from abs_spark.datasource.stream import EpochMessage, reported_by
 from abs_spark.foreach.tasks import STRIDE, shares_of, take_part
 from abs_spark.names import Announced, RunName
-from abs_spark.stream import reported_by
-from abs_spark.task import EpochMessage
+from abs_spark.process import executor as context
 from abs_testing.case import raises
 
 NAME = RunName("job", "lineage", "run")
@@ -50,8 +49,8 @@ def test_reports_that_do_not_belong_together_decide_nothing(
 
 
 def test_two_results_of_one_partition_decide_nothing() -> None:
-    one, other = (pickle.dumps((number, [Wrote(0, None)])) for number in (0, 1))
-    assert shares_of([one, other]) == [Wrote(0, None), Wrote(0, None)]
+    one, other = (pickle.dumps((number, [Wrote(0, None)], 0.0)) for number in (0, 1))
+    assert shares_of([one, other]) == ([Wrote(0, None)] * 2, 0.0)
     assert "two results of partition 0" in raises(ProtocolError, lambda: shares_of([one, one])).what
 
 

@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
+from abs_clients.avro.settings import RegistrySettings, check_formats
 from abs_clients.kafka.cluster_facts import cluster_id
+from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
+from abs_sinks.kafka.avro.options import Formats, check_subjects
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import COMMON, CommonOptions
 
@@ -46,6 +49,7 @@ _ELSEWHERE = {
     "includeHeaders": "leave it out: the column headers is written if there is one.",
     "transactional.id": "leave it out: this sink names its transactions itself.",
     "path": "use topic.",
+    "schemachange": "leave it out: a topic has no columns; the value has what you put into it.",
     "write": "leave it out: this sink appends; readers of a compacted topic keep a key's newest.",
     "key": "leave it out: the column key is the record's key: select(... AS key, ... AS value).",
 }
@@ -65,6 +69,7 @@ class KafkaOptions:
         common: what every sink takes.
         registertopic: the compacted topic that holds the jobs' registers.
         producer: one of ``PRODUCERS``; what follows from it is ``choice``.
+        formats: of key and value; schemas are in ``registry``.
     """
 
     kafka: Settings
@@ -72,6 +77,8 @@ class KafkaOptions:
     common: CommonOptions = field(default_factory=CommonOptions)
     registertopic: Annotated[str, topic_name] = REGISTERTOPIC
     producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
+    formats: Formats = field(default_factory=Formats)
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
 
     @property
     def protocol(self) -> str:
@@ -84,7 +91,7 @@ class KafkaOptions:
 
     @property
     def patience(self) -> Patience:
-        """With the brokers."""
+        """The patience with the brokers."""
         return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
 
     @classmethod
@@ -101,14 +108,33 @@ class KafkaOptions:
         kafka = Settings.read(given, problems)
         common = CommonOptions.of(values)
         _check_together(common, values, problems)
+        if kafka.two_phase and common.protocol != "2pc":
+            problems.add(
+                f"{PREFIX}{TWO_PHASE}=true has no meaning for protocol={common.protocol}: it leaves no "
+                "transaction open between pre-commit and commit.",
+                "leave it out, or set protocol=2pc.",
+            )
         if values["producer"] == COLUMNAR:
             for refusal in refusals_of(values["topic"], kafka):
                 problems.add(f"producer={COLUMNAR} {refusal.what}.", refusal.remedy)
+        check_formats(values, problems)
+        check_subjects(values, problems)
         problems.raise_any()
-        return cls(kafka, common=common, **fields_from(cls, values))
+        found = cls(
+            kafka,
+            common=common,
+            formats=Formats.of(values),
+            registry=RegistrySettings.of(values),
+            **fields_from(cls, values),
+        )
+        if kafka.two_phase:
+            found.choice  # noqa: B018 - it raises if librdkafka would send
+        return found
 
 
-OPTIONS = options_of(KafkaOptions)
+OPTIONS = tuple(
+    option for part in (KafkaOptions, Formats, RegistrySettings) for option in options_of(part)
+)
 
 
 def identity(options: KafkaOptions) -> str:

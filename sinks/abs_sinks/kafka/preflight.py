@@ -6,22 +6,39 @@ An ERROR would break the guarantee or stop the job. A WARNING is for a person to
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_facts
-from abs_clients.kafka.hanging import find_hanging
+from abs_clients.kafka.producer_ids import active_producers
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
+from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import UNCLEAN, TopicFacts, topics_in_time
+from abs_clients.kafka.transactions import (
+    NEVER_MS,
+    OPEN,
+    Description,
+    describe,
+    listed,
+    open_for,
+)
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
+from abs_sinks.kafka.formats import judge_format
+from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: a shorter id expiration may lose the proof of a commit while the job is down."""
+
+OLD_MS = DEFAULT_TRANSACTION_TIMEOUT_MS
+"""An open transaction without a timeout that is older is told: its readers have waited for so long."""
 
 MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators check timeouts every ten seconds, and clocks differ."""
@@ -41,7 +58,8 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
         findings.append(Finding.warning(options.choice.warning, ""))
     if schema is not None:
         try:
-            findings += judge_columns(plan_columns(schema, options.topic))
+            encoded, found = judge_format(options, schema)
+            findings += [*judge_columns(plan_columns(encoded, options.topic)), *found]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
@@ -55,6 +73,7 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
             return [*findings, Finding.of(error)]
         findings += judge_topic(topic, options)
         findings += judge_hanging(topic, cluster, options)
+        findings += judge_lasting(cluster, options)
     return findings
 
 
@@ -81,6 +100,8 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
         )
     if options.protocol != "idempotent":
         yield from _judge_timeouts(cluster, options)
+    if options.protocol == "2pc":
+        yield from _judge_ids(cluster)
     if not cluster.configs:
         yield Finding.note(
             "The principal may not read the brokers' settings: timeouts and replicas are not checked.",
@@ -116,7 +137,7 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
             f"kafka.transaction.timeout.ms is {timeout}, but the brokers allow {most} at most.",
             "lower it, or raise the brokers' transaction.max.timeout.ms.",
         )
-    if options.protocol != "2pc":
+    if options.protocol != "2pc" or options.kafka.two_phase:
         return
     needed = options.patience.to_decide
     short_ms = round(2 * needed * 1000)  # to be written in, and then to be decided and committed
@@ -132,6 +153,9 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
             "decision, the records of that epoch are lost.",
             f"set it to {short_ms} at least; better, to the longest outage that you expect.",
         )
+
+
+def _judge_ids(cluster: ClusterFacts) -> Iterator[Finding]:
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:
         yield Finding.warning(
@@ -188,6 +212,27 @@ def judge_hanging(
         )
 
 
+def judge_lasting(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+    """Find old transactions on the topic that no timeout ends (KIP-939), whoever began them."""
+    if not (cluster.can_end and cluster.since_3_8):
+        return
+    patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
+    found = patience.retry(lambda: open_for(options.kafka, OLD_MS))
+    for text, each in sorted(found.items()):
+        places = [f"{name}-{number}" for name, number in each.partitions if name == options.topic]
+        if each.timeout_ms != NEVER_MS or not places:
+            continue
+        name = parse_id(text)
+        whose = "another program" if name is None else f"job {name.job}"
+        yield Finding.warning(
+            f"Transaction {text} of {whose} is open for {time.time() - each.start_ms / 1000:.0f} s and "
+            f"has no timeout: readers of {', '.join(places)} wait for it.",
+            "end it with that program."
+            if name is None
+            else "start that job, which ends it; `abs in-doubt list` shows what will become of it.",
+        )
+
+
 def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     limit = topic.max_message_bytes
     if limit is None:
@@ -202,3 +247,78 @@ def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     client = options.kafka.message_max_bytes
     if client > limit:
         yield Finding.note(f"Topic {topic.name} refuses records of more than {limit} bytes.")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTransaction:
+    """A transaction that is open in a partition.
+
+    Args:
+        start_offset: of its first record there.
+        last_ms: when its last record there was written, by the clock of its producer.
+    """
+
+    topic: str
+    partition: int
+    producer_id: int
+    start_offset: int
+    last_ms: int
+
+
+def find_hanging(
+    settings: Settings, places: Sequence[tuple[str, int]], before_ms: int
+) -> list[PartitionTransaction]:
+    """Hanging transactions (KIP-664, KIP-890) in these partitions, at whose records readers wait.
+
+    No coordinator knows them, and they exceed every timeout. The cause is a late record of an ended
+    transaction, on brokers that do not verify (``transaction.version`` below 2). The death of a job's
+    processes leaves none: the coordinator ends its transaction after the timeout.
+
+    The partitions are queried before and after the coordinators, so ones that end in between do not
+    count.
+
+    Args:
+        before_ms: only those without a write since: now less the brokers'
+            transaction.max.timeout.ms. Coordinators hide ids that the principal may not describe;
+            only the age excludes healthy transactions of those.
+
+    Raises:
+        RefusedError: the principal may not read a topic.
+        TargetError: a broker does not answer.
+    """
+    old = [each for each in open_in(settings, places) if each.last_ms < before_ms]
+    if not old:
+        return []
+    ids = listed(settings, OPEN, producer_ids=sorted({each.producer_id for each in old}))
+    known = describe(settings, list(ids))
+    still = set(open_in(settings, places))
+    return [each for each in unknown(old, known.values()) if each in still]
+
+
+def unknown(
+    there: Iterable[PartitionTransaction], known: Iterable[Description | None]
+) -> list[PartitionTransaction]:
+    """Those that belong to no transaction that is open at a coordinator."""
+    owned = {
+        (each.producer_id, place) for each in known if each is not None for place in each.partitions
+    }
+    return [e for e in there if (e.producer_id, (e.topic, e.partition)) not in owned]
+
+
+def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[PartitionTransaction]:
+    """The open transactions of these partitions."""
+
+    async def work(manager: Any) -> list[PartitionTransaction]:
+        return [
+            PartitionTransaction(
+                *place,
+                producer.producer_id,
+                producer.current_txn_start_offset,
+                producer.last_timestamp,
+            )
+            for place, answer in (await active_producers(manager, places)).items()
+            for producer in answer.active_producers
+            if producer.current_txn_start_offset >= 0
+        ]
+
+    return cluster(settings).run("asking partitions for open transactions", work) if places else []

@@ -74,6 +74,7 @@ class WalWriter(RecordWriter):
         super().__init__(options, schema, task)
         self._ledger = ledger
         self._log = store.url
+        schema = self._encoding.schema
         self._kept = [name for name in schema.names if name not in self._columns.left_out]
         self._schema = pa.schema([schema.field(name) for name in self._kept])
         self._segment = SegmentWriter(store, task.handle, self._schema)

@@ -15,7 +15,9 @@ from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
+from abs_core.model import Committable
 from abs_core.stepwise import StepwiseWriter
+from abs_sinks.kafka.formats import encoding
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
     RECORD_OVERHEAD,
@@ -44,13 +46,21 @@ class RecordWriter(StepwiseWriter):
         super().__init__()
         self._options = options
         self._task = task
-        self._columns = plan_columns(schema, options.topic)
+        self._encoding = encoding(options, schema, task)
+        self._columns = plan_columns(self._encoding.schema, options.topic)
         self._patience = replace(options.patience, job=task.job)
         self._overhead = RECORD_OVERHEAD + more_bytes
 
+    def write(self, batch: pa.RecordBatch) -> None:
+        for part in self._encoding.parts(batch):
+            super().write(part)
+
+    def pre_commit(self) -> Committable | None:
+        return self._encoding.noted(super().pre_commit())
+
     @abstractmethod
     def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
-        """Keep a checked batch; ``records`` are its rows."""
+        """Keep a checked and encoded batch; ``records`` are its rows."""
 
     def _keep(self, batch: pa.RecordBatch) -> None:
         """See ``StepwiseWriter``.
@@ -62,12 +72,13 @@ class RecordWriter(StepwiseWriter):
                 take, or has no key for a compacted topic.
         """
         with naming_rows(batch, self.bad_rows, self._rows):
-            records = self._checked(batch)
-        self._keep_checked(batch, records)
+            encoded = self._encoding.encoded(batch)
+            records = self._checked(encoded)
+        self._keep_checked(encoded, records)
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that Kafka would refuse; nothing is kept of the batch."""
-        return find_bad_rows(batch, self._checked)
+        return find_bad_rows(batch, lambda rows: self._checked(self._encoding.encoded(rows)))
 
     def _checked(self, batch: pa.RecordBatch) -> Records:
         records = records_of(batch, self._columns)

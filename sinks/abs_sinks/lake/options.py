@@ -21,8 +21,9 @@ from abs_clients.options import (
 from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
+from abs_sinks.lake.fit import CHANGES
 from abs_sinks.options import COMMON, CommonOptions
-from abs_sinks.s3.options import COMPRESSIONS, LEAST_PART, MIB, S3Options, column_names
+from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options, column_names
 
 if TYPE_CHECKING:
     from abs_sinks.lake.place import Place
@@ -37,7 +38,7 @@ _ELSEWHERE = {
     **HADOOP,
     "write": _APPEND,
     "key": _APPEND,
-    "mergeSchema": "leave it out: add the column to the table first.",
+    "mergeSchema": "use schemachange=add.",
     "txnAppId": "leave it out: the register's id is the application's.",
     "txnVersion": "leave it out: the epoch is the version.",
     "maxRecordsPerFile": "use maxfilesize.",
@@ -54,6 +55,8 @@ class LakeOptions:
         partitionby: partition columns of a table that is created; an existing one must have the same.
         createtable: create the table where it is missing.
         compression: of the Parquet files.
+        schemachange: what to do with a column of the input that the table lacks: ``fail``, ``ignore``
+            (its values are not written), ``add`` (the commit of the rows adds it).
         server: where S3 listens.
         partsize, uploadthreads, rowgroupsize, maxfilesize, maxopenfiles: as for ``abs-s3``.
     """
@@ -62,8 +65,9 @@ class LakeOptions:
     partitionby: Annotated[tuple[str, ...], column_names] = ()
     createtable: Annotated[bool, boolean] = False
     compression: Annotated[str, one_of(*COMPRESSIONS["parquet"])] = "snappy"
+    schemachange: Annotated[str, one_of(*CHANGES)] = "fail"
     server: Server = field(default_factory=Server)
-    partsize: Annotated[int, size(LEAST_PART, 1 << 30)] = 8 * MIB
+    partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4
     rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
     maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import xxhash
-from psycopg import Connection, Copy, sql
-from psycopg.copy import LibpqWriter
+from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
@@ -25,11 +24,12 @@ from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres.deadletters import naming_option
+from abs_sinks.postgres.encode import slices
+from abs_sinks.postgres.feed import Feed
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.tables import Table
-from abs_sinks.postgres.target import Target, noticing_new_columns
+from abs_sinks.postgres.target import ResolvedTable, SinkTable, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 
@@ -53,13 +53,8 @@ class CopyIn:
         self._options = options
         self._doing = f"copying rows for table {plan.table.label}"
         self._digest = xxhash.xxh3_128()
-        self._encoder = plan.encoder()
-        self._stack = ExitStack()
         with self._mapped():
-            cursor = connection.cursor()
-            copy = cursor.copy(plan.copy_statement(into), writer=_OnlyWhole(cursor))
-            self._copy: Copy = self._stack.enter_context(copy)
-            self._send(self._encoder.header())
+            self._feed = Feed(connection, plan, into, self._digest)
 
     @property
     def digest(self) -> str:
@@ -68,15 +63,14 @@ class CopyIn:
 
     def write(self, batch: pa.RecordBatch) -> None:
         with self._mapped():
-            for start in range(0, batch.num_rows, self._options.batchsize):
-                self._send(self._encoder.encode(batch.slice(start, self._options.batchsize)))
+            for piece in slices(batch, self._options.batchsize):
+                self._feed.write(piece)
         self.rows += batch.num_rows
 
     def finish(self) -> None:
         """End the COPY, and wait until the server has taken all rows."""
         with self._mapped():
-            self._send(self._encoder.finish())
-            self._stack.close()
+            self._feed.finish()
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -88,10 +82,6 @@ class CopyIn:
         ):
             yield
 
-    def _send(self, data: bytes) -> None:
-        self._digest.update(data)
-        self._copy.write(data)
-
 
 class CopyWriter(StepwiseWriter):
     """The base of writers: a task's transaction with a COPY, or one after another.
@@ -102,7 +92,7 @@ class CopyWriter(StepwiseWriter):
         table: of the next rows; set to another one, they go there by a COPY of its own.
     """
 
-    def __init__(self, table: Table, task: Task) -> None:
+    def __init__(self, table: SinkTable, task: Task) -> None:
         super().__init__()
         self.table = table
         self._options = options = table.options
@@ -111,10 +101,10 @@ class CopyWriter(StepwiseWriter):
         self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
         self._connection: Connection[Any] | None = None
         self._copy: CopyIn | JudgedCopy | None = None
-        self._into: Table | None = None
+        self._into: SinkTable | None = None
         self._digests: list[str] = []
         self.number = number_of(task.handle)
-        """Of the sink of the next rows."""
+        """The number of the sink of the next rows."""
         self._counts: dict[int, Count] = {}
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
@@ -151,7 +141,7 @@ class CopyWriter(StepwiseWriter):
             self._counts[number] = replace(had, rows=had.rows + rows, dead=had.dead + dead)
 
     def _copying(
-        self, connection: Connection[Any], target: Target, into: sql.Identifier | None = None
+        self, connection: Connection[Any], target: ResolvedTable, into: sql.Identifier | None = None
     ) -> CopyIn | JudgedCopy:
         """The COPY of rows for the present table; see ``CopyIn``."""
         options, number = self.table.options, self.number
@@ -166,7 +156,7 @@ class CopyWriter(StepwiseWriter):
 
     @abstractmethod
     def _bury(
-        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+        self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
         """Put dead letters where the decision finds them, in the connection's transaction."""
 
@@ -212,11 +202,3 @@ def _or_lasting(begin: Callable[[], CopyIn | JudgedCopy]) -> CopyIn | JudgedCopy
         if (getattr(error.__cause__, "sqlstate", None) or "").startswith("53"):
             return error  # it is out of memory or disk, which tasks that wait do not free
         raise
-
-
-class _OnlyWhole(LibpqWriter):
-    """Ends a successful COPY; a failed one ends with its closed connection."""
-
-    def finish(self, exc: BaseException | None = None) -> None:
-        if exc is None:
-            super().finish()

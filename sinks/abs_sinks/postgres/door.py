@@ -50,11 +50,11 @@ class PostgresFormat(SinkFormat):
 
     def administer(self, options: PostgresOptions) -> tuple[Inventory, Committer]:
         from abs_sinks.postgres.register import PostgresRegister
-        from abs_sinks.postgres.tables import Table, Tables
+        from abs_sinks.postgres.target import SinkTable, SinkTables
         from abs_sinks.postgres.twophase import TwoPhaseCommitter
         from abs_sinks.postgres.wal import WalWithoutColumns
 
-        tables = Tables({0: Table(options, pa.schema([]))})
+        tables = SinkTables({0: SinkTable(options, pa.schema([]))})
         committers: dict[str, Committer] = {
             "2pc": TwoPhaseCommitter(options),
             "wal": WalWithoutColumns(tables),
@@ -86,6 +86,11 @@ class PostgresFormat(SinkFormat):
         job = job_of(options)
         return preflight(options, around.schema, job, around.tasks, composes=around.composes)
 
+    def logins(self, options: PostgresOptions) -> Sequence[Finding]:
+        from abs_clients.postgres.whoami import told_login
+
+        return [told_login(options.server)]
+
     def together(
         self,
         sinks: Sequence[tuple[str, PostgresOptions]],
@@ -98,12 +103,12 @@ class PostgresFormat(SinkFormat):
         return judge_together(sinks, tasks, apart=apart)
 
     def transactions(self, options: PostgresOptions) -> Hashable | None:
-        from abs_sinks.postgres.group import transactions_of
+        from abs_sinks.postgres.sink import transactions_of
 
         return transactions_of(options)
 
     def group(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> PostgresGroup:
-        from abs_sinks.postgres.group import PostgresGroup
+        from abs_sinks.postgres.sink import PostgresGroup
 
         return PostgresGroup(sinks)
 

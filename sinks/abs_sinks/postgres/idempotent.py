@@ -42,12 +42,19 @@ from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.deadletters import by_data, staged_columns
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.judgedcopy import JudgedCopy
-from abs_sinks.postgres.judging import judge, mark
+from abs_sinks.postgres.judgestaged import judge_any
+from abs_sinks.postgres.judging import mark
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.replacing import results_of
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Table, Tables
-from abs_sinks.postgres.target import Target, altered, noticing_changes
+from abs_sinks.postgres.target import (
+    ResolvedTable,
+    SinkTable,
+    SinkTables,
+    altered,
+    noticing_changes,
+)
 
 DEADLOCK_TRIES = 5
 
@@ -71,10 +78,8 @@ _JUDGED = "create temporary table if not exists {} on commit delete rows as {} w
 
 # Without a row of ``may`` there is no judged row, so that nothing is changed.
 _JUDGE = """
-savepoint staged; {lock};
 with may as materialized ({may} and ({shape_query}) = {shape} for share)
-insert into {judged} select j.* from ({judging}) j, may;
-{finding}; {apply}; COMMIT
+insert into {judged} select j.* from ({judging}) j, may
 """
 
 
@@ -84,10 +89,10 @@ class IdempotentWriter(CopyWriter):
     The register must be in the same database (``stateschema``).
     """
 
-    def __init__(self, table: Table, task: Task) -> None:
+    def __init__(self, table: SinkTable, task: Task) -> None:
         super().__init__(table, task)
         self._register = self._options.state.table("register")
-        self._target: Target | None = None
+        self._target: ResolvedTable | None = None
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         """Upsert, if the epoch may be written; the committable is evidence only.
@@ -111,7 +116,7 @@ class IdempotentWriter(CopyWriter):
                 self._check_may_write(connection, self._target)
 
     def _begin(self) -> CopyIn | JudgedCopy:
-        self._target = self.table.target()
+        self._target = self.table.altered()
         plan = self._target.plan
         staged = _staged(self._options, plan)
         connection = pool(self._options.server).take(self._tag)
@@ -123,7 +128,7 @@ class IdempotentWriter(CopyWriter):
         return self._copying(connection, self._target, staged)
 
     def _bury(
-        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+        self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
         deadletters.stage(connection, _staged(self._options, target.plan), letters)
 
@@ -131,7 +136,7 @@ class IdempotentWriter(CopyWriter):
     def _dead(self) -> int:
         return sum(count.dead for count in self._counts.values())
 
-    def _keeping(self, target: Target) -> list[sql.Composable]:
+    def _keeping(self, target: ResolvedTable) -> list[sql.Composable]:
         """Keep the dead letters in a table of the handle, for the transaction that decides."""
         if not self._dead:
             return []
@@ -144,16 +149,16 @@ class IdempotentWriter(CopyWriter):
         )
         return [staging.creating(handle, target.plan, logged=True), keep]
 
-    def _judge(self, connection: Connection[Any], target: Target) -> None:
+    def _judge(self, connection: Connection[Any], target: ResolvedTable) -> None:
         """Mark the rows that the table refuses; the transaction is back before its first upsert."""
         staged, options = _staged(self._options, target.plan), self._options
         connection.execute("rollback to savepoint staged")
         judged = Staging(options).judged(self._task.handle)
-        found = judge(connection, options, target, [staged], judged, self._rows)
+        found = judge_any(connection, options, target, [staged], judged, self._rows)
         connection.execute("rollback to savepoint staged; release savepoint staged")
         self._count(self.number, 0, mark(connection, staged, found))
 
-    def _upsert(self, connection: Connection[Any], target: Target) -> int:
+    def _upsert(self, connection: Connection[Any], target: ResolvedTable) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.
 
         All tasks lock rows in key order, so only other writers can cause a deadlock.
@@ -189,32 +194,46 @@ class IdempotentWriter(CopyWriter):
             return changed[-2]  # the last is that of COMMIT
         raise unsettled(self._task.job, self._task.epoch)
 
-    def _change(self, connection: Connection[Any], target: Target, changes: Changes) -> int:
+    def _change(self, connection: Connection[Any], target: ResolvedTable, changes: Changes) -> int:
         """Apply the changes, if the epoch may be written; returns how many were judged.
 
         A row with a problem keeps the statements from changing anything, so the client need not be
         asked in between, and can stop without holding a lock.
         """
         judged, judging = _judging(self._options, changes)
-        statements = sql.SQL(_JUDGE).format(
-            lock=changes_sql.locking(changes),
+        judge = sql.SQL(_JUDGE).format(
             may=may_write(self._register, self._task),
             shape_query=target.plan.shape_query(),
             shape=target.shape,
             judged=judged,
             judging=judging,
-            finding=changes_sql.finding(changes, judged),
-            apply=sql.SQL("; ").join(changes_sql.applying(changes, judged)),
         )
-        cursor = self._execute(connection, statements, target.plan)
-        for _ in range(2):
-            cursor.nextset()
-        rows = cursor.rowcount
-        cursor.nextset()
-        error = changes_sql.error_of(changes, cursor.fetchone())
-        if error is not None:
-            raise error
-        return rows
+        keeps = self._options.deadletter is not None
+        # With dead letters a problem is no error, and the transaction goes on.
+        last = [*changes_sql.applying(changes, judged), *([] if keeps else [sql.SQL("COMMIT")])]
+        finding = changes_sql.finding(changes, judged)
+        for _ in range(JUDGEMENTS):
+            before = [sql.SQL("savepoint staged"), *self._keeping(target)]
+            statements = sql.SQL("; ").join(
+                [*before, changes_sql.locking(changes), judge, finding, *last]
+            )
+            try:
+                results = results_of(self._execute(connection, statements, target.plan))
+            except psycopg.Error as error:
+                if not keeps or not by_data(error):
+                    raise
+                self._judge(connection, target)
+                continue
+            judged_rows, found = results[-len(last) - 2 :][:2]
+            wrong = changes_sql.error_of(changes, found.row)
+            if wrong is None:
+                if keeps:
+                    connection.execute("COMMIT")
+                return judged_rows.affected
+            if not keeps:
+                raise wrong
+            self._judge(connection, target)
+        raise unsettled(self._task.job, self._task.epoch)
 
     def _execute(
         self, connection: Connection[Any], statements: sql.Composed, plan: CopyPlan
@@ -229,7 +248,7 @@ class IdempotentWriter(CopyWriter):
         with noticing_changes(self._options, plan):
             return connection.execute(statements)
 
-    def _check_may_write(self, connection: Connection[Any], target: Target) -> None:
+    def _check_may_write(self, connection: Connection[Any], target: ResolvedTable) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
         if connection.execute(target.plan.shape_query()).fetchone() != (target.shape,):
@@ -240,7 +259,7 @@ class IdempotentWriter(CopyWriter):
         state = None if row is None else state_from_text(row[0], f"job {task.job}")
         if state is None or state.register != task.register:
             place = self._register.as_string()
-            raise births.gone(task.job, "was deleted while the job runs", place)
+            raise births.lost_error(task.job, "was deleted while the job runs", place)
         # Gaps were checked when the task began.
         planned = protocol.plan(state, task.generation, task.epoch, gaps_allowed=True)
         if isinstance(planned, Refused):
@@ -252,7 +271,7 @@ class IdempotentCoCommitter(NothingToCommit):
 
     co_commits = True
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SinkTables) -> None:
         self._tables = tables
 
     def co_commit(
@@ -285,6 +304,7 @@ def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
 
 def _judging(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
     """The session's temporary table for judged changes, and the query that fills it."""
-    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(options, changes.plan)]))
+    staged = union_of(changes.plan, [_staged(options, changes.plan)], deadletters.good(options))
+    query = changes_judge.judging(changes, staged)
     digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
     return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query

@@ -21,11 +21,10 @@ from abs_clients.options import (
     text,
     whole_number,
 )
-from abs_clients.postgres.address import Address
+from abs_clients.postgres.address import Address, Server
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.name import TableName, check_identifier
 from abs_clients.postgres.password import SOURCES, PasswordSource
-from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
@@ -158,6 +157,8 @@ class PostgresOptions:
         unchanged: the column that lists the columns which a change leaves as they are.
         batchsize: rows that are encoded and sent at a time, at most.
         createtable: create the table where it is missing.
+        schemachange: what becomes of a column of the input that the table lacks: ``fail`` stops the
+            query before it writes, ``ignore`` does not write it, ``add`` adds it to the table.
         stateschema: schema of register, markers and staging.
         locktimeout: seconds to wait for a lock that something else holds.
         connecttimeout: seconds to wait for the server to take a connection.
@@ -182,6 +183,7 @@ class PostgresOptions:
     unchanged: Annotated[str | None, text] = None
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     createtable: Annotated[bool, boolean] = False
+    schemachange: Annotated[str, one_of("fail", "ignore", "add")] = "fail"
     stateschema: Annotated[str, _identifier] = "abs"
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
@@ -191,7 +193,7 @@ class PostgresOptions:
 
     @property
     def patience(self) -> Patience:
-        """With the server."""
+        """The patience with the server."""
         return Patience(self.common.patience, system=f"PostgreSQL at {self.address.label}")
 
     @property
@@ -329,11 +331,6 @@ def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
         for name, default in (("deadlettermax", 0.01), ("deadlettercolumns", ())):
             if values[name] != default:
                 problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
-    elif values["write"] == "changes":
-        problems.add(
-            "The option deadletter is not there for write=changes.",
-            "leave it out: a change that cannot be applied stops the query, and is named.",
-        )
     elif values["deadletter"] == values["dbtable"]:
         problems.add("The options deadletter and dbtable name one table.", "name another one.")
 

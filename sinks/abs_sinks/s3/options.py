@@ -28,7 +28,7 @@ from abs_sinks.options import COMMON, CommonOptions
 NAME = "abs-s3"
 
 MIB = 1 << 20
-LEAST_PART = 5 * MIB
+MIN_PART = 5 * MIB
 """Smallest part of an upload, except its last (Amazon S3 user guide, "Multipart upload limits")."""
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
@@ -67,6 +67,7 @@ _ELSEWHERE = {
     **HADOOP,
     "format": "use fileformat.",
     "mergeSchema": "leave it out: every file has the query's schema.",
+    "schemachange": "leave it out: every file has the query's schema, and readers merge them.",
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
     "write": "leave it out: this sink only adds rows; abs-postgres does upserts.",
@@ -109,7 +110,7 @@ class S3Options:
     sse: Annotated[str | None, _sse] = None
     ssekmskeyid: Annotated[str | None, text] = None
     filename: Annotated[str, _lead] = "part"
-    partsize: Annotated[int, size(LEAST_PART, 1 << 30)] = 8 * MIB
+    partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4
     rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
     maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30

@@ -19,7 +19,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar import sender as sending
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
 from abs_sinks.kafka.records import plan_columns, records_of
@@ -27,7 +27,7 @@ from abs_sinks.kafka.records import plan_columns, records_of
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "producer": "columnar"}
 )
-WHO = Identity("id", 1, 0)
+WHO = ProducerIdentity("id", 1, 0)
 PATIENCE = 100.0
 OLD, NEW = 8, 9
 
@@ -114,6 +114,22 @@ def _send(sender: ColumnarSender, batches: int) -> None:
         batch = pa.record_batch({"key": [f"{number}-{n}" for n in range(20)], "value": ["v"] * 20})
         sender.send(records_of(batch, plan_columns(batch.schema, "t")))
     sender.flush()
+
+
+def test_a_sender_looks_at_its_topic_once_for_all_its_batches(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[list[str]] = []
+
+    def look(_: object, names: list[str]) -> dict[str, TopicFacts]:
+        looks.append(names)
+        return {"t": TopicFacts("t", 3, 1)}
+
+    monkeypatch.setattr(encoder, "topics_in_time", look)
+    sender, script = _sender(clock, [], monkeypatch)
+    _send(sender, 5)
+    assert len(script.delivered) > 1
+    assert looks == [["t"]]
 
 
 @settings(

@@ -21,6 +21,7 @@ from abs_core.errors import (
     NotPreparedError,
     ProtocolError,
     RefusedError,
+    RowError,
     UnavailableError,
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
@@ -34,7 +35,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import session, store, topic
 from abs_sinks.kafka.register.session import FencedProducer
 from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.register.topic import Cell, version_after
+from abs_sinks.kafka.register.topic import StoredCell, version_after
 from abs_testing.case import raises
 
 OPTIONS = KafkaOptions.parse(
@@ -212,7 +213,7 @@ def test_a_change_of_unknown_outcome_is_not_sent_again_before_its_handles_are_lo
 
 
 def test_a_register_that_is_written_while_it_is_retired_stays(monkeypatch: Patch) -> None:
-    cell = Cell(version_after(None), store.state_to_text(STATE), ())
+    cell = StoredCell(version_after(None), store.state_to_text(STATE), ())
     fenced: Any = SimpleNamespace(turn=lambda _: nullcontext(), cell=cell)
     register = _register(monkeypatch, fenced)
     monkeypatch.setattr(register, "load", lambda _: object())
@@ -232,3 +233,20 @@ def test_a_topic_that_was_made_and_does_not_appear_is_an_error(monkeypatch: Patc
     error = raises(UnavailableError, lambda: topic.made(OPTIONS.kafka, "registers", 1, {}))
     assert "is not visible yet" in error.what
     assert made
+
+
+def test_a_record_of_the_register_that_its_topic_does_not_take_is_no_rows_error() -> None:
+    gave_up = list[bool]()
+
+    def refused(*_: object) -> None:
+        raise RowError("larger than max.message.bytes (on purpose)")
+
+    producer: Any = _producer()
+    sender = SimpleNamespace(send=refused)
+    producer._transactions = SimpleNamespace(begin=lambda: None, to=lambda *_: sender)
+    producer.timeout_ms, producer._job = 1000, "job"
+    producer.give_up = lambda: gave_up.append(True)
+    error = raises(RefusedError, lambda: producer.prepare(None, [(b"key", b"value")], 0))
+    assert "holds the job's register" in error.what
+    assert "No row of the job is wrong" in error.remedy
+    assert gave_up == [True]

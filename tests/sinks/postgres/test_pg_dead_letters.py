@@ -11,14 +11,14 @@ import pytest
 from abs_clients.postgres.pool import leased
 from abs_core import deadletters as core
 from abs_core.errors import AbsError, DeadLettersError, SchemaError
-from abs_core.model import Dead
+from abs_core.model import Dead, Severity
 from abs_sinks.deadletters import DeadLetter, why_bad
 from abs_sinks.postgres import deadletters, judgedcopy
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.kept import PostgresLetters
-from abs_sinks.postgres.target import Target
+from abs_sinks.postgres.target import ResolvedTable
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
@@ -94,6 +94,20 @@ def test_a_deferred_constraint_is_judged_too(shared_database: str) -> None:
         assert harness.letters() == [("23505", (9, "v0"))]
         case.finished(rows(0, 3), when="after a deferred constraint")
         case.close()
+
+
+@pytest.mark.parametrize("when", ["initially deferred", "initially immediate"])
+@pytest.mark.parametrize("name", ["2pc-append", "wal-append"])
+def test_a_constraint_that_is_checked_at_prepare_is_refused_at_the_start(
+    shared_database: str, name: str, when: str
+) -> None:
+    with buried(shared_database, name) as harness:
+        harness.db.execute(
+            f"alter table {harness.table} add constraint one unique (value) deferrable {when}"
+        )
+        found = [f for f in harness.new_sink().preflight("job") if f.severity is Severity.ERROR]
+        refused = name == "2pc-append" and when == "initially deferred"
+        assert ["INITIALLY DEFERRED (one)" in f.what for f in found] == [True] * refused
 
 
 def test_the_register_keeps_rows_and_dead_of_each_epoch(shared_database: str) -> None:
@@ -233,7 +247,9 @@ def check_replays(harness: Poisoned) -> None:
 def test_a_dead_letter_written_outside_the_decision_is_found(
     shared_database: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def at_once(writer: CopyWriter, _: object, target: Target, letters: list[DeadLetter]) -> None:
+    def at_once(
+        writer: CopyWriter, _: object, target: ResolvedTable, letters: list[DeadLetter]
+    ) -> None:
         with leased(writer.table.options.server) as other:
             handle = writer._task.handle
             deadletters.write(other, writer.table.options, target.plan, handle, letters)
@@ -257,7 +273,7 @@ def test_a_bad_row_that_is_dropped_is_found(
 def test_a_limit_that_is_ignored_is_found(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "LEAST", 10**9)
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_target_that_refuses_everything_stops_the_query(shared_database, "wal-append", "a\0b")
 

@@ -30,10 +30,11 @@ from abs_sinks.postgres.preflight import (
     judge_table,
     judge_way,
 )
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows, within
+from abs_testing.engine import Run
 
 GOOD_SERVER = ServerFacts(
     version=180000,
@@ -58,7 +59,7 @@ GOOD_SERVER = ServerFacts(
     role="me",
 )
 GOOD_TABLE = TableFacts(True, True, True, True, has_rules=False, insert_triggers=())
-TABLE = Table("public", "t", 1, ())
+TABLE = CatalogTable("public", "t", 1, ())
 
 
 def _options(**more: str) -> PostgresOptions:
@@ -176,7 +177,11 @@ def test_without_prepared_transactions_both_remedies_are_named() -> None:
     ],
 )
 def test_what_is_wrong_with_a_table_is_found(
-    options: PostgresOptions, table: Table, change: dict[str, Any], severity: Severity, told: str
+    options: PostgresOptions,
+    table: CatalogTable,
+    change: dict[str, Any],
+    severity: Severity,
+    told: str,
 ) -> None:
     (finding,) = judge_table(table, replace(GOOD_TABLE, **change), GOOD_SERVER, options)
     assert finding.severity is severity
@@ -309,6 +314,26 @@ def test_a_pooler_is_found(table: TableHarness, mode: str, severity: Severity) -
     assert finding.severity is severity
     assert "pooler" in finding.what
     assert severity is Severity.NOTE or f"pool_mode={mode}" in finding.what
+
+
+@pytest.mark.services
+@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="pgbouncer is not installed")
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_a_pooler_that_keeps_sessions_serves_a_job_and_the_run_after_a_crash(
+    table: TableHarness, protocol: str
+) -> None:
+    with _pgbouncer(table.url, "session") as url:
+        common = replace(table.options.common, protocol=protocol)
+        options = replace(table.options, address=Address.parse(url), common=common)
+        with closing(PostgresSink(options, SCHEMA)) as sink:
+            run = Run(sink, "pooled")
+            run.epoch(0, rows(0, 3))
+            run.attempt(1).write(*rows(10, 3)).pre_commit()  # of a process that dies
+            Run(sink, "pooled").epoch(1, rows(20, 3), rows(30, 3))
+    expected = [*rows(0, 3), *rows(20, 3), *rows(30, 3)]
+    assert sorted(table.read()) == expected
+    prepared = table.db.execute("select count(*) from pg_prepared_xacts").fetchone()
+    assert prepared == (0,)
 
 
 def _objects(table: TableHarness) -> list[tuple[object, ...]]:

@@ -44,8 +44,7 @@ from abs_sinks.postgres import (
 )
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
-from abs_sinks.postgres.prepared import PreparedTransactions
-from abs_sinks.postgres.proof import check_proof_is_here
+from abs_sinks.postgres.prepared import PreparedTransactions, check_proof_is_here
 from abs_testing.case import raises
 
 OPTIONS = PostgresOptions.parse({"url": "postgresql://u@h/d", "dbtable": "t"})
@@ -125,9 +124,9 @@ def test_dead_letters_that_are_missing_are_not_left_out(
     table = SimpleNamespace(options=OPTIONS, label="t")
     plan = SimpleNamespace(table=table)
     part = SimpleNamespace(dead={HANDLE: 2}, table=table, staged=[STAGED])
-    transaction._staging = SimpleNamespace(table=lambda _: "staging")
+    staging = SimpleNamespace(table=lambda _: "staging", incomplete=lambda *_: lost)
+    transaction._staging = staging
     monkeypatch.setattr(epoch_transaction.deadletters, "moving", lambda *_: "move them")
-    monkeypatch.setattr(transaction, "_incomplete", lambda *_: lost)
     connection: Any = SimpleNamespace(execute=execute)
     target: Any = SimpleNamespace(plan=plan, table=table)
     error = raises(NotPreparedError, lambda: transaction._bury(connection, part, target))
@@ -163,25 +162,31 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_upserted(
     assert len(judged) == JUDGEMENTS
 
 
-def test_changes_with_a_problem_that_the_server_found_are_told(
-    writer: Any, monkeypatch: Patch
+@pytest.mark.parametrize(("dead", "error"), [(None, DataError), ("dead", ContentionError)])
+def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
+    dead: str | None, error: type[AbsError], writer: Any, monkeypatch: Patch
 ) -> None:
-    names = ("_judging", "changes_sql")
-    monkeypatch.setattr(idempotent, names[0], lambda *_: ([], sql.SQL("")))
+    nothing = lambda *_: sql.SQL("")  # noqa: E731
     told = SimpleNamespace(
-        locking=lambda *_: sql.SQL(""),
-        finding=lambda *_: sql.SQL(""),
+        locking=nothing,
+        finding=nothing,
         applying=lambda *_: [],
         error_of=lambda *_: DataError("a problem (on purpose)"),
     )
-    monkeypatch.setattr(idempotent, names[1], told)
-    monkeypatch.setattr(idempotent, "may_write", lambda *_: sql.SQL(""))
-    cursor = SimpleNamespace(nextset=lambda: True, rowcount=0, fetchone=lambda: ("problem",))
-    monkeypatch.setattr(writer, "_execute", lambda *_: cursor)
-    parts = ["shape_query", "columns"]
-    plan = SimpleNamespace(**{part: lambda: sql.SQL("") for part in parts})
+    monkeypatch.setattr(idempotent, "_judging", lambda *_: (sql.SQL(""), sql.SQL("")))
+    monkeypatch.setattr(idempotent, "changes_sql", told)
+    monkeypatch.setattr(idempotent, "may_write", nothing)
+    results = [SimpleNamespace(affected=0, row=("problem",))] * 3
+    monkeypatch.setattr(idempotent, "results_of", lambda _: results)
+    judged = list[object]()
+    writer._options = replace(OPTIONS, deadletter=dead)
+    for name in ("_keeping", "_execute"):
+        monkeypatch.setattr(writer, name, lambda *_: [])
+    monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
+    plan = SimpleNamespace(shape_query=nothing)
     target: Any = SimpleNamespace(plan=plan, shape="", key=())
-    assert "on purpose" in raises(DataError, lambda: writer._change(None, target, None)).what
+    raises(error, lambda: writer._change(None, target, None))
+    assert len(judged) == (0 if dead is None else JUDGEMENTS)
 
 
 class Answers:

@@ -29,7 +29,7 @@ from abs_sinks.s3 import S3Options, S3Register, manifests, segments
 from abs_sinks.s3.committed import _Jobs
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.layout import FileName
-from abs_sinks.s3.register import Cell
+from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Refusal, Upload, uploads_from_text, uploads_to_text
 from abs_testing.case import raises
@@ -116,11 +116,11 @@ def test_files_of_a_register_that_is_nowhere_are_not_left_out(monkeypatch: Patch
     assert "a reader would miss the job's rows" in error.what
 
 
-@pytest.mark.parametrize("again", [None, (Cell(STATE), "newer")])
+@pytest.mark.parametrize("again", [None, (RegisterObject(STATE), "newer")])
 def test_a_register_that_changes_while_it_is_retired_stays(
-    again: tuple[Cell, str] | None, monkeypatch: Patch
+    again: tuple[RegisterObject, str] | None, monkeypatch: Patch
 ) -> None:
-    answers = [(Cell(STATE), "old"), again]
+    answers = [(RegisterObject(STATE), "old"), again]
     monkeypatch.setattr(S3Register, "cell", lambda *_: answers.pop(0))
     error = raises(ContentionError, lambda: S3Register(OPTIONS).retire("job"))
     assert "changed in the meantime" in error.what
@@ -130,7 +130,7 @@ def test_a_register_that_changes_while_it_is_retired_stays(
 def test_a_register_that_names_what_readers_use_is_not_retired_or_moved(
     call: str, monkeypatch: Patch
 ) -> None:
-    cell = Cell(STATE, ("manifest",)), "version"
+    cell = RegisterObject(STATE, ("manifest",)), "version"
     monkeypatch.setattr(S3Register, "cell", lambda *_: cell)
     error = raises(ProtocolError, lambda: getattr(S3Register(OPTIONS), call)("job"))
     assert "names the files that readers use" in error.what
