@@ -12,6 +12,7 @@ import pytest
 import abs_core.durable
 import abs_core.wal.folder
 from abs_cli.trail import noted
+from abs_clients.delta.evolve import put_version
 from abs_core.model import HandleName, JobState, Outcome
 from abs_core.registers.file import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
@@ -62,6 +63,10 @@ def files_log(folder: Path) -> None:
     assert WriteOnceFolder(folder / "log").put_new("1", b"content")
 
 
+def delta_version(folder: Path) -> None:
+    assert put_version(str(folder / "table"), None, 1, [{"commitInfo": {}}])
+
+
 def certificate(folder: Path) -> None:
     file = OwnFile(str(folder), "job.json")
     file.replace(b"first")
@@ -93,6 +98,7 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     data_file: ("abs_sinks/lake/folder.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
+    delta_version: ("abs_clients/delta/evolve.py",),
     certificate: ("abs_spark/checkpoint/ownfile.py",),
     id_of_wal: ("abs_spark/sink_spec.py",),
     trail: ("abs_cli/trail.py",),
