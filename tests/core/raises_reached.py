@@ -104,4 +104,4 @@ def _with_notes(self: SourceFileLoader, fullname: str) -> CodeType | None:
 if "REACHED" in os.environ:
     assert "abs_core" not in sys.modules, "this must be loaded before what it looks at"
     setattr(builtins, NOTED, _note)
-    SourceFileLoader.get_code = _with_notes  # type: ignore[method-assign]
+    SourceFileLoader.get_code = _with_notes  # type: ignore[assignment,method-assign]

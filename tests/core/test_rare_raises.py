@@ -168,12 +168,12 @@ def test_a_job_that_goes_on_without_its_register_keeps_the_targets_of_its_sinks(
     """By consent, on another register that is there, whose sink of this name is elsewhere."""
     state = replace(START, sinks=sinkmap.first([("out", "there")]))
     origin = Origin(Certificate(JOB, "f" * 16, "there", 1, None, 0))
-    who = RunIdentity(JOB, "lineage", "run2", "here", sinks=[("out", "elsewhere")])
+    who = RunIdentity(JOB, "lineage", "run2", "here", sinks=(("out", "elsewhere"),))
     consenting = replace(who, adopt=consent.to_go_on_without(origin, who, 0))
     verdict = births.start(state, consenting, "0" * 16, origin, 0, "there")
     assert isinstance(verdict, Refused)
     assert isinstance(verdict.error, IdentityError)
-    same = replace(consenting, sinks=[("out", "there")])
+    same = replace(consenting, sinks=(("out", "there"),))
     assert isinstance(births.start(state, same, "0" * 16, origin, 0, "there"), Changed)
 
 

@@ -97,7 +97,7 @@ def _takes_what_a_newer_run_deleted_for_damage(patch: pytest.MonkeyPatch) -> Non
 
 DELETES = BEGUN + 10
 """From about this call on, a checkpoint is decided, and others are deleted."""
-BUGS = {
+BUGS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     _looks_at_no_generation: DELETES,
     _sweeps_whatever_is_not_named: DELETES,
     _takes_what_a_newer_run_deleted_for_damage: BEGUN,

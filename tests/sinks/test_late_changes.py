@@ -13,13 +13,13 @@ import abs_sinks.kafka.register.store
 import abs_sinks.postgres.register
 import abs_sinks.s3.register
 from abs_clients.postgres.pool import close_idle
+from abs_clients.s3.objects import Objects
 from abs_core.contracts import RegisterStore
 from abs_core.model import JobState
 from abs_services import KafkaService, S3Service
 from abs_sinks.kafka.register.session import FencedProducer, Session
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
 from abs_sinks.s3 import S3Options, S3Register
-from abs_sinks.s3.register import Objects
 from tests.kit.stalls import Stalls
 from tests.sample import cut
 from tests.sinks.kafka.registers import options_of

@@ -55,7 +55,7 @@ class Brittle(WriteOnceMemory):
 def test_a_log_that_is_folded_whenever_it_is_read_is_an_error() -> None:
     cells = Brittle()
     grown(cells, 2)
-    cells.goes = lambda name: name.startswith("entry-")  # type: ignore[assignment]
+    cells.goes = lambda name: name.startswith("entry-")
     error = raises(UnavailableError, SeenLog(cells, "/data").refresh)
     assert "compacted faster than it can be read" in error.what
 
@@ -92,7 +92,7 @@ def test_an_entry_that_went_after_the_log_was_read_is_told() -> None:
     log = SeenLog(cells, "/data")
     log.refresh()
     log._pins.clear()
-    cells.goes = lambda name: name.startswith("entry-")  # type: ignore[assignment]
+    cells.goes = lambda name: name.startswith("entry-")
     error = raises(ReplayMismatchError, lambda: log.files(0, 2))
     assert "has lost entry-" in error.what
 
@@ -161,7 +161,8 @@ def test_a_start_or_an_end_where_no_record_is_is_refused(
 ) -> None:
     monkeypatch.setattr(KafkaSource, "_resolved", lambda *_: {("t", 0): offset})
     assert "has offsets from 5 to 9" in raises(OptionError, source.initial).what
-    source = KafkaSource(replace(OPTIONS, end={("t", 0): offset}))
+    end: Any = object()
+    source = KafkaSource(replace(OPTIONS, end=end))
     error = raises(OptionError, lambda: source._ending(FACTS, {("t", 0): 5}))
     assert f"cannot be read up to {offset}" in error.what
 

@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_core.coordinator.certifier import EPOCH
 from abs_core.errors import ConfigError, ProtocolError, ReplayMismatchError
 from abs_core.model import Wrote
+from abs_core.sinkmap import STRIDE
 from abs_spark import run as runs
-from abs_spark.datasource.batch import EPOCH, BatchWriter
+from abs_spark.datasource.batch import BatchWriter
 from abs_spark.datasource.stream import EpochMessage, reported_by
-from abs_spark.foreach.tasks import STRIDE, shares_of, take_part
+from abs_spark.foreach.tasks import shares_of, take_part
 from abs_spark.names import Announced, RunName
 from abs_spark.process import executor as context
 from abs_testing.case import raises

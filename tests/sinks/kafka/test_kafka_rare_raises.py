@@ -11,7 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.attempts import side_topic as name_of
 from abs_clients.kafka.transactions import Description, State
+from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict
 from abs_core.errors import (
     ConfigError,
@@ -32,7 +35,7 @@ from abs_sinks.kafka import give_up_attempts, ledger, side_topic, twophase, wal
 from abs_sinks.kafka.idempotent import IdempotentCommitter
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import session, store, topic
+from abs_sinks.kafka.register import session, topic
 from abs_sinks.kafka.register.session import FencedProducer
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import StoredCell, version_after
@@ -121,13 +124,13 @@ def test_attempts_are_given_up_of_the_jobs_own_register_without_a_decision(
     state: JobState | None, error: type[ConfigError], said: str, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(give_up_attempts, "identity", lambda _: "here")
-    raised = lambda state: give_up_attempts._raised(OPTIONS, "job", "new", state)  # noqa: E731
-    assert isinstance(raised(STATE), Changed)
-    assert said in raises(error, lambda: raised(state)).what
+    assert isinstance(give_up_attempts._raised(OPTIONS, "job", "new", STATE), Changed)
+    told = raises(error, lambda: give_up_attempts._raised(OPTIONS, "job", "new", state))
+    assert said in told.what
 
 
 def test_an_entry_of_a_side_topic_that_others_keep_writing_is_an_error(monkeypatch: Patch) -> None:
-    name = side_topic.side_topic("t")
+    name = name_of("t")
     facts = {"t": SimpleNamespace(id="a"), name: SimpleNamespace(id="b")}
     for function, answer in {
         "_known": (None, None),
@@ -187,7 +190,7 @@ def test_an_answer_of_a_broker_that_leads_no_longer_says_nothing_of_a_change(
     seen = None if found is None else SimpleNamespace(epoch=found[0], start_offset=found[1])
     monkeypatch.setattr(session, "describe", lambda *_: {"id": now})
     monkeypatch.setattr(session, "describe_producers", lambda *_: {("registers", 0): seen})
-    monkeypatch.setattr(session.timeouts, "LEADER_SECONDS", 0.0)
+    monkeypatch.setattr(timeouts, "LEADER_SECONDS", 0.0)
     error = raises(UnavailableError, lambda: _producer().begins_at(0))
     assert "leads it no longer" in error.what
 
@@ -213,7 +216,7 @@ def test_a_change_of_unknown_outcome_is_not_sent_again_before_its_handles_are_lo
 
 
 def test_a_register_that_is_written_while_it_is_retired_stays(monkeypatch: Patch) -> None:
-    cell = StoredCell(version_after(None), store.state_to_text(STATE), ())
+    cell = StoredCell(version_after(None), state_to_text(STATE), ())
     fenced: Any = SimpleNamespace(turn=lambda _: nullcontext(), cell=cell)
     register = _register(monkeypatch, fenced)
     monkeypatch.setattr(register, "load", lambda _: object())

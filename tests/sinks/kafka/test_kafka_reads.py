@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from abs_clients.kafka import log_offsets, producer_ids, topics, transactions
+from abs_clients.kafka import producer_ids, topics, transactions
 from abs_core.contracts import Sink, Stored
 from abs_core.errors import UnavailableError
 from abs_core.model import Committable, HandleName, Inspection, Outcome
 from abs_services import KafkaService
 from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.register.tail import Tail
+from abs_sinks.kafka.register.tail import Tail, log_offsets
 from abs_sinks.kafka.twophase import TwoPhaseCommitter
 from abs_testing import Opener
 from abs_testing.calls import ContractCalls, ReadOpener
@@ -32,8 +32,8 @@ from tests.sample import members
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(1800)]
 
-READS = (
-    *(log_offsets.log_offsets, topics.topic_facts, topics.topics_in_time),
+READS: tuple[Callable[..., Any], ...] = (
+    *(log_offsets, topics.topic_facts, topics.topics_in_time),
     *(transactions.describe, transactions.listed, transactions.describe_open),
     *(transactions.describe_and_list_late, producer_ids.describe_producers),
 )

@@ -36,7 +36,7 @@ from abs_sinks.postgres import (
     PostgresOptions,
     PostgresRegister,
     apply,
-    epoch_transaction,
+    deadletters,
     idempotent,
     prepared,
     register,
@@ -44,10 +44,12 @@ from abs_sinks.postgres import (
 )
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
+from abs_sinks.postgres.judging import NeedsJudgement
 from abs_sinks.postgres.prepared import PreparedTransactions, check_proof_is_here
 from abs_testing.case import raises
 
 OPTIONS = PostgresOptions.parse({"url": "postgresql://u@h/d", "dbtable": "t"})
+BURYING = PostgresOptions.parse({"url": "postgresql://u@h/d", "dbtable": "t", "deadletter": "dead"})
 HANDLE = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
 STATE = JobState("0123456789abcdef", "job", "here", "lineage", 1, "run")
 STAGED = Committable(HANDLE, 1, "d")
@@ -102,7 +104,7 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_composed(monkeypatch: 
 
     def compose(staged: object) -> None:
         tries.append(staged)
-        raise epoch_transaction.NeedsJudgement
+        raise NeedsJudgement
 
     monkeypatch.setattr(transaction, "_compose", compose)
     monkeypatch.setattr(transaction, "_judgement", lambda staged: staged)
@@ -126,7 +128,7 @@ def test_dead_letters_that_are_missing_are_not_left_out(
     part = SimpleNamespace(dead={HANDLE: 2}, table=table, staged=[STAGED])
     staging = SimpleNamespace(table=lambda _: "staging", incomplete=lambda *_: lost)
     transaction._staging = staging
-    monkeypatch.setattr(epoch_transaction.deadletters, "moving", lambda *_: "move them")
+    monkeypatch.setattr(deadletters, "moving", lambda *_: "move them")
     connection: Any = SimpleNamespace(execute=execute)
     target: Any = SimpleNamespace(plan=plan, table=table)
     error = raises(NotPreparedError, lambda: transaction._bury(connection, part, target))
@@ -137,7 +139,7 @@ def test_dead_letters_that_are_missing_are_not_left_out(
 @pytest.fixture
 def writer() -> Any:
     writer: Any = IdempotentWriter.__new__(IdempotentWriter)
-    writer._options = replace(OPTIONS, deadletter="dead")
+    writer._options = BURYING
     writer._task = SimpleNamespace(
         job="job", epoch=0, generation=1, register=STATE.register, handle=HANDLE
     )
@@ -151,7 +153,7 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_upserted(
     for name in ("union_of", "latest_of", "inserting", "may_write", "_staged"):
         monkeypatch.setattr(idempotent, name, lambda *_, **__: sql.SQL(""))
     monkeypatch.setattr(idempotent, "columns_of", lambda *_: sql.SQL(""))
-    monkeypatch.setattr(idempotent.deadletters, "good", lambda *_: None)
+    monkeypatch.setattr(deadletters, "good", lambda *_: None)
     judged = list[object]()
     monkeypatch.setattr(writer, "_keeping", lambda *_: [])
     monkeypatch.setattr(writer, "_execute", _raising(psycopg.errors.NumericValueOutOfRange("x")))
@@ -162,9 +164,9 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_upserted(
     assert len(judged) == JUDGEMENTS
 
 
-@pytest.mark.parametrize(("dead", "error"), [(None, DataError), ("dead", ContentionError)])
+@pytest.mark.parametrize(("dead", "error"), [(False, DataError), (True, ContentionError)])
 def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
-    dead: str | None, error: type[AbsError], writer: Any, monkeypatch: Patch
+    dead: bool, error: type[AbsError], writer: Any, monkeypatch: Patch
 ) -> None:
     nothing = lambda *_: sql.SQL("")  # noqa: E731
     told = SimpleNamespace(
@@ -179,14 +181,14 @@ def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
     results = [SimpleNamespace(affected=0, row=("problem",))] * 3
     monkeypatch.setattr(idempotent, "results_of", lambda _: results)
     judged = list[object]()
-    writer._options = replace(OPTIONS, deadletter=dead)
+    writer._options = BURYING if dead else OPTIONS
     for name in ("_keeping", "_execute"):
         monkeypatch.setattr(writer, name, lambda *_: [])
     monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
     plan = SimpleNamespace(shape_query=nothing)
     target: Any = SimpleNamespace(plan=plan, shape="", key=())
     raises(error, lambda: writer._change(None, target, None))
-    assert len(judged) == (0 if dead is None else JUDGEMENTS)
+    assert len(judged) == (JUDGEMENTS if dead else 0)
 
 
 class Answers:

@@ -42,8 +42,8 @@ UPLOAD = Upload("folder/file", "id", 1, "0" * 16, ("etag",))
 Patch = pytest.MonkeyPatch
 
 
-def committable(*uploads: Upload, handle: HandleName = HANDLE, **extra: str) -> Committable:
-    told = {"uploads": uploads_to_text(uploads), **extra}
+def committable(*uploads: Upload, handle: HandleName = HANDLE, files: str = "") -> Committable:
+    told = {"uploads": uploads_to_text(uploads), FILES: files}
     return Committable(handle, 1, "d", tuple(sorted(told.items())))
 
 
@@ -155,7 +155,8 @@ class Table:
 
 def test_an_epoch_that_others_always_overtake_is_an_error(monkeypatch: Patch) -> None:
     table: Any = Table()
-    lake: Any = LakeCommitter(table, "folder/", SimpleNamespace())
+    nothing: Any = SimpleNamespace()
+    lake: Any = LakeCommitter(table, "folder/", nothing)
     monkeypatch.setattr(LakeCommitter, "_looked", lambda *_: table)
     monkeypatch.setattr("abs_sinks.lake.committer.wait_random_exponential", lambda **_: 0)
     error = raises(ContentionError, lambda: lake._added([committable()], table, []))
@@ -164,9 +165,10 @@ def test_an_epoch_that_others_always_overtake_is_an_error(monkeypatch: Patch) ->
 
 
 def test_files_of_a_handle_that_are_not_all_described_are_not_added() -> None:
-    lake: Any = LakeCommitter(Table(), "folder/", SimpleNamespace())  # type: ignore[arg-type]
+    nothing: Any = SimpleNamespace()
+    lake: Any = LakeCommitter(nothing, "folder/", nothing)
     with pytest.raises(CorruptionError, match="there are 1 files, and 0 are described"):
-        lake._files(committable(UPLOAD, **{FILES: "[]"}))
+        lake._files(committable(UPLOAD, files="[]"))
 
 
 @pytest.mark.parametrize(
