@@ -67,6 +67,10 @@ def files_log(folder: Path) -> None:
     assert WriteOnceFolder(folder / "log").put_new("1", b"content")
 
 
+def delta_version(folder: Path) -> None:
+    assert put_version(str(folder / "table"), None, 1, [{"commitInfo": {}}])
+
+
 def certificate(folder: Path) -> None:
     file = OwnFile(str(folder), "job.json")
     file.replace(b"first")
@@ -99,6 +103,7 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     version_of_a_log: ("abs_clients/delta/evolve.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
+    delta_version: ("abs_clients/delta/evolve.py",),
     certificate: ("abs_spark/checkpoint/ownfile.py",),
     id_of_wal: ("abs_spark/sink_spec.py",),
     trail: ("abs_cli/trail.py",),
