@@ -209,8 +209,16 @@ class SinkFormat(ABC):
     def check_there(self, options: Any) -> None:  # noqa: B027 - most systems have one place
         """Raise ConfigError if the place that the options name for registers does not exist."""
 
-    def dead_letters(self, options: Any) -> KeptLetters | None:
-        """What the option ``deadletter`` keeps, for ``abs deadletters``; None: there is none."""
+    def dead_letters(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters | None:
+        """What the option ``deadletter`` keeps, for ``abs deadletters``; None: there is none.
+
+        Args:
+            url: see ``at``.
+            table: where rows are written again: a table, a topic; None: the URL says it, or nothing is.
+            more: other options of the sink, for that.
+        """
         return None
 
     def attempted(self, options: Any) -> Sequence[str]:

@@ -66,6 +66,36 @@ COMMON = (
 )
 """The options of every sink, see ``CommonOptions``."""
 
+DEADLETTERMAX = 0.01
+"""Default of the option ``deadlettermax``."""
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError("column names, separated by commas, each once")
+    return names
+
+
+def check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
+    """Refuse options of dead letters without a place for them."""
+    if values["deadletter"] is None:
+        for name, default in (("deadlettermax", DEADLETTERMAX), ("deadlettercolumns", ())):
+            if values[name] != default:
+                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
+
+
+def check_may_bury(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
+    """As ``check_dead_letters``, for sinks whose attempts under ``idempotent`` are visible at once."""
+    check_dead_letters(values, problems)
+    if values["deadletter"] is not None and common.protocol == "idempotent":
+        problems.add(
+            "The option deadletter is not there for protocol=idempotent: an attempt's dead letters "
+            "would be visible before its epoch is decided.",
+            "set protocol=2pc or protocol=wal.",
+        )
+
+
 Kind = TypeVar("Kind")
 
 

@@ -18,6 +18,7 @@ from abs_sinks.door import Around, SinkFormat, job_of
 from abs_sinks.urls import parts_of
 
 if TYPE_CHECKING:
+    from abs_sinks.deadletters import KeptLetters
     from abs_sinks.kafka import KafkaOptions, KafkaSink
 
 LIST_SECONDS = 15.0
@@ -45,6 +46,17 @@ class KafkaFormat(SinkFormat):
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> KafkaOptions:
         """See ``SinkFormat``; ``table`` is the topic of the data."""
+        return self.parse(self._given(url, table))
+
+    def dead_letters(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
+        from abs_sinks.kafka.kept import KafkaLetters
+
+        given = {**self._given(url, table), **more, "deadletter": deadletter}
+        return KafkaLetters(self.parse(given))
+
+    def _given(self, url: str, table: str | None) -> dict[str, str]:
         from abs_clients.kafka.settings import from_file
 
         parts = parts_of(url)
@@ -57,7 +69,7 @@ class KafkaFormat(SinkFormat):
         given["kafka.bootstrap.servers"] = parts.netloc
         if parts.path.strip("/"):
             given["registertopic"] = parts.path.strip("/")
-        return self.parse(given if table is None else {**given, "topic": table})
+        return given if table is None else {**given, "topic": table}
 
     def sink(self, options: KafkaOptions, schema: pa.Schema, *, alone: bool = True) -> KafkaSink:
         from abs_sinks.kafka.sink import KafkaSink

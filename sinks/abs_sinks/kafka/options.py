@@ -9,11 +9,11 @@ from typing import Annotated, Any, Self
 
 from abs_clients.kafka.cluster_facts import cluster_id
 from abs_clients.kafka.settings import PREFIX, Settings
-from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
+from abs_clients.options import Problems, fields_from, one_of, options_of, read_options, share
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
-from abs_sinks.options import COMMON, CommonOptions
+from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_may_bury, column_names
 
 NAME = "abs-kafka"
 
@@ -65,6 +65,9 @@ class KafkaOptions:
         common: what every sink takes.
         registertopic: the compacted topic that holds the jobs' registers.
         producer: one of ``PRODUCERS``; what follows from it is ``choice``.
+        deadletter: a topic for rows that the topic does not take.
+        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
+        deadlettercolumns: columns that dead letters do not show.
     """
 
     kafka: Settings
@@ -72,6 +75,9 @@ class KafkaOptions:
     common: CommonOptions = field(default_factory=CommonOptions)
     registertopic: Annotated[str, topic_name] = REGISTERTOPIC
     producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
+    deadletter: Annotated[str | None, topic_name] = None
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
+    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
 
     @property
     def protocol(self) -> str:
@@ -133,6 +139,13 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         problems.add(
             f"The option wal has no meaning for protocol={common.protocol}.",
             "did you mean protocol=wal?",
+        )
+    check_may_bury(common, values, problems)
+    if values["deadletter"] in (values["topic"] or "", values["registertopic"]):
+        problems.add(
+            f"The topic {values['deadletter']} (option deadletter) is that of the rows or of the "
+            "registers.",
+            "name another one.",
         )
     if values["topic"] is not None and values["topic"] == values["registertopic"]:
         problems.add(

@@ -55,7 +55,26 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
             return [*findings, Finding.of(error)]
         findings += judge_topic(topic, options)
         findings += judge_hanging(topic, cluster, options)
+    findings += judge_letters(options)
     return findings
+
+
+def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
+    """What is wrong with the topic of dead letters, if there is one."""
+    name = options.deadletter
+    if name is None:
+        return
+    topic = topics_in_time(options.kafka, [name], again=True).get(name)
+    if topic is None:
+        yield Finding.error(
+            f"Topic {name} (option deadletter) does not exist.",
+            "create it, kept for as long as somebody needs to look at dead letters.",
+        )
+    elif topic.compacted:
+        yield Finding.error(
+            f"Topic {name} (option deadletter) is compacted: dead letters have no key.",
+            "set cleanup.policy=delete, or name another topic.",
+        )
 
 
 def judge_columns(columns: Columns) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.side_topic import data_topic
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.wal import WalCoCommitter, WalCommitter, WalWriter, store_of
+from abs_sinks.kafka.writer import RecordWriter
 
 _READ_COMMITTED = (
     "set isolation.level=read_committed (librdkafka's default; the Java client's default is "
@@ -114,17 +115,22 @@ class KafkaSink(Sink):
         return identity(self._options)
 
     def writer(self, task: Task) -> Writer:
+        made = self.judging(task)
+        if self._options.protocol == "wal":
+            return made
+        return SlowWriteReporter(made, self._options.patience, task)
+
+    def judging(self, task: Task) -> RecordWriter:
+        """The writer itself."""
         match self._options.protocol:
             case "2pc":
                 pool = self._pools().of(self._options, task)
-                transaction = TwoPhaseWriter(self._options, self._schema, task, pool)
-                return SlowWriteReporter(transaction, self._options.patience, task)
+                return TwoPhaseWriter(self._options, self._schema, task, pool)
             case "wal":
                 store, ledger = store_of(self._options), not self._co_commit
                 return WalWriter(self._options, self._schema, task, store, ledger=ledger)
             case _:
-                attempt = IdempotentWriter(self._options, self._schema, task)
-                return SlowWriteReporter(attempt, self._options.patience, task)
+                return IdempotentWriter(self._options, self._schema, task)
 
     def committer(self) -> ByProtocol:
         """One that co-commits for ``wal`` and ``idempotent`` if the register is in this cluster."""

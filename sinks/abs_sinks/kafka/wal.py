@@ -38,11 +38,11 @@ from abs_sinks.kafka.ledger import (
     without_proof,
 )
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records, plan_columns, records_of
+from abs_sinks.kafka.records import SEGMENT, Records, records_in, segment_of
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.rehearsal import Rehearsal, Send
-from abs_sinks.kafka.sending import TransactionalProducer
+from abs_sinks.kafka.sending import TransactionalProducer, sender_in
 from abs_sinks.kafka.writer import RecordWriter
 from abs_sinks.wal import segment_store
 
@@ -76,12 +76,17 @@ class WalWriter(RecordWriter):
         self._log = store.url
         self._kept = [name for name in schema.names if name not in self._columns.left_out]
         self._schema = pa.schema([schema.field(name) for name in self._kept])
+        if options.deadletter is not None:
+            self._schema = SEGMENT
         self._segment = SegmentWriter(store, task.handle, self._schema)
 
     def abort(self) -> None:
         self._segment.abort()
 
-    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
+        if batch is None or self._options.deadletter is not None:
+            self._segment.write(segment_of(judged))
+            return
         kept = batch.select(self._kept)
         if kept.schema.types == self._schema.types:
             # The schemas may differ in nullability.
@@ -277,11 +282,11 @@ def sending(
     def send(transactions: TransactionalProducer) -> None:
         timeout = options.kafka.transaction_timeout_ms / 1000
         deadline = time.monotonic() + ROOM * timeout
-        sender = transactions.to(options.topic, ROOM * timeout)
+        sender = sender_in(transactions, options, ROOM * timeout)
         for committable in committables:
             before = sender.rows
             for batch in read_segment(store, committable):
-                sender.send(records_of(batch, plan_columns(batch.schema, options.topic)))
+                sender.send(records_in(batch, options.topic))
                 if time.monotonic() > deadline:
                     raise _too_long(committable, timeout)
             if sender.rows - before != committable.rows:

@@ -21,8 +21,8 @@ from abs_clients.options import (
 from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
-from abs_sinks.options import COMMON, CommonOptions
-from abs_sinks.s3.options import COMPRESSIONS, LEAST_PART, MIB, S3Options, column_names
+from abs_sinks.options import COMMON, CommonOptions, column_names
+from abs_sinks.s3.options import COMPRESSIONS, LEAST_PART, MIB, S3Options
 
 if TYPE_CHECKING:
     from abs_sinks.lake.place import Place
@@ -37,6 +37,7 @@ _ELSEWHERE = {
     **HADOOP,
     "write": _APPEND,
     "key": _APPEND,
+    "deadletter": "leave it out: a table of the lake keeps no dead letters yet.",
     "mergeSchema": "leave it out: add the column to the table first.",
     "txnAppId": "leave it out: the register's id is the application's.",
     "txnVersion": "leave it out: the epoch is the version.",

@@ -28,7 +28,7 @@ from abs_clients.postgres.password import SOURCES, PasswordSource
 from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.options import COMMON, CommonOptions
+from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_dead_letters
 
 NAME = "abs-postgres"
 
@@ -186,7 +186,7 @@ class PostgresOptions:
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
     deadletter: Annotated[TableName | None, TableName.parse] = None
-    deadlettermax: Annotated[float, share] = 0.01
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
     deadlettercolumns: Annotated[tuple[str, ...], column_list] = ()
 
     @property
@@ -325,11 +325,10 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
 
 
 def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
+    check_dead_letters(values, problems)
     if values["deadletter"] is None:
-        for name, default in (("deadlettermax", 0.01), ("deadlettercolumns", ())):
-            if values[name] != default:
-                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
-    elif values["write"] == "changes":
+        return
+    if values["write"] == "changes":
         problems.add(
             "The option deadletter is not there for write=changes.",
             "leave it out: a change that cannot be applied stops the query, and is named.",

@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -225,7 +226,8 @@ def encoding(options: S3Options) -> Iterator[None]:
 def try_encoding(table: pa.Table, options: S3Options) -> None:
     """Encode the rows, and drop the file; ``BadValuesError`` if the format cannot hold one."""
     with encoding(options):
-        made = encoder(pa.MockOutputStream(), table.schema, options)
+        plain = replace(options, compression="none")
+        made = encoder(pa.MockOutputStream(), table.schema, plain)
         made.write(table)
         made.close()
 

@@ -14,6 +14,7 @@ from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
+from abs_sinks.burying import JudgingWriter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -91,6 +92,10 @@ class S3Sink(Sink):
         return str(self._options.path)
 
     def writer(self, task: Task) -> Writer:
+        return self.judging(task)
+
+    def judging(self, task: Task) -> JudgingWriter:
+        """The writer itself."""
         match self._options.protocol:
             case "wal":
                 return WalWriter(self._options, self._schema, task)
@@ -138,6 +143,8 @@ class S3Sink(Sink):
         """Whether the folder holds only the sink's own objects."""
         folder, state = self._options.path.folder, self._options.state.folder
         own = [f"{folder}{OURS}/", *([state] if state != folder else [])]
+        if self._options.deadletter is not None:
+            own.append(self._options.deadletter.folder)
         found = Objects(self._options.bucket).list(folder)
         return all(entry.key.startswith(tuple(own)) for entry in found)
 

@@ -79,9 +79,10 @@ class TaskFiles:
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the format or a key cannot hold; nothing is written."""
-        return find_bad_rows(batch, self._check)
+        return find_bad_rows(batch, self.check)
 
-    def _check(self, part: pa.RecordBatch) -> None:
+    def check(self, part: pa.RecordBatch) -> None:
+        """Raise ``BadValuesError`` for rows that the format or a key cannot hold; writes nothing."""
         # All folders at once: the rows that it names are then those of the batch.
         rows = pa.Table.from_batches([self._partitioning.inside(part)])
         try_encoding(rows, self._options)

@@ -1,0 +1,155 @@
+"""Writers that judge rows before they keep them: bad ones become dead letters of the same handle.
+
+A sink says which rows are bad (``_judged`` raises ``BadValuesError``) and where its dead letters go
+(``_bury``); what they are, and how they are counted, is the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from abs_core.contracts import Task
+from abs_core.deadletters import Count, noted
+from abs_core.errors import RowError
+from abs_core.model import Committable
+from abs_core.sinkmap import STRIDE
+from abs_core.stepwise import StepwiseWriter
+from abs_sinks.deadletters import Shown, dead_letters, schema_text, why_bad
+from abs_sinks.refusals import BadRows, BadValuesError, find_bad_rows
+
+LETTERS = pa.schema(
+    [
+        pa.field("job", pa.string(), nullable=False),
+        pa.field("sink", pa.string(), nullable=False),
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("column", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("position", pa.string()),
+        pa.field("row", pa.string(), nullable=False),
+        pa.field("schema", pa.string(), nullable=False),
+    ]
+)
+"""The columns of dead letters as rows; key, position and row are JSON (``abs_sinks.deadletters``)."""
+
+
+class Keeping(Protocol):
+    """The options of a sink that can keep dead letters."""
+
+    @property
+    def deadletter(self) -> Any: ...
+
+    @property
+    def deadlettermax(self) -> float: ...
+
+    @property
+    def deadlettercolumns(self) -> tuple[str, ...]: ...
+
+
+class JudgingWriter(StepwiseWriter):
+    """A ``Writer`` whose rows are judged batch by batch; ``bad_rows`` finds those that it refuses.
+
+    Args:
+        sink: what a dead letter says that it was refused by.
+        key: columns that identify a row.
+    """
+
+    offers: ClassVar[str] = ""
+    """What the option ``deadletter`` names, for errors; empty: the sink has no such option."""
+
+    def __init__(self, options: Keeping, task: Task, sink: str, key: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._keeping = options
+        self._task = task
+        self._letters_sink = sink
+        self._shown = Shown(key, options.deadlettercolumns)
+        self._dead = 0
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the target cannot hold; nothing is written."""
+        return find_bad_rows(batch, self._judged)
+
+    def bury(self, letters: pa.RecordBatch) -> None:
+        """Keep dead letters that are of no row of this writer; it has the option ``deadletter``."""
+        self._bury(letters)
+
+    def pre_commit(self) -> Committable | None:
+        found = super().pre_commit()
+        if found is None or self._keeping.deadletter is None:
+            return found
+        number = self._task.partition // STRIDE
+        count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
+        return replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
+
+    @abstractmethod
+    def _judged(self, batch: pa.RecordBatch) -> Any:
+        """What ``_keep_judged`` takes besides the batch.
+
+        Raises:
+            BadValuesError: the target cannot hold a row; nothing is kept.
+        """
+
+    @abstractmethod
+    def _keep_judged(self, batch: pa.RecordBatch, judged: Any) -> None:
+        """Keep a batch that was judged."""
+
+    def _bury(self, letters: pa.RecordBatch) -> None:
+        """Keep dead letters, rows of ``LETTERS``, so that they become visible with the rows."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no dead letters")
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        try:
+            judged = self._judged(batch)
+        except BadValuesError:
+            bad = self.bad_rows(batch)
+            if not bad:
+                raise  # only the batch as a whole is too much
+            if self._keeping.deadletter is None:
+                with offering(self._keeping, self.offers):
+                    raise bad.error(batch, self._rows) from None
+            self._bury(self._letters(batch, bad))
+            self._dead += int(np.count_nonzero(bad.which >= 0))
+            batch = batch.filter(pa.array(bad.which < 0))
+            if not batch.num_rows:
+                return
+            judged = self._judged(batch)
+        self._keep_judged(batch, judged)
+
+    def _letters(self, batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
+        place = (self._task.job, self._letters_sink, self._task.epoch, datetime.now(UTC))
+        schema = schema_text(batch.schema)
+        made = dead_letters(batch, why_bad(bad), self._shown)
+        rows = [(*place, *astuple(letter), schema) for letter in made]
+        columns = [
+            pa.array(values, field.type)
+            for values, field in zip(zip(*rows, strict=True), LETTERS, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=LETTERS)
+
+
+@contextmanager
+def offering(options: Keeping, what: str) -> Iterator[None]:
+    """Name the option in errors of rows, where it is not set.
+
+    Args:
+        what: it names; empty: the sink has no such option.
+    """
+    try:
+        yield
+    except RowError as error:
+        if what and options.deadletter is None and "deadletter" not in error.remedy:
+            error.remedy = (
+                f"{error.remedy.rstrip('.')}; or name {what} in the option deadletter: such rows go "
+                "there, and the query goes on."
+            )
+        raise
