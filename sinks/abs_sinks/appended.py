@@ -97,9 +97,11 @@ class AppendedLetters(KeptLetters):
         last = None if stored is None else stored.state.last_decided
         epoch = 0 if last is None else last + 1
         identity = Identity(job, which, secrets.token_hex(8), sink.target)
-        coordinator = Coordinator(identity, sink.register(), sink.committer(), fence=sink.fence)
+        committer = sink.committer()
+        coordinator = Coordinator(identity, sink.register(), committer, fence=sink.fence)
         state, planned = coordinator.begin(epoch)
-        # An earlier replay can write nothing from here on, and what it decided is there.
+        # An earlier replay can decide nothing from here on; what it decided must be seen below.
+        committer.forget(coordinator.roll_forward())
         waiting = self._waiting(ids)
         again = rows_together(waiting)
         if isinstance(planned, Skip) or (again is not None and again.schema != batch.schema):

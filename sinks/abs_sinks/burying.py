@@ -131,10 +131,17 @@ class JudgingWriter(StepwiseWriter):
         made = dead_letters(batch, why_bad(bad), self._shown)
         rows = [(*place, *astuple(letter), schema) for letter in made]
         columns = [
-            pa.array(values, field.type)
-            for values, field in zip(zip(*rows, strict=True), LETTERS, strict=True)
+            pa.array([row[n] for row in rows], field.type) for n, field in enumerate(LETTERS)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=LETTERS)
+
+
+def dead_letters_of(place: str, options: Keeping) -> str:
+    """What a sink's guarantee says of its dead letters."""
+    return (
+        f"Rows that the target cannot hold are in {place}, under the same decision; more than "
+        f"{options.deadlettermax:.2%} of the last 16 epochs' rows, from 100 on, stop the query."
+    )
 
 
 @contextmanager

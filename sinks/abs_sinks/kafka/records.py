@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -214,9 +215,9 @@ def records_in(batch: pa.RecordBatch, topic: str | None) -> Records:
     Args:
         topic: the option's.
     """
-    if batch.schema.names != SEGMENT.names:
+    if batch.schema.names[: len(SEGMENT)] != SEGMENT.names:
         return records_of(batch, plan_columns(batch.schema, topic))
-    key, value, *others = batch.columns
+    key, value, *others = batch.columns[: len(SEGMENT)]
     headers, topics, partitions, timestamps = (
         None if column.null_count == len(column) else column for column in others
     )
@@ -242,8 +243,11 @@ def by_topic(records: Records, topic: str) -> Iterator[tuple[str, Records]]:
     named = records.topics.fill_null(topic)
     for name in pc.unique(named).to_pylist():
         rows = pc.equal(named, name)
-        share = _each_column([records], lambda columns, rows=rows: columns[0].filter(rows))
-        yield name, replace(share, topics=None)
+        yield name, replace(_each_column([records], partial(_among, rows)), topics=None)
+
+
+def _among(rows: pa.BooleanArray, columns: list[pa.Array]) -> pa.Array:
+    return columns[0].filter(rows)
 
 
 def joined(parts: Sequence[Records]) -> Records:

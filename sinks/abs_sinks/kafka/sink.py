@@ -14,6 +14,7 @@ from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
+from abs_sinks.burying import dead_letters_of
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
@@ -75,9 +76,21 @@ _GUARANTEES = {
 }
 
 
+_OF_CHANGES = (
+    "The records of a key are in one partition, and within an epoch in the order of sequenceby; those "
+    "of a later epoch come after them, whatever their positions."
+)
+
+
 def guarantee(options: KafkaOptions) -> Guarantee:
     """The guarantee that follows from the options."""
-    return replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
+    found = replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
+    if options.write == "changes":
+        found = replace(found, write="changes", limits=(*found.limits, _OF_CHANGES))
+    if options.deadletter is not None:
+        dead = dead_letters_of(f"the topic {options.deadletter}", options)
+        found = replace(found, notes=(*found.notes, dead))
+    return found
 
 
 class KafkaSink(Sink):

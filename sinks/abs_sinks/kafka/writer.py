@@ -16,6 +16,7 @@ from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.burying import JudgingWriter
+from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
@@ -45,6 +46,7 @@ class RecordWriter(JudgingWriter):
         super().__init__(options, task, options.topic or "*", ("key",))
         self._options = options
         self._columns = plan_columns(schema, options.topic)
+        self._changes = plan_changes(schema, options)
         self._patience = replace(options.patience, job=task.job)
         self._overhead = RECORD_OVERHEAD + more_bytes
 
@@ -63,6 +65,9 @@ class RecordWriter(JudgingWriter):
                 winners; names a missing partition, is too large, has a time that the topic does not
                 take, or has no key for a compacted topic.
         """
+        if self._changes is not None:
+            self._changes.check(batch)
+            batch = self._changes.applied(batch)
         records = records_of(batch, self._columns)
         self._check(records)
         return records

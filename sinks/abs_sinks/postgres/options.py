@@ -28,6 +28,7 @@ from abs_clients.postgres.password import SOURCES, PasswordSource
 from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
+from abs_sinks.changes import DELETES, Deletes
 from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_dead_letters
 
 NAME = "abs-postgres"
@@ -65,32 +66,8 @@ def _identifier(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Deletes:
-    """Which changes delete: those with one of these values in the column; without values: with true."""
-
-    column: str
-    values: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, given: str) -> Self:
-        """Read ``column`` or ``column=value,value``.
-
-        Raises:
-            OptionError: not of this form.
-        """
-        name, equals, values = given.partition("=")
-        columns = column_list(name)
-        listed = tuple(value.strip() for value in values.split(",")) if equals else ()
-        if len(columns) > 1 or "" in listed:
-            raise OptionError(
-                f"applyasdeletes={given} is not a column, or a column and its values.",
-                remedy="write is_deleted (a boolean column), or op=d, or op=d,D.",
-            )
-        return cls(columns[0], listed)
-
-    def __str__(self) -> str:
-        return f"{self.column}={','.join(self.values)}" if self.values else self.column
+def _deletes(given: str) -> Deletes:
+    return Deletes.parse(given, column_list)
 
 
 _one_write = one_of("append", "upsert", "changes")
@@ -175,7 +152,7 @@ class PostgresOptions:
     orderby: Annotated[tuple[str, ...], column_list] = ()
     onconflict: Annotated[str, one_of("fail", "nothing", "update")] = "fail"
     sequenceby: Annotated[tuple[str, ...], column_list] = ()
-    applyasdeletes: Annotated[Deletes, Deletes.parse] = Deletes("op", ("d",))
+    applyasdeletes: Annotated[Deletes, _deletes] = DELETES
     exceptcolumns: Annotated[tuple[str, ...], column_list] = ()
     positions: Annotated[str, one_of("table", "side")] = "table"
     tombstones: Annotated[float, duration(1.0, 366 * 86_400.0)] = 2 * 86_400.0

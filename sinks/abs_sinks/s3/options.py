@@ -63,7 +63,8 @@ _ELSEWHERE = {
     "mergeSchema": "leave it out: every file has the query's schema.",
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
-    "write": "leave it out: this sink only adds rows; abs-postgres does upserts.",
+    "write": "leave it out: this sink only adds rows, changes with their operation and position as "
+    "any others; abs-postgres does upserts, and applies changes.",
     "statepaths": "use statepath: a job has one; statepaths is for spark.read.format('abs-s3').",
     "key": "leave it out: this sink only adds rows; abs-postgres does upserts.",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
-from abs_sinks.burying import JudgingWriter
+from abs_sinks.burying import JudgingWriter, dead_letters_of
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -66,7 +67,10 @@ _GUARANTEES = {
 
 def guarantee(options: S3Options) -> Guarantee:
     """The guarantee that follows from the options."""
-    return _GUARANTEES[options.protocol]
+    found = _GUARANTEES[options.protocol]
+    if options.deadletter is None:
+        return found
+    return replace(found, notes=(dead_letters_of(f"the folder {options.deadletter}", options),))
 
 
 class S3Sink(Sink):

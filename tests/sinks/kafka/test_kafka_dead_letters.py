@@ -9,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.cimpl import NewPartitions
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.topics import topic_facts
@@ -103,7 +103,7 @@ def test_columns_left_out_are_not_shown(bootstrap: str) -> None:
         case.close()
 
 
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "too-large": {"value": "x" * 1_100_000},
     "partition": {"partition": 99},
     "out-of-range": {"timestamp": -1},

@@ -73,7 +73,7 @@ def test_folder_and_dead_letters_are_the_input(opener: Opener) -> None:
         case.close()
 
 
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
     "nul-character": ("json", {"text": "a\0b"}),
     "encoding": ("json", {"text": None}),
     "too-long": ("parquet", {"folder": "x" * 1100}),
@@ -89,7 +89,7 @@ def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(
     fileformat, changed = KINDS[kind]
     more = {"fileformat": fileformat, "partitionby": "folder", "deadletter": f"{path}/_dead"}
     options = S3Options.parse({**given, **more, "protocol": protocol, "path": path})
-    row = {"text": "t", "folder": "f", "id": 1}
+    row: dict[str, object] = {"text": "t", "folder": "f", "id": 1}
     batch = pa.RecordBatch.from_pylist([row, {**row, **changed}, row], FULL)
     if kind == "encoding":
         invalid = pa.array([b"t", b"\xff", b"t"]).view(pa.string())
