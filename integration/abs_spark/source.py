@@ -12,7 +12,9 @@ from pyspark.sql.types import StructType
 from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
+from abs_sinks.burying import not_alone
 from abs_sinks.door import SinkFormat
+from abs_sinks.options import ToSink
 from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import is_readable, query_id, with_checkpoint
@@ -125,4 +127,6 @@ class AbsDataSource(DataSource):
     def _target(self, schema: StructType) -> Target:
         show_logs()
         options = parse(self.format, dict(self.options))
+        if isinstance(place := getattr(options, "deadletter", None), ToSink):
+            raise not_alone(place)
         return Target(self.format, options, arrow_schema(schema))

@@ -7,22 +7,22 @@ A sink says which rows are bad (``_judged`` raises ``BadValuesError``) and where
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from abs_core.contracts import Task
 from abs_core.deadletters import Count, noted
-from abs_core.errors import RowError
+from abs_core.errors import OptionError, RowError
 from abs_core.model import Committable
-from abs_core.sinkmap import STRIDE
+from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.deadletters import Shown, dead_letters, schema_text, why_bad
+from abs_sinks.options import ToSink
 from abs_sinks.refusals import BadRows, BadValuesError, find_bad_rows
 
 LETTERS = pa.schema(
@@ -41,6 +41,10 @@ LETTERS = pa.schema(
     ]
 )
 """The columns of dead letters as rows; key, position and row are JSON (``abs_sinks.deadletters``)."""
+
+
+Bury = Callable[[pa.RecordBatch], object]
+"""Takes dead letters, rows of ``LETTERS``."""
 
 
 class Keeping(Protocol):
@@ -74,6 +78,11 @@ class JudgingWriter(StepwiseWriter):
         self._letters_sink = sink
         self._shown = Shown(key, options.deadlettercolumns)
         self._dead = 0
+        self._elsewhere: Bury | None = None
+
+    def bury_in(self, elsewhere: Bury | None) -> None:
+        """Give dead letters to another sink, which counts them; needed for ``deadletter=sink:NAME``."""
+        self._elsewhere = elsewhere
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the target cannot hold; nothing is written."""
@@ -87,7 +96,7 @@ class JudgingWriter(StepwiseWriter):
         found = super().pre_commit()
         if found is None or self._keeping.deadletter is None:
             return found
-        number = self._task.partition // STRIDE
+        number = number_of(self._task.handle)
         count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
         return replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
 
@@ -117,13 +126,22 @@ class JudgingWriter(StepwiseWriter):
             if self._keeping.deadletter is None:
                 with offering(self._keeping, self.offers):
                     raise bad.error(batch, self._rows) from None
-            self._bury(self._letters(batch, bad))
-            self._dead += int(np.count_nonzero(bad.which >= 0))
+            self._put_aside(self._letters(batch, bad))
             batch = batch.filter(pa.array(bad.which < 0))
             if not batch.num_rows:
                 return
             judged = self._judged(batch)
         self._keep_judged(batch, judged)
+
+    def _put_aside(self, letters: pa.RecordBatch) -> None:
+        if not isinstance(self._keeping.deadletter, ToSink):
+            self._bury(letters)
+            self._dead += letters.num_rows
+        elif self._elsewhere is None:
+            raise not_alone(self._keeping.deadletter)
+        else:
+            self._elsewhere(letters)
+            self._rows -= letters.num_rows
 
     def _letters(self, batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
         place = (self._task.job, self._letters_sink, self._task.epoch, datetime.now(UTC))
@@ -136,11 +154,25 @@ class JudgingWriter(StepwiseWriter):
         return pa.RecordBatch.from_arrays(columns, schema=LETTERS)
 
 
-def dead_letters_of(place: str, options: Keeping) -> str:
-    """What a sink's guarantee says of its dead letters."""
+def dead_letters_of(kind: str, options: Keeping) -> str:
+    """What a sink's guarantee says of its dead letters.
+
+    Args:
+        kind: of the place, if it is in the sink's own system.
+    """
+    given = options.deadletter
+    place = str(given) if isinstance(given, ToSink) else f"the {kind} {given}"
     return (
         f"Rows that the target cannot hold are in {place}, under the same decision; more than "
         f"{options.deadlettermax:.2%} of the last 16 epochs' rows, from 100 on, stop the query."
+    )
+
+
+def not_alone(place: ToSink) -> OptionError:
+    """The error where the sink has no others beside it."""
+    return OptionError(
+        f"The option deadletter names {place}, and this sink is alone.",
+        remedy="only abs_spark.epoch has several sinks; name a place of the sink's own system.",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar, cast
 
@@ -18,6 +18,8 @@ from abs_clients.options import (
 )
 from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
+
+Place = TypeVar("Place")
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 REPLAYS = ("digest", "count", "token")
@@ -75,6 +77,26 @@ def column_names(text: str) -> tuple[str, ...]:
     if not all(names) or len(set(names)) < len(names):
         raise ValueError("column names, separated by commas, each once")
     return names
+
+
+@dataclass(frozen=True, slots=True)
+class ToSink:
+    """A sink of the same epoch as the place of dead letters: ``sink:NAME``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"the sink {self.name}"
+
+
+def sink_or(read: Callable[[str], Place]) -> Callable[[str], Place | ToSink]:
+    """Read ``sink:NAME``, or a place of the sink's own system."""
+
+    def parse(text: str) -> Place | ToSink:
+        prefix, _, name = text.strip().partition(":")
+        return ToSink(name) if prefix.lower() == "sink" and name else read(text)
+
+    return parse
 
 
 def check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:

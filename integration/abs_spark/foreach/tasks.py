@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
 
 from abs_core.contracts import Sink, Task, Writer
+from abs_core.deadletters import Count
 from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
@@ -40,12 +41,14 @@ class Part:
     Args:
         number: of the sink, in the job's register.
         name: of the sink; empty if it is the only one.
+        buries: number of the sink that gets its dead letters, if the option names one.
     """
 
     number: int
     target: Target
     view: View
     name: str
+    buries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,8 @@ def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, Ta
         if number not in outs:
             task = _task(work, number, partition)
             make = partial(_writer, part.target, work, task)
+            if part.buries is not None:
+                make = partial(_burying, work, task, part, parts[part.buries], outs)
             outs[number] = TaskOutput(make, to_one, task, *_seen([part], partition))
     return outs
 
@@ -158,6 +163,23 @@ def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Obser
 
 def _writer(target: Target, work: Work, task: Task) -> Writer:
     return kept_sink(target, work).writer(task)
+
+
+def _burying(
+    work: Work, task: Task, part: Part, other: Part, outs: Mapping[int, TaskOutput[Any]]
+) -> Writer:
+    """The writer of a sink whose dead letters another one gets."""
+    most = part.target.options.deadlettermax
+
+    def bury(letters: pa.RecordBatch) -> None:
+        rows = letters.num_rows
+        count = Count(part.number, rows, rows, most)
+        outs[other.number].bury(other.number, other.target.format.letters(letters), count)
+        outs[part.number].give_away(rows)
+
+    sink: Any = kept_sink(part.target, work)  # a ``BuryingSink``
+    writer: Writer = sink.writer(task, bury)
+    return writer
 
 
 def _task(work: Work, number: int, partition: int) -> Task:

@@ -37,6 +37,7 @@ class KafkaFormat(SinkFormat):
     marks = ("topic", "kafka.")
     library = "abs_sinks.kafka.sink"
     segments_beside = True
+    buries = True
     audit = "abs_audit.kafka:KafkaSide"
 
     def parse(self, given: Mapping[str, str]) -> KafkaOptions:
@@ -55,6 +56,16 @@ class KafkaFormat(SinkFormat):
 
         given = {**self._given(url, table), **more, "deadletter": deadletter}
         return KafkaLetters(self.parse(given))
+
+    def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
+        from abs_sinks.kafka.letters import letter_records
+        from abs_sinks.kafka.records import HEADERS
+
+        made = letter_records(letters, "", None)
+        value = pa.field("value", pa.binary(), nullable=False)
+        return pa.record_batch(
+            [made.values, made.headers], pa.schema([value, ("headers", HEADERS)])
+        )
 
     def _given(self, url: str, table: str | None) -> dict[str, str]:
         from abs_clients.kafka.settings import from_file

@@ -26,9 +26,9 @@ class KafkaLetters(AppendedLetters):
     """
 
     def __init__(self, options: KafkaOptions) -> None:
-        assert options.deadletter is not None
+        assert options.letters is not None
         self._options = options
-        self._topic = options.deadletter
+        self._topic = options.letters
 
     @property
     def _place(self) -> str:

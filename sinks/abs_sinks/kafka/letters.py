@@ -16,11 +16,11 @@ _PREFIX = "__connect.errors."
 """``org.apache.kafka.connect.runtime.errors.DeadLetterQueueReporter``."""
 
 
-def letter_records(letters: pa.RecordBatch, topic: str, partition: int) -> Records:
+def letter_records(letters: pa.RecordBatch, topic: str, partition: int | None) -> Records:
     """Records of dead letters (rows of ``burying.LETTERS``), without a key, for any partition.
 
     Args:
-        partition: of the task.
+        partition: of the task, if known.
     """
     rows = pa.StructArray.from_arrays(letters.columns, fields=list(letters.schema))
     headers = [list(_headers(letter, partition)) for letter in letters.to_pylist()]
@@ -34,7 +34,7 @@ def letter_records(letters: pa.RecordBatch, topic: str, partition: int) -> Recor
     )
 
 
-def _headers(letter: dict[str, Any], partition: int) -> Iterable[Header]:
+def _headers(letter: dict[str, Any], partition: int | None) -> Iterable[Header]:
     position = json.loads(letter["position"] or "{}")
     told = {
         "topic": position.get("topic"),

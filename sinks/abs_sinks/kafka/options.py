@@ -14,7 +14,15 @@ from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.changes import DELETES, Deletes
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
-from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_may_bury, column_names
+from abs_sinks.options import (
+    COMMON,
+    DEADLETTERMAX,
+    CommonOptions,
+    ToSink,
+    check_may_bury,
+    column_names,
+    sink_or,
+)
 
 NAME = "abs-kafka"
 
@@ -82,7 +90,7 @@ class KafkaOptions:
         write: ``append``, or ``changes``: rows are changes of keys.
         sequenceby: of changes: the columns of a change's position in the order of all changes.
         applyasdeletes: of changes: which delete.
-        deadletter: a topic for rows that the topic does not take.
+        deadletter: a topic for rows that the topic does not take; or a sink of the same epoch.
         deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
         deadlettercolumns: columns that dead letters do not show.
     """
@@ -95,13 +103,18 @@ class KafkaOptions:
     write: Annotated[str, _write] = "append"
     sequenceby: Annotated[tuple[str, ...], column_names] = ()
     applyasdeletes: Annotated[Deletes, _deletes] = DELETES
-    deadletter: Annotated[str | None, topic_name] = None
+    deadletter: Annotated[str | ToSink | None, sink_or(topic_name)] = None
     deadlettermax: Annotated[float, share] = DEADLETTERMAX
     deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
 
     @property
     def protocol(self) -> str:
         return self.common.protocol
+
+    @property
+    def letters(self) -> str | None:
+        """The topic of dead letters."""
+        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def choice(self) -> Choice:

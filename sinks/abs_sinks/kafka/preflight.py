@@ -61,7 +61,7 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
 
 def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
     """What is wrong with the topic of dead letters, if there is one."""
-    name = options.deadletter
+    name = options.letters
     if name is None:
         return
     topic = topics_in_time(options.kafka, [name], again=True).get(name)

@@ -14,7 +14,7 @@ from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
-from abs_sinks.burying import dead_letters_of
+from abs_sinks.burying import Bury, dead_letters_of
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
@@ -88,7 +88,7 @@ def guarantee(options: KafkaOptions) -> Guarantee:
     if options.write == "changes":
         found = replace(found, write="changes", limits=(*found.limits, _OF_CHANGES))
     if options.deadletter is not None:
-        dead = dead_letters_of(f"the topic {options.deadletter}", options)
+        dead = dead_letters_of("topic", options)
         found = replace(found, notes=(*found.notes, dead))
     return found
 
@@ -127,8 +127,10 @@ class KafkaSink(Sink):
         """``kafka:<cluster id>/<topic>``; see ``options.identity``."""
         return identity(self._options)
 
-    def writer(self, task: Task) -> Writer:
+    def writer(self, task: Task, elsewhere: Bury | None = None) -> Writer:
+        """See ``Sink``, and ``appended.BuryingSink``."""
         made = self.judging(task)
+        made.bury_in(elsewhere)
         if self._options.protocol == "wal":
             return made
         return SlowWriteReporter(made, self._options.patience, task)

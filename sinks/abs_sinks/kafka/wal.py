@@ -79,7 +79,7 @@ class WalWriter(RecordWriter):
         self._schema = pa.schema([schema.field(name) for name in self._kept])
         if self._changes is not None:
             self._schema = self._changes.segment(schema)
-        elif options.deadletter is not None:
+        elif options.letters is not None:
             self._schema = SEGMENT
         self._segment = SegmentWriter(store, task.handle, self._schema)
 
@@ -87,7 +87,7 @@ class WalWriter(RecordWriter):
         self._segment.abort()
 
     def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
-        if self._changes is not None or self._options.deadletter is not None:
+        if self._changes is not None or self._options.letters is not None:
             self._segment.write(self._as_segment(batch, judged))
             return
         assert batch is not None, "there are no dead letters"
@@ -101,8 +101,10 @@ class WalWriter(RecordWriter):
         columns = list(segment_of(records).columns)
         for n, field in enumerate(list(self._schema)[len(columns) :]):
             at = None if self._changes is None else self._changes.positions[n]
-            absent = batch is None or at is None
-            columns.append(pa.nulls(records.rows, field.type) if absent else batch.column(at))
+            if batch is None or at is None:
+                columns.append(pa.nulls(records.rows, field.type))
+            else:
+                columns.append(batch.column(at))
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _complete(self) -> None:

@@ -73,7 +73,7 @@ class RecordWriter(JudgingWriter):
         return records
 
     def _bury(self, letters: pa.RecordBatch) -> None:
-        topic = self._options.deadletter
+        topic = self._options.letters
         assert topic is not None
         records = letter_records(letters, topic, self._task.partition)
         try:

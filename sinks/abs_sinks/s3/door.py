@@ -30,6 +30,7 @@ class S3Format(SinkFormat):
     schemes = ("s3", "s3a", "s3n")
     marks = ("path",)
     library = "abs_sinks.s3.sink"
+    buries = True
     audit = "abs_audit.s3:S3Side"
 
     def parse(self, given: Mapping[str, str]) -> S3Options:

@@ -20,9 +20,9 @@ class S3Letters(AppendedLetters):
     """
 
     def __init__(self, options: S3Options) -> None:
-        assert options.deadletter is not None
+        assert options.letters is not None
         self._options = options
-        self._folder = options.deadletter
+        self._folder = options.letters
 
     @property
     def _place(self) -> str:

@@ -24,7 +24,15 @@ from abs_clients.s3.location import OURS, Location
 from abs_clients.s3.server import HADOOP, Bucket, Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_may_bury, column_names
+from abs_sinks.options import (
+    COMMON,
+    DEADLETTERMAX,
+    CommonOptions,
+    ToSink,
+    check_may_bury,
+    column_names,
+    sink_or,
+)
 
 NAME = "abs-s3"
 
@@ -93,7 +101,8 @@ class S3Options:
         targetfilesize: bytes of the files that ``wal`` composes.
         header: whether CSV files begin with the columns' names.
         statepath: the folder of register and manifests; None: ``_abs`` in the path.
-        deadletter: a folder of the same bucket for rows that the files cannot hold.
+        deadletter: a folder of the same bucket for rows that the files cannot hold; or a sink of the
+            same epoch.
         deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
         deadlettercolumns: columns that dead letters do not show.
     """
@@ -115,7 +124,7 @@ class S3Options:
     targetfilesize: Annotated[int, size(MIB, 1 << 40)] = 128 * MIB
     header: Annotated[bool, boolean] = True
     statepath: Annotated[Location | None, Location.parse] = None
-    deadletter: Annotated[Location | None, Location.parse] = None
+    deadletter: Annotated[Location | ToSink | None, sink_or(Location.parse)] = None
     deadlettermax: Annotated[float, share] = DEADLETTERMAX
     deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
 
@@ -124,6 +133,11 @@ class S3Options:
         """With the server."""
         where = self.server.endpoint or "Amazon"
         return Patience(self.common.patience, system=f"S3 at {where}, {self.path}")
+
+    @property
+    def letters(self) -> Location | None:
+        """The folder of dead letters."""
+        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def bucket(self) -> Bucket:
@@ -193,7 +207,7 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
 
 def _check_folders(values: Mapping[str, Any], problems: Problems) -> None:
     state, path, dead = values["statepath"], values["path"], values["deadletter"]
-    if dead is not None and path is not None:
+    if isinstance(dead, Location) and path is not None:
         if dead.bucket != path.bucket:
             problems.add(
                 "The options path and deadletter name different buckets.",

@@ -15,7 +15,7 @@ from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
-from abs_sinks.burying import JudgingWriter, dead_letters_of
+from abs_sinks.burying import Bury, JudgingWriter, dead_letters_of
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -70,7 +70,7 @@ def guarantee(options: S3Options) -> Guarantee:
     found = _GUARANTEES[options.protocol]
     if options.deadletter is None:
         return found
-    return replace(found, notes=(dead_letters_of(f"the folder {options.deadletter}", options),))
+    return replace(found, notes=(dead_letters_of("folder", options),))
 
 
 class S3Sink(Sink):
@@ -95,8 +95,11 @@ class S3Sink(Sink):
         """``s3://bucket/prefix``, without the store's address: the register is in the same store."""
         return str(self._options.path)
 
-    def writer(self, task: Task) -> Writer:
-        return self.judging(task)
+    def writer(self, task: Task, elsewhere: Bury | None = None) -> Writer:
+        """See ``Sink``, and ``appended.BuryingSink``."""
+        made = self.judging(task)
+        made.bury_in(elsewhere)
+        return made
 
     def judging(self, task: Task) -> JudgingWriter:
         """The writer itself."""
@@ -147,8 +150,8 @@ class S3Sink(Sink):
         """Whether the folder holds only the sink's own objects."""
         folder, state = self._options.path.folder, self._options.state.folder
         own = [f"{folder}{OURS}/", *([state] if state != folder else [])]
-        if self._options.deadletter is not None:
-            own.append(self._options.deadletter.folder)
+        if self._options.letters is not None:
+            own.append(self._options.letters.folder)
         found = Objects(self._options.bucket).list(folder)
         return all(entry.key.startswith(tuple(own)) for entry in found)
 

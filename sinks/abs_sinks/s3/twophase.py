@@ -114,7 +114,7 @@ class TwoPhaseCommitter(Committer):
 
     def _by_owner(self) -> dict[HandleName, list[Pending]]:
         """The open uploads of each handle: of data files, and of segments larger than a part."""
-        path, dead = self._options.path.folder, self._options.deadletter
+        path, dead = self._options.path.folder, self._options.letters
         others = (self._options.state.folder, *((dead.folder,) if dead else ()))
         found: dict[HandleName, list[Pending]] = defaultdict(list)
         for folder in (path, *(other for other in others if not other.startswith(path))):

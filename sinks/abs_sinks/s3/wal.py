@@ -59,7 +59,7 @@ class WalWriter(JudgingWriter):
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
         super().__init__(options, task, str(options.path))
         self._options, self._schema, self._handle = options, schema, task.handle
-        self._kept = schema if options.deadletter is None else _with_letters(schema)
+        self._kept = schema if options.letters is None else _with_letters(schema)
         self._segment = SegmentWriter(
             S3Segments(options), task.handle, self._kept, compression="zstd"
         )
@@ -77,7 +77,7 @@ class WalWriter(JudgingWriter):
             self._files.check(batch)
 
     def _keep_judged(self, batch: pa.RecordBatch, judged: None) -> None:
-        if self._options.deadletter is None:
+        if self._options.letters is None:
             self._segment.write(batch)
             return
         columns = [*batch.columns, pa.nulls(batch.num_rows, self._kept.field(_LETTER).type)]
@@ -153,7 +153,7 @@ def compose(
         return []
     name = replace(min(c.handle for c in segments), attempt=secrets.token_hex(8))
     files = TaskFiles(replace(options, maxfilesize=options.targetfilesize), schema, name)
-    dead = None if options.deadletter is None else letters_files(options, name)
+    dead = None if options.letters is None else letters_files(options, name)
     opened = [each for each in (files, dead) if each is not None]
     try:
         with offering(options, OFFERED):

@@ -93,10 +93,10 @@ def letters_files(
     options: S3Options, handle: HandleName, patience: Patience | None = None
 ) -> TaskFiles:
     """Files of a handle's dead letters, JSON lines, in their folder."""
-    assert options.deadletter is not None
+    assert options.letters is not None
     there = replace(
         options,
-        path=options.deadletter,
+        path=options.letters,
         fileformat="json",
         compression="none",
         partitionby=(),

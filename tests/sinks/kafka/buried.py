@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +16,11 @@ from kafka import TopicPartition
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
-from abs_sinks.kafka.kept import KafkaLetters
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.sink import KafkaSink
 from abs_testing import Row
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, make_topic
+from tests.kit.kafka_log import committed
 from tests.kit.kafka_modes import LogHarness
 
 PLACED = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
@@ -73,10 +74,15 @@ class Buried(TopicHarness):
         return partial(PlacedSink, options, PLACED, co_commit=self.variant.own_register)
 
     def letters(self) -> list[tuple[str, Row]]:
-        """Code and row of each dead letter that a reader with read_committed gets."""
+        """Code and row of each dead letter that is committed, also behind an open transaction."""
         self._await_markers()
-        kept = KafkaLetters(self.options)
-        found = kept.shown([letter["id"] for letter in kept.found(replayed=True)])
+        places = [TopicPartition(self.dead, number) for number in range(PARTITIONS)]
+        ends = self._ends(places)[1]
+        found = [
+            json.loads(record.value or b"")
+            for place in places
+            for record in committed(self.options.kafka, self.dead, place.partition, ends[place])
+        ]
         read = [(each["code"], rows_of([each["row"]], schema_of(each["schema"]))) for each in found]
         return [(code, (int(b["key"][0].as_py()), b["value"][0].as_py())) for code, b in read]
 

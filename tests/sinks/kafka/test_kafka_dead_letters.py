@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +14,7 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.topics import topic_facts
 from abs_core import deadletters as core
 from abs_core.contracts import Task
+from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError, DeadLettersError, OptionError, RowError
 from abs_core.model import Dead, Severity
 from abs_services import KafkaService
@@ -29,12 +29,10 @@ from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.writer import RecordWriter
 from abs_testing.case import Case, rows
-from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.cuts import Halted
-from tests import sample
 from tests.kit.kafka import READ_SECONDS, Variant, limit, open_topic
 from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried, is_poison
-from tests.sinks.kafka.rules import keeps_every_rule
+from tests.sinks.kafka.rules import keeps_every_rule, survives
 
 pytestmark = pytest.mark.services
 
@@ -215,18 +213,22 @@ def test_options_that_cannot_be_kept_are_refused(given: dict[str, str], told: st
         KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
-@pytest.mark.parametrize("name", sample.members(list(CELLS), 2, "crashes with dead letters"))
-def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
-    bootstrap: str, fork_server: ForkServer, name: str
+@pytest.mark.parametrize("name", ["2pc", "wal"])
+def test_a_kill_after_the_pre_commit_loses_and_doubles_no_row_and_no_dead_letter(
+    bootstrap: str, name: str
 ) -> None:
     opener = partial(buried, bootstrap, CELLS[name], together=True)
-    assert check_crashes(opener, fork_server, 1).points.total() > 5
+    assert survives(opener, [CrashPoint.AFTER_PRE_COMMIT], 1).points.total() > 0
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", CELLS)
+def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
+    bootstrap: str, name: str
+) -> None:
+    opener = partial(buried, bootstrap, CELLS[name], together=True)
+    assert survives(opener, CrashPoint, 1).points.total() > 5
 
 
 @pytest.mark.campaign
