@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_core.contracts import Committer, RegisterStore, Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, CorruptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import Identity, Skip
-from abs_sinks.burying import LETTERS, Bury, JudgingWriter
+from abs_sinks.burying import LETTERS, JudgingWriter
 from abs_sinks.deadletters import KeptLetters, rows_together
 
 REPLAYED = "replayed"
@@ -31,15 +31,10 @@ _SHOWN = ("id", "job", "sink", "epoch", "at", "code", "message", "column", "key"
 
 
 class BuryingSink(Protocol):
-    """A sink that writes dead letters beside rows.
-
-    Its ``writer`` takes one argument more: where dead letters go if the option names a sink.
-    """
+    """A sink that writes dead letters beside rows."""
 
     @property
     def target(self) -> str: ...
-
-    def writer(self, task: Task, elsewhere: Bury | None = None) -> Writer: ...
 
     def committer(self) -> Committer: ...
 
@@ -48,7 +43,7 @@ class BuryingSink(Protocol):
     def fence(self, state: JobState) -> None: ...
 
     def judging(self, task: Task) -> JudgingWriter:
-        """The writer itself."""
+        """The writer itself, which can be told where its dead letters go (``bury_in``)."""
         ...
 
     def close(self) -> None: ...

@@ -148,11 +148,15 @@ def test_names_and_options_that_do_not_fit_are_refused(world: EpochWorld) -> Non
             "has a transform",
         ),
         ([replace(world.to_kafka(), name="dead")], "no other sink"),
+        (
+            [world.to_kafka(), replace(world.to_kafka(), name="dead", select=())],
+            "has the option deadletter itself",
+        ),
     ):
         with pytest.raises(OptionError, match=told):
             world.epoch(*sinks)
+    world.postgres_options = {"deadletter": "sink:dead"}
     with pytest.raises(OptionError, match="not a table name"):
-        world.postgres_options = {"deadletter": "sink:dead"}
         world.postgres()
 
 
@@ -178,8 +182,8 @@ def _poisoned_job(world: EpochWorld, protocol: str) -> Job:
     topic = {"deadletter": f"{world.kafka.topic}-dead", "deadlettermax": "1"}
     alerts |= {"select": PLACED, "options": {**alerts["options"], **topic}}
     items |= {"select": NOTED, "options": {**items["options"], **TO_DEAD, "fileformat": "json"}}
-    dead = {"format": "abs-postgres", "name": "dead"}
-    dead["options"] = {"dbtable": "dead", "protocol": protocol}
+    to_table = {"dbtable": "dead", "protocol": protocol}
+    dead: dict[str, object] = {"format": "abs-postgres", "name": "dead", "options": to_table}
     return replace(job, sinks=[payments, alerts, items, dead])
 
 

@@ -149,9 +149,9 @@ def _wrong_with(sink: EpochSink, other: EpochSink) -> OptionError | None:
             f"The sink {other.name} gets dead letters, and has select, where or transform.",
             remedy="leave them out: it gets no rows of the batch.",
         )
-    if _letters_sink(other) is not None:
+    if "deadletter" in map(str.lower, other.options):
         return OptionError(
-            f"The sink {other.name} gets dead letters, and would give its own to another one.",
-            remedy="let its option deadletter name a place of its own system, or leave it out.",
+            f"The sink {other.name} gets dead letters, and has the option deadletter itself.",
+            remedy="leave it out: a dead letter that is refused stops the query.",
         )
     return None

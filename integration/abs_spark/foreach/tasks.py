@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructType
@@ -17,7 +17,10 @@ from abs_core.deadletters import Count
 from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
+from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.sinkmap import STRIDE
+from abs_sinks.appended import BuryingSink
+from abs_sinks.burying import Keeping
 from abs_spark.context import partition
 from abs_spark.executor import check_reached, on_executor
 from abs_spark.foreach.sealed import Sealed
@@ -169,7 +172,8 @@ def _burying(
     work: Work, task: Task, part: Part, other: Part, outs: Mapping[int, TaskOutput[Any]]
 ) -> Writer:
     """The writer of a sink whose dead letters another one gets."""
-    most = part.target.options.deadlettermax
+    keeping = cast(Keeping, part.target.options)
+    most = keeping.deadlettermax
 
     def bury(letters: pa.RecordBatch) -> None:
         rows = letters.num_rows
@@ -177,9 +181,9 @@ def _burying(
         outs[other.number].bury(other.number, other.target.format.letters(letters), count)
         outs[part.number].give_away(rows)
 
-    sink: Any = kept_sink(part.target, work)  # a ``BuryingSink``
-    writer: Writer = sink.writer(task, bury)
-    return writer
+    writer = cast(BuryingSink, kept_sink(part.target, work)).judging(task)
+    writer.bury_in(bury)
+    return SlowWriteReporter(writer, part.target.options.patience, task)
 
 
 def _task(work: Work, number: int, partition: int) -> Task:

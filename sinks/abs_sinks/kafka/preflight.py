@@ -6,7 +6,7 @@ An ERROR would break the guarantee or stop the job. A WARNING is for a person to
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_clients.kafka.topics import UNCLEAN, TopicFacts, topics_in_time
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
+from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 
@@ -41,7 +42,10 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
         findings.append(Finding.warning(options.choice.warning, ""))
     if schema is not None:
         try:
-            findings += judge_columns(plan_columns(schema, options.topic))
+            plan_changes(schema, options)
+            used = (*options.sequenceby, options.applyasdeletes.column)
+            apart = used if options.write == "changes" else ()
+            findings += judge_columns(plan_columns(schema, options.topic), apart)
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
@@ -77,10 +81,13 @@ def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
         )
 
 
-def judge_columns(columns: Columns) -> Iterator[Finding]:
-    if columns.left_out:
+def judge_columns(columns: Columns, apart: Sequence[str] = ()) -> Iterator[Finding]:
+    """Name columns that are neither written nor used otherwise (``apart``)."""
+    used = {name.lower() for name in apart}
+    left_out = [name for name in columns.left_out if name.lower() not in used]
+    if left_out:
         yield Finding.warning(
-            f"These columns are not written: {', '.join(columns.left_out)}.",
+            f"These columns are not written: {', '.join(left_out)}.",
             "put them into value (to_json(struct(...))), or drop them to confirm that you do not need "
             "them.",
         )

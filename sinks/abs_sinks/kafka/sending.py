@@ -17,8 +17,7 @@ from abs_sinks.kafka.records import Records, by_topic
 class RecordSender(Protocol):
     """Sends records to one topic, or to those they name. Not thread-safe; unusable after an error."""
 
-    @property
-    def rows(self) -> int: ...
+    rows: int
 
     def send(self, records: Records) -> None:
         """Queue the records; returns before they are delivered.
@@ -80,19 +79,17 @@ class ByTopic:
     """
 
     def __init__(self, of: Callable[[str], RecordSender], topic: str) -> None:
+        self.rows = 0
         self._of = of
         self._topic = topic
         self._senders = {topic: of(topic)}
-
-    @property
-    def rows(self) -> int:
-        return sum(sender.rows for sender in self._senders.values())
 
     def send(self, records: Records) -> None:
         for topic, share in by_topic(records, self._topic):
             if topic not in self._senders:
                 self._senders[topic] = self._of(topic)
             self._senders[topic].send(share)
+        self.rows += records.rows
 
     def flush(self) -> None:
         for sender in self._senders.values():

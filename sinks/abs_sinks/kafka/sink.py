@@ -14,7 +14,7 @@ from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
-from abs_sinks.burying import Bury, dead_letters_of
+from abs_sinks.burying import dead_letters_of
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
@@ -127,16 +127,14 @@ class KafkaSink(Sink):
         """``kafka:<cluster id>/<topic>``; see ``options.identity``."""
         return identity(self._options)
 
-    def writer(self, task: Task, elsewhere: Bury | None = None) -> Writer:
-        """See ``Sink``, and ``appended.BuryingSink``."""
+    def writer(self, task: Task) -> Writer:
         made = self.judging(task)
-        made.bury_in(elsewhere)
         if self._options.protocol == "wal":
             return made
         return SlowWriteReporter(made, self._options.patience, task)
 
     def judging(self, task: Task) -> RecordWriter:
-        """The writer itself."""
+        """See ``appended.BuryingSink``."""
         match self._options.protocol:
             case "2pc":
                 pool = self._pools().of(self._options, task)

@@ -15,7 +15,7 @@ from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
-from abs_sinks.burying import Bury, JudgingWriter, dead_letters_of
+from abs_sinks.burying import JudgingWriter, dead_letters_of
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -95,14 +95,11 @@ class S3Sink(Sink):
         """``s3://bucket/prefix``, without the store's address: the register is in the same store."""
         return str(self._options.path)
 
-    def writer(self, task: Task, elsewhere: Bury | None = None) -> Writer:
-        """See ``Sink``, and ``appended.BuryingSink``."""
-        made = self.judging(task)
-        made.bury_in(elsewhere)
-        return made
+    def writer(self, task: Task) -> Writer:
+        return self.judging(task)
 
     def judging(self, task: Task) -> JudgingWriter:
-        """The writer itself."""
+        """See ``appended.BuryingSink``."""
         match self._options.protocol:
             case "wal":
                 return WalWriter(self._options, self._schema, task)

@@ -262,10 +262,10 @@ def test_dead_letters_outside_the_transaction_are_found(
     bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def at_once(writer: RecordWriter, letters: pa.RecordBatch) -> None:
-        options = writer._options
-        assert options.deadletter is not None
-        sender = outside_transactions(replace(options, topic=options.deadletter), [])
-        sender.send(replace(letter_records(letters, options.deadletter, 0), topics=None))
+        topic = writer._options.letters
+        assert topic is not None
+        sender = outside_transactions(replace(writer._options, topic=topic), [])
+        sender.send(replace(letter_records(letters, topic, 0), topics=None))
         sender.flush()
         writer._dead -= letters.num_rows
         writer._rows -= letters.num_rows

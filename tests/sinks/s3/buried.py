@@ -87,8 +87,8 @@ class Buried(FolderHarness):
         return [(code, (b["id"][0].as_py(), b["value"][0].as_py())) for code, b in read]
 
     def uploads(self) -> list[str]:
-        assert self.options.deadletter is not None
-        beside = self._uploads.list(self.options.deadletter.folder)
+        assert self.options.letters is not None
+        beside = self._uploads.list(self.options.letters.folder)
         return sorted({*super().uploads(), *(found.key for found in beside)})
 
     def _rows(self, keys: Sequence[str]) -> Sequence[Row]:
@@ -102,8 +102,8 @@ class Buried(FolderHarness):
 
     def close(self) -> None:
         super().close()
-        assert self.options.deadletter is not None
-        folder = self.options.deadletter.folder
+        assert self.options.letters is not None
+        folder = self.options.letters.folder
         for found in list(self._uploads.list(folder)):
             self._uploads.abort(found.key, found.upload_id)
         self._objects.delete([found.key for found in self._objects.list(folder)])
