@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo quick test failed check prefetch bench campaign matrix setup
+.PHONY: demo quick test failed check prefetch bench campaign matrix site setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 4
@@ -48,3 +48,9 @@ matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 a
 	@$(BIN)/python -m tests.prefetch matrix
 	$(BIN)/python -m pytest -m "campaign or not campaign" -n 2 --dist worksteal --durations=0 \
 		tests/spark/test_spark_versions.py
+
+# MkDocs reads one folder: what git has, but for tests and results, at the same places.
+site: setup ## the documentation as a site, in build/site; every link and anchor is checked
+	rm -rf build/pages && mkdir -p build/pages
+	git ls-files -z -- . ':!tests' ':!benchmarks/results' | xargs -0 cp --parents -t build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from abs_core._verdicts import Identity
+from abs_core._verdicts import RunIdentity
 from abs_core.errors import AbandonedError, FencedError, IdentityError
 from abs_core.model import JobState
 
@@ -29,7 +29,7 @@ def abandoned(state: JobState, epoch: int) -> AbandonedError:
     )
 
 
-def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
+def other_identity(state: JobState, who: RunIdentity, token: str) -> IdentityError:
     """The register belongs to another lineage or target.
 
     Args:

@@ -33,7 +33,7 @@ Verdict = Changed | Unchanged | Refused
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RunIdentity:
     """One run of a job, with its target and the lineage of its epoch numbers.
 
     Args:

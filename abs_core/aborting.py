@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
 from abs_core.model import HandleName
-from abs_core.parallel import Asking, in_turn, noted
+from abs_core.parallel import CallRunner, in_turn, noted
 
 SHOWN_MAX = 5
 """How many of the handles that stay are named in the error."""
@@ -45,14 +45,14 @@ def abort_each(handles: Iterable[HandleName], abort: Callable[[HandleName], obje
         raise _left_behind(left, len(todo))
 
 
-def attempt_all(parts: Iterable[Callable[[], object]], way: Asking = in_turn) -> None:
+def attempt_all(parts: Iterable[Callable[[], object]], run_calls: CallRunner = in_turn) -> None:
     """Make every call, then raise one error for all failures.
 
     Raises:
         TargetError: combines all errors where each is a ``TargetError``.
         Exception: the first error that is no ``TargetError``, with the others as notes.
     """
-    raise_all(outcome for outcome in way(list(parts)) if isinstance(outcome, Exception))
+    raise_all(outcome for outcome in run_calls(list(parts)) if isinstance(outcome, Exception))
 
 
 def raise_all(errors: Iterable[Exception]) -> None:

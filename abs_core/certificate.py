@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from abs_core.contracts import Inventory, RegisterStore
-from abs_core.strictjson import HIGHEST, fields, parse, reading, text, version, whole
+from abs_core.strictjson import MAX_NUMBER, fields, parse, reading, text, version, whole
 
 VERSION = 1
 _KIND = "abs birth certificate"
@@ -116,7 +116,7 @@ def from_text(content: str | bytes, where: str) -> Certificate:
             job=text(found["job"]),
             register=text(found["register"]),
             place=text(found["place"]),
-            generation=whole(found["generation"], 0, HIGHEST),
-            frontier=None if frontier is None else whole(frontier, 0, HIGHEST),
-            deciding=whole(found["deciding"], 0, HIGHEST),
+            generation=whole(found["generation"], 0, MAX_NUMBER),
+            frontier=None if frontier is None else whole(frontier, 0, MAX_NUMBER),
+            deciding=whole(found["deciding"], 0, MAX_NUMBER),
         )

@@ -25,7 +25,7 @@ from abs_core.model import (
 )
 from abs_core.release import RELEASE
 from abs_core.rowdigest import is_row_digest, read_row_digest
-from abs_core.strictjson import HIGHEST, fields, of, parse, reading, text, version, whole
+from abs_core.strictjson import MAX_NUMBER, fields, of, parse, reading, text, version, whole
 
 VERSION = 3
 """1: up to 315a560. 2: adds fields that a release of version 1 would drop with its first write, so it
@@ -210,4 +210,4 @@ def _sink_from_json(value: object) -> NamedSink:
 
 def _number(value: object) -> int:
     """A generation or an epoch."""
-    return whole(value, 0, HIGHEST)
+    return whole(value, 0, MAX_NUMBER)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from abs_core._verdicts import Identity
+from abs_core._verdicts import RunIdentity
 from abs_core.certificate import Origin, to_text
 from abs_core.model import JobState
 
 
-def to_adopt(state: JobState, who: Identity, epoch: int) -> str:
+def to_adopt(state: JobState, who: RunIdentity, epoch: int) -> str:
     """Consent to take over this register from another lineage, or for another target.
 
     Valid until the next run starts, as the token includes the generation.
@@ -22,24 +22,24 @@ def to_adopt(state: JobState, who: Identity, epoch: int) -> str:
     return _token("adopt", who, epoch, *overridden)
 
 
-def to_go_on_without(origin: Origin, who: Identity, epoch: int) -> str:
+def to_go_on_without(origin: Origin, who: RunIdentity, epoch: int) -> str:
     """Consent to continue without the register that the certificate names."""
     certificate = "" if origin.certificate is None else to_text(origin.certificate)
     return _token("lost", who, epoch, certificate)
 
 
-def to_begin_again(before: list[JobState], who: Identity, epoch: int) -> str:
+def to_begin_again(before: list[JobState], who: RunIdentity, epoch: int) -> str:
     """Consent to write beside jobs whose checkpoint was deleted."""
     return _token(
         "again", who, epoch, *(f"{state.register} {state.generation}" for state in before)
     )
 
 
-def to_pass_over(failed: int, who: Identity, epoch: int) -> str:
+def to_pass_over(failed: int, who: RunIdentity, epoch: int) -> str:
     """Consent to continue without a failed epoch and all epochs after it."""
     return _token("passed over", who, epoch, str(failed))
 
 
-def _token(what: str, who: Identity, epoch: int, *more: str) -> str:
+def _token(what: str, who: RunIdentity, epoch: int, *more: str) -> str:
     named = "\n".join((what, who.job, who.lineage, who.target, str(epoch), *more))
     return sha256(named.encode()).hexdigest()[:12]

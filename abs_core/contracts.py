@@ -23,7 +23,7 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
-from abs_core.parallel import Asking, in_turn
+from abs_core.parallel import CallRunner, in_turn
 
 Version = str
 """Opaque version of a register cell; stores compare it for equality only."""
@@ -272,7 +272,7 @@ class Committer(ABC):
         return (self,)
 
     @property
-    def way(self) -> Asking:
+    def run_calls(self) -> CallRunner:
         """How the systems are called: in turn, or in parallel threads."""
         return in_turn
 

@@ -17,7 +17,7 @@ from abs_core.model import Committable, Dead, JobState
 COUNTS = "deadletters"
 """Key in a committable's ``extra``; absent without the option."""
 
-LEAST = 100
+MIN_DEAD = 100
 """From how many dead letters, over the epochs that the register remembers, the limit counts."""
 
 
@@ -101,7 +101,7 @@ def counted(
         ]
         rows = count.rows + sum(dead.rows for dead in before)
         dead = count.dead + sum(each.dead for each in before)
-        if count.dead and dead >= LEAST and dead > count.most * rows:
+        if count.dead and dead >= MIN_DEAD and dead > count.most * rows:
             return DeadLettersError(
                 f"{count.dead} of {count.rows} rows of this epoch are dead letters, and {dead} of "
                 f"{rows} over the last {kept} epochs: more than deadlettermax allows "

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, Self
 
-LONGEST = 8000
+MAX_LENGTH = 8000
 """Longest ``what`` of an error, in characters."""
 
 
@@ -55,10 +55,12 @@ class AbsError(Exception):
         remedy: what to do next, one sentence; empty where the cause already says it.
         handle: its name, or the value, which also sets job and epoch.
 
+    ``code``: names the kind of error in its text and in ``docs/reference/errors.md``; it never changes.
     ``retryable``: whether the same operation, unchanged, can succeed. ``system``: name of the external
     system, where known.
     """
 
+    code: ClassVar[str] = "ABS-ERROR"
     retryable: ClassVar[bool] = False
     system: str = ""
 
@@ -101,7 +103,7 @@ class AbsError(Exception):
             if value is not None
         ]
         named += [self.place] if self.place else []
-        where = f" [{', '.join(named)}]" if named else ""
+        where = f" [{', '.join([self.code, *named])}]"
         remedy = f" What to do: {self.remedy}" if self.remedy else ""
         return f"{self.what}{where}{remedy}"
 
@@ -110,10 +112,10 @@ class AbsError(Exception):
 
 
 def _shortened(what: str) -> str:
-    """Cut the middle out of a text longer than ``LONGEST``."""
-    if len(what) <= LONGEST:
+    """Cut the middle out of a text longer than ``MAX_LENGTH``."""
+    if len(what) <= MAX_LENGTH:
         return what
-    return f"{what[: LONGEST // 2]} ... {what[-LONGEST // 4 :]}"
+    return f"{what[: MAX_LENGTH // 2]} ... {what[-MAX_LENGTH // 4 :]}"
 
 
 def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:
@@ -125,6 +127,8 @@ def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:
 
 class ConfigError(AbsError):
     """The job as written cannot run. Nothing was touched. A remedy is required."""
+
+    code = "ABS-CONFIG"
 
     def __init__(
         self,
@@ -141,45 +145,67 @@ class ConfigError(AbsError):
 class OptionError(ConfigError):
     """An option is unknown, missing, malformed, or contradicts another one."""
 
+    code = "ABS-OPTION"
+
 
 class PreflightError(ConfigError):
     """The target, as it is set up, cannot keep the requested guarantee."""
+
+    code = "ABS-PREFLIGHT"
 
 
 class DataError(AbsError):
     """The input does not fit the target. Nothing of the epoch becomes visible."""
 
+    code = "ABS-DATA"
+
 
 class SchemaError(DataError):
     """Columns or types of the input and the target do not match."""
+
+    code = "ABS-SCHEMA"
 
 
 class RowError(DataError):
     """A value cannot be represented in the target; the message names the column."""
 
+    code = "ABS-ROW"
+
 
 class ProtocolError(AbsError):
     """A rule of the commit protocol refuses to go on."""
+
+    code = "ABS-PROTOCOL"
 
 
 class DeadLettersError(ProtocolError):
     """More rows are refused by a target than its limit of dead letters allows."""
 
+    code = "ABS-DEAD-LETTERS"
+
 
 class UnknownProtocolError(ProtocolError):
     """No committer here handles the protocol that made a handle."""
+
+    code = "ABS-UNKNOWN-PROTOCOL"
 
 
 class FencedError(ProtocolError):
     """A newer run of the job has taken over; this one must stop."""
 
+    code = "ABS-FENCED"
+
 
 class IdentityError(ProtocolError):
     """The register belongs to another lineage or another target than this job's."""
 
+    code = "ABS-IDENTITY"
+
 
 class RegisterLostError(ProtocolError):
     """The job's register is missing, another one, or older than it was."""
+
+    code = "ABS-REGISTER-LOST"
 
 
 class ReplayMismatchError(ProtocolError):
@@ -189,6 +215,8 @@ class ReplayMismatchError(ProtocolError):
         why: the difference, as the end of a sentence; empty where ``what`` says it.
     """
 
+    code = "ABS-REPLAY-MISMATCH"
+
     def __init__(self, what: str, *, why: str = "", **more: Any) -> None:
         super().__init__(what, **more)
         self.why = why
@@ -197,13 +225,19 @@ class ReplayMismatchError(ProtocolError):
 class EpochGapError(ProtocolError):
     """An epoch was left out: continuing would lose its rows."""
 
+    code = "ABS-EPOCH-GAP"
+
 
 class AbandonedError(ProtocolError):
     """This generation has abandoned the epoch; only a new run may write it again."""
 
+    code = "ABS-ABANDONED"
+
 
 class NotPreparedError(ProtocolError):
     """Before the decision, a handle is no longer prepared. Nothing is lost: the epoch is replayed."""
+
+    code = "ABS-NOT-PREPARED"
 
     retryable = True
 
@@ -211,9 +245,13 @@ class NotPreparedError(ProtocolError):
 class HandleLostError(ProtocolError):
     """After the decision, a handle is aborted or its outcome is unknown (invariant I7)."""
 
+    code = "ABS-HANDLE-LOST"
+
 
 class TargetError(AbsError):
     """The external system answered with an error, or did not answer."""
+
+    code = "ABS-TARGET"
 
     waited: float | None = None
 
@@ -229,11 +267,15 @@ class TargetError(AbsError):
 class UnavailableError(TargetError):
     """The external system cannot be reached or went away; the request may have taken effect."""
 
+    code = "ABS-UNAVAILABLE"
+
     retryable = True
 
 
 class ContentionError(TargetError):
     """Another client holds a lock or name that is needed."""
+
+    code = "ABS-CONTENTION"
 
     retryable = True
 
@@ -241,10 +283,16 @@ class ContentionError(TargetError):
 class HungError(TargetError):
     """A function or call did not return within its time limit."""
 
+    code = "ABS-HUNG"
+
 
 class RefusedError(TargetError):
     """The external system refused permanently: credentials, privileges, a constraint, a limit."""
 
+    code = "ABS-REFUSED"
+
 
 class CorruptionError(TargetError):
     """What was read back is not what was written."""
+
+    code = "ABS-CORRUPTION"

@@ -14,7 +14,7 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
 from abs_core.model import MOVED, JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 
 BY_HAND = Patience(30.0)
 """Patience with a system that is down; short, as a person waits for the command."""
@@ -140,7 +140,7 @@ def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> Job
 def take_over(register: RegisterStore, committer: Committer, state: JobState) -> JobState:
     """Raise the generation, finish open decisions and abort the rest; return the new state."""
     run = f"by-hand-{secrets.token_hex(8)}"
-    who = Identity(state.job, state.lineage, run, state.target)
+    who = RunIdentity(state.job, state.lineage, run, state.target)
     coordinator = Coordinator(who, register, committer, co_commit=False, patience=BY_HAND)
     return coordinator.take_over()
 

@@ -17,7 +17,7 @@ from abs_core.errors import AbsError
 T = TypeVar("T")
 
 
-class Asking(Protocol):
+class CallRunner(Protocol):
     """A way to make several calls, each to another system."""
 
     def __call__(self, calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:

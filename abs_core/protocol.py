@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 from abs_core import _refusals as refusals
 from abs_core import consent, deadletters, sinkmap
 from abs_core._verdicts import Changed as Changed
-from abs_core._verdicts import Identity as Identity
 from abs_core._verdicts import Refused as Refused
+from abs_core._verdicts import RunIdentity as RunIdentity
 from abs_core._verdicts import Unchanged as Unchanged
 from abs_core._verdicts import Verdict as Verdict
 from abs_core.errors import (
@@ -46,7 +46,7 @@ ENDED = "+ended"
 """Suffix of the name of a run that has ended itself."""
 
 
-def start(state: JobState | None, who: Identity, new_register: str, epoch: int = 0) -> Verdict:
+def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: int = 0) -> Verdict:
     """A run takes over the job: it raises the generation, once.
 
     Args:
@@ -95,18 +95,18 @@ def start(state: JobState | None, who: Identity, new_register: str, epoch: int =
     return Changed(raised)
 
 
-def _another_identity(state: JobState, who: Identity, epoch: int) -> Refused:
+def _another_identity(state: JobState, who: RunIdentity, epoch: int) -> Refused:
     return Refused(refusals.other_identity(state, who, consent.to_adopt(state, who, epoch)))
 
 
-def generation_of(state: JobState, who: Identity) -> int | Refused:
+def generation_of(state: JobState, who: RunIdentity) -> int | Refused:
     """The generation that this run holds; refused where another run has taken over (I5)."""
     if state.run != who.run:
         return Refused(refusals.fenced(state, f"run {who.run}"))
     return state.generation
 
 
-def end(state: JobState, who: Identity) -> Verdict:
+def end(state: JobState, who: RunIdentity) -> Verdict:
     """The run ends itself by raising the generation, so that its undecided handles may be aborted.
 
     The compare-and-set of this change invalidates a decision of the run that is still in flight, and
@@ -127,12 +127,12 @@ def end(state: JobState, who: Identity) -> Verdict:
     )
 
 
-def ended(who: Identity) -> Identity:
+def ended(who: RunIdentity) -> RunIdentity:
     """The identity that holds the generation after ``end``; it may only sweep."""
     return replace(who, run=f"{who.run}{ENDED}")
 
 
-def has_started(state: JobState | None, who: Identity) -> bool:
+def has_started(state: JobState | None, who: RunIdentity) -> bool:
     """Whether a task of this run has started it; if not, the run has pre-committed nothing."""
     return state is not None and (state.run == who.run or who.run in state.superseded)
 

@@ -1,4 +1,4 @@
-"""The release of abs-sinks that runs; the only place where its number stands.
+"""The number of the release of abs-sinks that runs.
 
 A constant, not the metadata of the installed distribution: a job by ``--py-files`` has none.
 """

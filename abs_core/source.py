@@ -122,7 +122,7 @@ class Bounded(Protocol):
 
 
 @runtime_checkable
-class Forgetful(Protocol):
+class SupportsTrim(Protocol):
     """Optional interface of a source: drop planning data of committed ranges."""
 
     def committed(self, end: Offsets) -> None:
@@ -131,8 +131,8 @@ class Forgetful(Protocol):
 
 
 @runtime_checkable
-class Endless(Forgetful, Protocol):
-    """``Forgetful`` for readers without an end, which keep the positions themselves."""
+class Endless(SupportsTrim, Protocol):
+    """``SupportsTrim`` for readers without an end, which keep the positions themselves."""
 
     def passed(self, left: Sequence[Split]) -> Offsets | None:
         """The position that all splits have passed; None if splits are missing or have an end.
@@ -161,7 +161,7 @@ class Growing(Protocol):
 
 
 @runtime_checkable
-class Portioned(Protocol):
+class SupportsMaxRows(Protocol):
     """Optional interface of a reader: limit the size of batches.
 
     A position inside a batch is stored as a number of rows to skip. A reader that may find fewer rows
@@ -174,7 +174,7 @@ class Portioned(Protocol):
 
 
 @runtime_checkable
-class Checking(Protocol):
+class SupportsVerify(Protocol):
     """Optional interface of a reader: verify the source before a snapshot stores a position."""
 
     def check(self) -> None:
@@ -199,7 +199,7 @@ class Patient(Protocol):
 
 
 @runtime_checkable
-class Watched(Protocol):
+class ReportsEnd(Protocol):
     """Optional interface of a source: report the end of its data, for display."""
 
     def seen(self) -> Offsets | None:

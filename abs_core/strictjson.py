@@ -19,13 +19,13 @@ from abs_core.release import RELEASE
 
 T = TypeVar("T")
 
-MOST_LEVELS = 64
+MAX_LEVELS = 64
 """The deepest allowed nesting; this project's formats have fewer than ten levels."""
 
 LARGEST = 2**63 - 1
 """The largest number (64-bit signed); the smallest is ``-LARGEST - 1``."""
 
-HIGHEST = 10**18 - 2
+MAX_NUMBER = 10**18 - 2
 """The largest generation, epoch or checkpoint that fits a handle's name."""
 
 NEWER = "use the release of abs-sinks that wrote it, or a newer one"
@@ -73,7 +73,7 @@ def parse(content: str | bytes) -> Any:
         value = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant)
     except RecursionError as error:
         raise _too_deep() from error
-    deep = text.count("[") + text.count("{") > MOST_LEVELS
+    deep = text.count("[") + text.count("{") > MAX_LEVELS
     if deep or _HALF.search(text) is not None or not _is_unicode(text):
         _check(value)
     return value
@@ -165,7 +165,7 @@ def _constant(name: str) -> float:
 def _check(value: object) -> None:
     """Refuse deep nesting, and texts that are not Unicode."""
     level: list[Any] = [[value]]
-    for _ in range(MOST_LEVELS + 1):
+    for _ in range(MAX_LEVELS + 1):
         items = [i for one in level for i in one]
         items += [value for one in level if isinstance(one, dict) for value in one.values()]
         for item in items:
@@ -187,4 +187,4 @@ def _is_unicode(text: str) -> bool:
 
 
 def _too_deep() -> ValueError:
-    return ValueError(f"it is nested more than {MOST_LEVELS} levels deep")
+    return ValueError(f"it is nested more than {MAX_LEVELS} levels deep")

@@ -16,7 +16,7 @@ import pyarrow as pa
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Wrote
-from abs_core.protocol import Identity, Write
+from abs_core.protocol import RunIdentity, Write
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from benchmarks import rows
 from benchmarks.meter import metered
@@ -44,7 +44,7 @@ class Job:
         self._sink = PostgresSink(
             PostgresOptions.parse(target.options | given), self._batches()[0].schema
         )
-        who = Identity(name, secrets.token_hex(8), secrets.token_hex(8), self._sink.target)
+        who = RunIdentity(name, secrets.token_hex(8), secrets.token_hex(8), self._sink.target)
         register, committer = self._sink.register(), self._sink.committer()
         self._coordinator = Coordinator(who, register, committer, fence=self._sink.fence)
 

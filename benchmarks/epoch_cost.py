@@ -19,7 +19,7 @@ from abs_core.codec import state_to_text
 from abs_core.contracts import Sink, Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Wrote
-from abs_core.protocol import Identity, Write
+from abs_core.protocol import RunIdentity, Write
 from abs_services import PostgresService
 from benchmarks import rows
 from benchmarks.meter import metered
@@ -48,7 +48,7 @@ class SmallJob:
 
     @classmethod
     def start(cls, sink: Sink, target: Arrivals) -> SmallJob:
-        who = Identity("bench", secrets.token_hex(8), secrets.token_hex(8), sink.target)
+        who = RunIdentity("bench", secrets.token_hex(8), secrets.token_hex(8), sink.target)
         coordinator = Coordinator(who, sink.register(), sink.committer(), fence=sink.fence)
         return cls(sink, target, coordinator)
 

@@ -20,7 +20,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.writer import RecordWriter
-from abs_spark.gc_tuning import tune_gc
+from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.schema import arrow_schema, to_target_schema
 
 _kept: dict[KafkaOptions, RecordSender] = {}

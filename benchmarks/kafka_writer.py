@@ -29,11 +29,11 @@ from confluent_kafka import Producer
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.failures import Failures
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
+from abs_sinks.kafka.librdkafka import Failures
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample

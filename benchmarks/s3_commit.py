@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 from abs_clients.s3.client import client
 from abs_core.contracts import Task
@@ -33,6 +34,7 @@ from benchmarks.s3_folder import Folder, fresh_folder
 HANDLES = 1_000
 PREPARING = 8
 OURS, BARE = "inspect and commit", "boto3: bare Complete"
+BY_BOTO3 = "inspect and commit by boto3"
 COMMIT = "commit"
 INSPECT, BARE_LIST = "inspect", "boto3: bare ListParts"
 _CLIENT = "client CPU"
@@ -48,6 +50,7 @@ def run(service: S3Service, *, pairs: int, tell: Tell, handles: int = HANDLES) -
         COMMIT: _commit,
         BARE: partial(_by_boto3, _complete),
         INSPECT: _inspect,
+        BY_BOTO3: _without_the_fast_path,
         BARE_LIST: partial(_by_boto3, _list_parts),
     }
     sides = [Side(name, partial(_timed, service, act, handles)) for name, act in acts.items()]
@@ -58,6 +61,7 @@ def run(service: S3Service, *, pairs: int, tell: Tell, handles: int = HANDLES) -
         samples=samples,
         comparisons=[
             Comparison(OURS, BARE, BAR),
+            Comparison(OURS, BY_BOTO3),
             Comparison(COMMIT, BARE),
             Comparison(INSPECT, BARE_LIST),
         ],
@@ -115,6 +119,12 @@ def _inspect(options: S3Options, prepared: Sequence[Committable]) -> None:
 def _ours(options: S3Options, prepared: Sequence[Committable]) -> None:
     _inspect(options, prepared)
     _commit(options, prepared)
+
+
+def _without_the_fast_path(options: S3Options, prepared: Sequence[Committable]) -> None:
+    no_answer: Any = {"parts": lambda *_: None, "complete": lambda *_: None}
+    with patch.multiple("abs_sinks.s3.direct_uploads", **no_answer):
+        _ours(options, prepared)
 
 
 def _commit(options: S3Options, prepared: Sequence[Committable]) -> None:

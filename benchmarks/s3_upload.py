@@ -31,7 +31,7 @@ from abs_clients.s3.client import client
 from abs_services import S3Service
 from abs_services.buckets import s3_client
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.partfile import PartFile, UploadPool
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
 from benchmarks.report import Comparison, Result
@@ -55,13 +55,13 @@ def sink(service: S3Service, parts: int) -> Callable[[], None]:
     client(options.server)
 
     def run() -> None:
-        lanes = Lanes(THREADS, PART)
-        file = PartFile(options, lanes, "sink/x", {}, patience=None)
+        pool = UploadPool(THREADS, PART)
+        file = PartFile(options, pool, "sink/x", {}, patience=None)
         for _ in range(parts):
             for at in range(0, PART, 1 << 20):
                 file.write(memoryview(DATA)[at : at + (1 << 20)])
         file.finish()
-        lanes.close()
+        pool.close()
 
     return run
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from abs_embedded.state.contracts import (
     NewBackend,
-    Place,
     Snapshot,
     StateBackend,
     StateHandle,
-    Table,
+    StateOwner,
+    StateTable,
 )
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange
@@ -38,7 +38,7 @@ CHANGED, BATCH, ENTRIES, PLACE = (
     10_000,
     10_000,
     1_000_000,
-    Place("b", "op", 0, GroupRange(0, 128), 128),
+    StateOwner("b", "op", 0, GroupRange(0, 128), 128),
 )
 FLAT = Bar(low=1 / 3)
 """The copy of the largest state takes at most three times as long as that of the smallest."""
@@ -56,7 +56,7 @@ class Filled:
         self.store = LocalSnapshotStore(folder / secrets.token_hex(4))
         self.saved = LocalSnapshotStore(folder / secrets.token_hex(4))
         self.backend: StateBackend = new(self.store, PLACE)
-        self.table: Table = self.backend.table("counts", "value:int64")
+        self.table: StateTable = self.backend.table("counts", "value:int64")
         self.size, self.number = size, 0
         self._chance = np.random.default_rng(size)
         for start in range(0, size, BATCH):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from abs_services.images import IMAGES
 from abs_services.java import find_java
-from abs_services.native.initdb import find_binaries
 from abs_services.native.kafka_jars import broker_jars
+from abs_services.native.postgres import find_binaries
 from abs_services.native.s3 import find_weed
 
 

@@ -40,7 +40,7 @@ class Watermark:
     idle: bool = False
 
 
-LEAST = -(1 << 63)
+MIN_TIME = -(1 << 63)
 """Event time before anything is known of it."""
 
 END_OF_TIME = (1 << 63) - 1

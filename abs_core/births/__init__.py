@@ -2,5 +2,5 @@
 
 ``rules`` are pure and decide whether a job may start; ``certificate`` is the value; ``consent`` makes
 tokens by which a person overrides a refusal; ``certifier`` does the I/O. A batch write's certificate is
-the ``parent`` record of its job (``parent_certificates``).
+the ``parent`` record of its job (``coordinator.certifier``).
 """

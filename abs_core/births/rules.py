@@ -19,7 +19,7 @@ from abs_core import consent, protocol, sinkmap
 from abs_core.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
 from abs_core.model import SUPERSEDED_MAX, JobState
-from abs_core.protocol import Changed, Identity, Refused, Verdict
+from abs_core.protocol import Changed, Refused, RunIdentity, Verdict
 
 
 def certify(state: JobState, place: str, deciding: int) -> Certificate:
@@ -29,7 +29,7 @@ def certify(state: JobState, place: str, deciding: int) -> Certificate:
 
 def start(
     state: JobState | None,
-    who: Identity,
+    who: RunIdentity,
     new_register: str,
     origin: Origin,
     epoch: int,
@@ -47,7 +47,7 @@ def start(
     renamed = _renamed(state, who, origin.certificate)
     if renamed is not None:
         return renamed
-    why = lost(state, who, origin, epoch)
+    why = why_lost(state, who, origin, epoch)
     if why is None:
         return protocol.start(state, who, new_register, epoch)
     if who.adopt != consent.to_go_on_without(origin, who, epoch):
@@ -56,14 +56,14 @@ def start(
 
 
 def still_there(
-    state: JobState, who: Identity, origin: Origin, epoch: int, place: str
+    state: JobState, who: RunIdentity, origin: Origin, epoch: int, place: str
 ) -> ProtocolError | None:
     """``start`` for a run that has started: the error if its register has changed, else None."""
     verdict = start(state, who, state.register, origin, epoch, place)
     return verdict.error if isinstance(verdict, Refused) else None
 
 
-def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> str | None:
+def why_lost(state: JobState | None, who: RunIdentity, origin: Origin, epoch: int) -> str | None:
     """How the register differs from the certificate, as half a sentence; None if it does not."""
     certificate = origin.certificate
     if certificate is None:
@@ -99,7 +99,7 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
 
 
 def uncertified(
-    state: JobState, who: Identity, origin: Origin, epoch: int, place: str, why: str
+    state: JobState, who: RunIdentity, origin: Origin, epoch: int, place: str, why: str
 ) -> Refused | None:
     """Refuse a run's first decision if its certificate cannot be written and is needed.
 
@@ -142,7 +142,7 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
     return None
 
 
-def gone(job: str, why: str, place: str) -> RegisterLostError:
+def lost_error(job: str, why: str, place: str) -> RegisterLostError:
     """The error for a lost register that no consent can override."""
     return RegisterLostError(
         f"The job's register {why}. It was looked for at {place}. {_CAUSES}",
@@ -151,12 +151,12 @@ def gone(job: str, why: str, place: str) -> RegisterLostError:
     )
 
 
-def missing(who: Identity, place: str) -> Refused:
+def missing_verdict(who: RunIdentity, place: str) -> Refused:
     """Refuse because the register is missing, although this run has started."""
-    return Refused(gone(who.job, "is missing while the job is running", place))
+    return Refused(lost_error(who.job, "is missing while the job is running", place))
 
 
-def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Refused | None:
+def begun_elsewhere(others: Sequence[JobState], who: RunIdentity, epoch: int) -> Refused | None:
     """Refuse to mint a register if the job's checkpoint seems to have been deleted.
 
     Args:
@@ -210,7 +210,7 @@ class Failed:
 
 
 def passed_over(
-    state: JobState | None, who: Identity, failed: Failed | None, epoch: int
+    state: JobState | None, who: RunIdentity, failed: Failed | None, epoch: int
 ) -> Refused | None:
     """Refuse to start if the engine has moved past an epoch that failed.
 
@@ -251,7 +251,7 @@ def passed_over(
 
 
 def _renamed(
-    state: JobState | None, who: Identity, certificate: Certificate | None
+    state: JobState | None, who: RunIdentity, certificate: Certificate | None
 ) -> Refused | None:
     if certificate is None or certificate.job == who.job:
         return None
@@ -269,7 +269,7 @@ def _renamed(
 
 
 def _begun_again(
-    state: JobState | None, who: Identity, new_register: str, origin: Origin
+    state: JobState | None, who: RunIdentity, new_register: str, origin: Origin
 ) -> Verdict:
     """Start anew by consent, as if nothing was decided, under a generation never used before."""
     begun = 0 if origin.certificate is None else origin.certificate.generation
@@ -306,7 +306,7 @@ _CAUSES = (
 
 
 def _register_lost(
-    why: str, who: Identity, origin: Origin, epoch: int, place: str
+    why: str, who: RunIdentity, origin: Origin, epoch: int, place: str
 ) -> RegisterLostError:
     certificate = origin.certificate
     before = (
@@ -327,7 +327,7 @@ def _register_lost(
 
 
 def _uncertified(
-    who: Identity, origin: Origin, epoch: int, place: str, why: str
+    who: RunIdentity, origin: Origin, epoch: int, place: str, why: str
 ) -> RegisterLostError:
     write = "let the driver's Python write into the checkpoint, and restart the query"
     if origin.certificate is None:
@@ -356,7 +356,7 @@ def _uncertified(
     )
 
 
-def _open_before(state: JobState, who: Identity) -> IdentityError:
+def _open_before(state: JobState, who: RunIdentity) -> IdentityError:
     return IdentityError(
         f"The register of job {state.job} holds {len(state.open)} decided epoch(s) that are not "
         "finished; until they are, the job cannot continue without it.",

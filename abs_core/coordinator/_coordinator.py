@@ -20,7 +20,7 @@ from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
 from abs_core.coordinator._report import Report
 from abs_core.coordinator._sweeper import Sweeper
-from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import Loss, RollForward
 from abs_core.crash import CrashPoint, reached
@@ -29,7 +29,7 @@ from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.parallel import in_turn, side_by_side
 from abs_core.patience import DEFAULT_PATIENCE, Patience
-from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.protocol import Changed, Refused, RunIdentity, Skip, Unchanged, Verdict, Write
 
 NOTHING_BEGUN = Origin()
 """For an engine without certificates: a missing register is minted."""
@@ -52,7 +52,7 @@ class Coordinator:
 
     def __init__(
         self,
-        who: Identity,
+        who: RunIdentity,
         store: RegisterStore,
         committer: Committer,
         *,
@@ -65,7 +65,7 @@ class Coordinator:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._who = who
-        self._cell = Cell(store, who.job, patience)
+        self._cell = RegisterCell(store, who.job, patience)
         self._committer = committer
         self._patience = patience
         self._observe = observe
@@ -107,9 +107,9 @@ class Coordinator:
         Raises:
             RegisterLostError: the register does not match it; consent is not possible.
         """
-        why = births.lost(self._cell.load(), self._who, Origin(certificate), 0)
+        why = births.why_lost(self._cell.load(), self._who, Origin(certificate), 0)
         if why is not None:
-            raise births.gone(self._who.job, why, self._cell.shown_place)
+            raise births.lost_error(self._who.job, why, self._cell.shown_place)
 
     def commit(self, report: Report) -> None:
         """Commit and finish the epoch, once every task has reported its share.
@@ -188,7 +188,7 @@ class Coordinator:
 
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.shown_place)
+                return births.missing_verdict(self._who, self._cell.shown_place)
             return protocol.end(state, self._who)
 
         state = self._cell.change(rule)

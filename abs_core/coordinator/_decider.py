@@ -12,7 +12,7 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.contracts import Committer
 from abs_core.coordinator._report import Report
-from abs_core.coordinator.cell import Cell, Rule
+from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.coordinator.permission import Permission
 from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import JUDGEMENTS, Judged, unsettled
@@ -20,7 +20,7 @@ from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
+from abs_core.protocol import Refused, RunIdentity, Skip, Verdict, Write
 from abs_core.rowdigest import RowDigest
 
 
@@ -33,8 +33,8 @@ class Decider:
         clock: in seconds; measures how long handles have left.
     """
 
-    _who: Identity
-    _cell: Cell
+    _who: RunIdentity
+    _cell: RegisterCell
     _committer: Committer
     _patience: Patience
     _observe: Observer
@@ -209,7 +209,7 @@ class Decider:
 
         def checked(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.shown_place)
+                return births.missing_verdict(self._who, self._cell.shown_place)
             generation = protocol.generation_of(state, self._who)
             return generation if isinstance(generation, Refused) else rule(state, generation)
 

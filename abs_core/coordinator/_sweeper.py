@@ -14,7 +14,7 @@ from abs_core.errors import TargetError
 from abs_core.events import Observer, SweepFailed, Swept
 from abs_core.model import HandleName, JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Refused
+from abs_core.protocol import Refused, RunIdentity
 
 NOTHING: frozenset[HandleName] = frozenset()
 
@@ -26,7 +26,7 @@ class Sweeper:
     Each system is swept separately: one that is down does not stop the others' sweep.
     """
 
-    _who: Identity
+    _who: RunIdentity
     _committer: Committer
     _patience: Patience
     _observe: Observer
@@ -90,12 +90,12 @@ class Sweeper:
 
     def _in_each(self, made: Callable[[Committer], Callable[[], object]]) -> None:
         """Call it in every system, then retry those that failed, with patience, all together."""
-        way = self._committer.way
+        run_calls = self._committer.run_calls
         left = [made(system) for system in self._committer.systems()]
 
         def attempt() -> None:
             nonlocal left
-            outcomes = way(left)
+            outcomes = run_calls(left)
             failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
             left = [
                 part for part, o in zip(left, outcomes, strict=True) if isinstance(o, Exception)

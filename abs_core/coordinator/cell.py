@@ -11,13 +11,13 @@ from abs_core.coordinator.permission import Permission
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict, generation_of
+from abs_core.protocol import Changed, Refused, RunIdentity, Unchanged, Verdict, generation_of
 
 Rule = Callable[[JobState | None], Verdict]
 Swap = Callable[[Version | None, JobState], Version | Conflict]
 
 
-class Cell:
+class RegisterCell:
     """A job's cell in a register store."""
 
     def __init__(self, store: RegisterStore, job: str, patience: Patience) -> None:
@@ -52,7 +52,7 @@ class Cell:
         stored = self._patience.retry(self._look)
         return None if stored is None else stored.state
 
-    def present(self, who: Identity) -> JobState:
+    def present(self, who: RunIdentity) -> JobState:
         """The state, which must be there.
 
         Raises:
@@ -60,10 +60,10 @@ class Cell:
         """
         state = self.load()
         if state is None:
-            raise births.missing(who, self.shown_place).error
+            raise births.missing_verdict(who, self.shown_place).error
         return state
 
-    def mine(self, who: Identity) -> JobState:
+    def mine(self, who: RunIdentity) -> JobState:
         """The present state; raises ``FencedError`` if another run holds the generation."""
         state = self.present(who)
         generation = generation_of(state, who)
@@ -133,7 +133,7 @@ class Cell:
         if self._seen is not None:
             why = births.went_back(state, self._seen)
             if why is not None:
-                raise births.gone(self._job, why, self.shown_place)
+                raise births.lost_error(self._job, why, self.shown_place)
         self._seen = state
         self._last = found
         return found

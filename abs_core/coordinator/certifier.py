@@ -1,30 +1,29 @@
-"""Reads and writes birth certificates for a coordinator, by the rules in ``rules``."""
+"""Reads and writes birth certificates for a coordinator, by the rules in ``abs_core.births``."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from abs_core.births import rules as births
-from abs_core.certificate import CertificateStore
+from abs_core.births.parent import note, noted, now, parent_key, token_of
+from abs_core.certificate import Certificate, CertificateStore, Origin, place_of
 from abs_core.contracts import Inventory, RegisterStore
-from abs_core.errors import TargetError
+from abs_core.coordinator.cell import RegisterCell
+from abs_core.errors import ProtocolError, TargetError
 from abs_core.events import NotCertified, Observer
-from abs_core.model import JobState
+from abs_core.model import JobState, NotedToken
 from abs_core.patience import Patience
-from abs_core.protocol import Identity
-
-if TYPE_CHECKING:
-    from abs_core.coordinator.cell import Cell  # whose package imports this module
+from abs_core.protocol import RunIdentity
 
 
 @dataclass(slots=True)
 class Certifier:
     """The certifier of one run in one process; see ``Coordinator`` for the arguments."""
 
-    _who: Identity
-    _cell: Cell
+    _who: RunIdentity
+    _cell: RegisterCell
     _store: RegisterStore
     _certificates: CertificateStore | None
     _is_empty: Callable[[], bool]
@@ -140,3 +139,57 @@ def _unsafe(failed: TargetError, job: str, epoch: int, done: str) -> TargetError
         epoch=epoch,
         remedy="let the driver's Python write into the checkpoint, then restart the query.",
     )
+
+
+EPOCH = 0
+"""The number of a batch write's only epoch."""
+
+
+class ParentCertificates:
+    """A batch write's ``CertificateStore``: the parent record of its job, in the register's own system.
+
+    Args:
+        store: holds the token's register and the parent record.
+        job: the token's register key.
+        target: of the write.
+        patience: with the store.
+    """
+
+    def __init__(self, store: RegisterStore, job: str, target: str, patience: Patience) -> None:
+        token = token_of(job)
+        assert token is not None, f"{job} is no batch write's"
+        self._token = token
+        self._store = store
+        self._job = job
+        self._target = target
+        self._cell = RegisterCell(store, parent_key(job), patience)
+
+    def read(self) -> Origin:
+        """Read the token's entry.
+
+        Raises:
+            TargetError: the register's system does not answer.
+        """
+        entry = noted(self._cell.load(), self._token)
+        if entry is None:
+            return Origin()
+        place = place_of(self._store, self._job)
+        return Origin(Certificate(self._job, entry.register, place, entry.generation, None, EPOCH))
+
+    def write(self, certificate: Certificate) -> None:
+        """Record the token.
+
+        Raises:
+            ProtocolError: it may not be recorded. Then the batch must not be decided, as the loss of
+                its register would not be detected.
+        """
+        entry = NotedToken(self._token, certificate.register, certificate.generation, now())
+        register = secrets.token_hex(8)
+        try:
+            self._cell.change(lambda state: note(state, self._job, entry, self._target, register))
+        except TargetError as error:
+            raise ProtocolError(
+                f"The batch could not be recorded in its job's parent record: {error}",
+                job=self._job,
+                remedy="run the batch again: nothing of it is committed.",
+            ) from error

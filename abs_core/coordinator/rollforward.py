@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.contracts import Committer
-from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
     AbsError,
@@ -27,7 +27,7 @@ from abs_core.errors import (
 from abs_core.events import Observer, RolledForward
 from abs_core.model import Committable, Decision, HandleName, JobState, Outcome
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Verdict
+from abs_core.protocol import RunIdentity, Verdict
 
 OFFSETS = "offsets"
 """Key in a committable's ``extra``: position of its rows in the target, for display."""
@@ -52,8 +52,8 @@ class Loss:
 class RollForward:
     """Rolls forward for one run of a job."""
 
-    _who: Identity
-    _cell: Cell
+    _who: RunIdentity
+    _cell: RegisterCell
     _committer: Committer
     _patience: Patience
     _observe: Observer
@@ -85,7 +85,7 @@ class RollForward:
     def _finish(self, decision: Decision) -> JobState:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.shown_place)
+                return births.missing_verdict(self._who, self._cell.shown_place)
             return protocol.finish(state, decision)
 
         return self._cell.change(rule)

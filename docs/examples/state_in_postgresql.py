@@ -10,7 +10,7 @@ from threading import Event
 
 import pyarrow as pa
 
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Server
 from abs_embedded import Graph, Job, Settings
 from abs_embedded.state.contracts import NewBackend
 from abs_embedded.state.local_store import LocalSnapshotStore

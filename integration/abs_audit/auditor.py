@@ -39,7 +39,7 @@ from abs_core.errors import OptionError
 PAUSE_SECONDS = 0.2
 """Between two looks at a target that is in doubt, while ``settle`` lasts."""
 
-LEAST_MEMORY_MIB = 64
+MIN_MEMORY_MIB = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class AuditSettings:
             raise OptionError(f"settle is {self.settle}.", remedy="give seconds, 0 or more.")
         if self.samples < 0:
             raise OptionError(f"samples is {self.samples}.", remedy="give 0 or more.")
-        if self.memory_mib < LEAST_MEMORY_MIB:
+        if self.memory_mib < MIN_MEMORY_MIB:
             raise OptionError(
-                f"memory_mib is {self.memory_mib}.", remedy=f"give {LEAST_MEMORY_MIB} or more."
+                f"memory_mib is {self.memory_mib}.", remedy=f"give {MIN_MEMORY_MIB} or more."
             )
 
 

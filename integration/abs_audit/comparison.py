@@ -15,7 +15,7 @@ from abs_audit.families import Family
 from abs_audit.plan import Plan
 from abs_audit.report import KINDS, Differences, Sample
 
-LONGEST = 200
+MAX_SHOWN = 200
 """Characters of a sample's value that are shown."""
 
 
@@ -155,14 +155,14 @@ def _changed(
 
 
 def shortened(text: str | None, other: str | None = None) -> str | None:
-    """At most ``LONGEST`` characters: the start, or from where it differs from ``other``."""
-    if text is None or len(text) <= LONGEST:
+    """At most ``MAX_SHOWN`` characters: the start, or from where it differs from ``other``."""
+    if text is None or len(text) <= MAX_SHOWN:
         return text
     pairs = zip(text, other or "", strict=False)
     same = next((at for at, (mine, its) in enumerate(pairs) if mine != its), len(other or ""))
-    start = max(0, min(same, len(text)) - LONGEST // 4)
-    cut = text[start : start + LONGEST]
-    return f"{'…' if start else ''}{cut}{'…' if start + LONGEST < len(text) else ''}"
+    start = max(0, min(same, len(text)) - MAX_SHOWN // 4)
+    cut = text[start : start + MAX_SHOWN]
+    return f"{'…' if start else ''}{cut}{'…' if start + MAX_SHOWN < len(text) else ''}"
 
 
 def _ambiguous(connection: DuckDBPyConnection, expected: str, plan: Plan) -> int:

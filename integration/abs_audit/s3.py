@@ -22,8 +22,8 @@ from abs_audit.files import Files
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_clients.s3.errors import code_of, to_abs_error
-from abs_clients.s3.listing import OBJECTS, UPLOADS, pages
 from abs_clients.s3.location import Location
+from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import ConfigError, OptionError
 from abs_sinks.deadletters import KeptLetters
 from abs_sinks.s3.options import S3Options

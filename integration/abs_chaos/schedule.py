@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from abs_chaos.moments import Moment
 from abs_core.errors import OptionError
 
-MOST_DELAY_S = 0.15
+MAX_DELAY_S = 0.15
 """Of a kill while tasks write: about as long as they do."""
 
 UNSEEN = (Moment.WRITING, Moment.BETWEEN)
@@ -80,7 +80,7 @@ def _blocks(
 def _delay(draw: random.Random, moment: Moment) -> float:
     match moment:
         case Moment.WRITING | Moment.RECOVERING:
-            return draw.uniform(0.0, MOST_DELAY_S)
+            return draw.uniform(0.0, MAX_DELAY_S)
         case Moment.PREPARED:
             return draw.uniform(0.0, 0.01)
         case _:

@@ -6,18 +6,25 @@ supports.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from abs_cli.codes import FAILED
-from abs_cli.doctor_checks import document, fails, look, show
-from abs_cli.output import AsJson, print_json
+from abs_cli.output import AsJson, people, print_json
+from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import ConfigError
+from abs_core.model import Finding, Guarantee, Severity
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from abs_sinks.door import Around
+
 
 Options = Annotated[
     list[str] | None,
@@ -80,9 +87,7 @@ def doctor(
             raise typer.BadParameter(
                 "it can only be combined with --tasks and --json.", param_hint="--sinks"
             )
-        from abs_cli.doctor_job import report_job
-
-        if not report_job(sinks, tasks, as_json=as_json):
+        if not _report_job(sinks, tasks, as_json=as_json):
             raise typer.Exit(FAILED)
         return
     if not option:
@@ -157,3 +162,96 @@ def _schema(sample: Path) -> pa.Schema:
             f"{files[0]} cannot be read: {error}.",
             remedy="name a Parquet, Arrow, CSV or JSON file, with that ending.",
         ) from error
+
+
+Looked = tuple[Sequence[Finding], Guarantee]
+
+_COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+
+
+def _report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
+    """Check every sink of a job, print the findings, and return whether the job would run.
+
+    Raises:
+        ConfigError: the file, or an option of a sink, cannot be read.
+        TargetError: a system cannot be queried.
+    """
+    import pyarrow as pa
+
+    from abs_cli.sites import Site
+    from abs_spark.open_sinks import together
+    from abs_spark.sink_spec import SinkSpec, commit_at_once
+
+    job = SinksFile.read(path)
+    sites = {sink.name: Site.of(sink) for sink in job.sinks}
+    sinks = [(name, site.format, site.options) for name, site in sites.items()]
+    at_once = commit_at_once([SinkSpec(kind, given, pa.schema([])) for _, kind, given in sinks])
+    looked = {sink.name: _look_beside(sink, job, tasks, composes=not at_once) for sink in job.sinks}
+    shared = together(sinks, tasks, at_once=at_once)
+    if as_json:
+        named = {name: document(*found) for name, found in looked.items()}
+        print_json({"sinks": named, "findings": listed(shared)})
+    else:
+        for name, (findings, promise) in looked.items():
+            people.print(f"[bold]{escape(name)}[/]")
+            show(findings, promise)
+        people.print("[bold]all sinks together[/]")
+        show_findings(shared)
+        people.print("one decision: after recovery an epoch is in all targets or in none")
+    return not any(map(fails, [shared, *(findings for findings, _ in looked.values())]))
+
+
+def _look_beside(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool) -> Looked:
+    from abs_sinks.door import Around
+
+    given = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
+    own_register = sink.name == job.register
+    return look(sink.format, given, Around(None, tasks, composes, own_register))
+
+
+def look(name: str, given: Mapping[str, str], around: Around) -> Looked:
+    """The findings about one sink, and what it promises; raises as ``format_named``."""
+    from abs_sinks.door import format_named
+    from abs_spark.sink_spec import parse
+
+    found = format_named(name)
+    options = parse(found, given, started=False)
+    return found.preflight(options, around), found.guarantee(options)
+
+
+def fails(findings: Iterable[Finding]) -> bool:
+    """Whether a job with these findings would not run."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def document(findings: Sequence[Finding], promise: Guarantee) -> dict[str, object]:
+    """What was found out about one sink, for JSON."""
+    return {"findings": listed(findings), "guarantee": dataclasses.asdict(promise)}
+
+
+def listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    return [dataclasses.asdict(finding) for finding in findings]
+
+
+def show_findings(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        colour = _COLOUR[finding.severity]
+        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}")
+        if finding.remedy:
+            people.print(f"  what to do: {escape(finding.remedy)}")
+    if not findings:
+        people.print("[green]no problems found[/]")
+
+
+def show(findings: Sequence[Finding], promise: Guarantee) -> None:
+    show_findings(findings)
+    people.print(
+        f"{'once that is corrected: ' if fails(findings) else ''}every row exactly once (protocol "
+        f"{promise.protocol}, write {promise.write})"
+    )
+    people.print(f"  visible: {promise.visibility}")
+    people.print(f"  readers: {promise.reader}")
+    for limit in promise.limits:
+        people.print(f"  limit: {limit}")
+    for note in promise.notes:
+        people.print(f"  {note}")

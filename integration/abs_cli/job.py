@@ -62,8 +62,8 @@ def reset(
 
 
 def _forget(checkpoint: str, known: JobState) -> None:
-    from abs_spark.certificates import forget
-    from abs_spark.failures import FailedBatch
+    from abs_spark.checkpoint.certificates import forget
+    from abs_spark.checkpoint.failures import FailedBatch
 
     FailedBatch(checkpoint, known.job).forget()
     if not forget(checkpoint, known.job, known.register):

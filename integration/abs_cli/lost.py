@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from abs_core.coordinator.rollforward import OFFSETS, Loss, committed_elsewhere, told
-from abs_core.errors import UnknownProtocolError
+from abs_core.errors import CorruptionError, UnknownProtocolError
 from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
 from abs_core.strictjson import newer
 
@@ -36,19 +36,21 @@ class Lost:
 def lost_handles(state: Registers, job: JobState) -> list[Lost]:
     """Handles of the job's open decisions that are aborted or unknown to the target.
 
-    Includes handles of a protocol that this version does not know, as unknown. Empty for a decision
-    that a run finishes meanwhile. Changes nothing. Raises TargetError if the target does not
-    answer.
+    Includes handles of a protocol that this version does not know, as unknown, and damaged ones.
+    Empty for a decision that a run finishes meanwhile. Changes nothing. Raises TargetError if the
+    target does not answer.
     """
     found: dict[Decision, list[Lost]] = {}
     for decision in job.open:
-        outcomes, strange = _outcomes(state.committer(job), decision)
+        outcomes, unread = _outcomes(state.committer(job), decision)
         others = [c for c in decision.committables if outcomes.get(c) is not Outcome.COMMITTED]
         rest = committed_elsewhere(decision, others)
-        found[decision] = [_strange(job.job, decision, c) for c in others if c in strange] + [
+        found[decision] = [
+            _unread(job.job, decision, c, unread[c]) for c in others if c in unread
+        ] + [
             _lost(job.job, decision, c, outcome, rest)
             for c in others
-            if c not in strange and (outcome := outcomes.get(c, Outcome.UNKNOWN)) in _GONE
+            if c not in unread and (outcome := outcomes.get(c, Outcome.UNKNOWN)) in _GONE
         ]
     if not any(found.values()):
         return []
@@ -60,27 +62,38 @@ def lost_handles(state: Registers, job: JobState) -> list[Lost]:
 
 def _outcomes(
     committer: Committer, decision: Decision
-) -> tuple[dict[Committable, Outcome], set[Committable]]:
-    """The outcome of each handle, and the handles of unknown protocols."""
+) -> tuple[dict[Committable, Outcome], dict[Committable, tuple[str, str]]]:
+    """The outcome of each handle; and of those that cannot be read, why, and what to do."""
     outcomes: dict[Committable, Outcome] = {}
-    strange: set[Committable] = set()
-    for protocol in dict.fromkeys(c.protocol for c in decision.committables):
-        share = [c for c in decision.committables if c.protocol == protocol]
+    unread: dict[Committable, tuple[str, str]] = {}
+    protocols = dict.fromkeys(c.protocol for c in decision.committables)
+    shares = [
+        [c for c in decision.committables if c.protocol == protocol] for protocol in protocols
+    ]
+    while shares:
+        share = shares.pop()
         try:
             seen = committer.inspect(share)
         except UnknownProtocolError:
-            strange.update(share)
+            for c in share:
+                what = f"protocol {c.protocol!r:.50} is not known to this version"
+                unread[c] = what, f"{newer(c.release)}."
+        except CorruptionError as error:
+            if len(share) == 1:
+                unread[share[0]] = error.what.rstrip("."), error.remedy
+            else:
+                shares += [[c] for c in share]  # one is damaged: the others have an outcome
         else:
             outcomes |= {c: seen[c.handle].outcome for c in share if c.handle in seen}
-    return outcomes, strange
+    return outcomes, unread
 
 
-def _strange(job: str, decision: Decision, committable: Committable) -> Lost:
-    """Listed without an outcome, because this version does not know the protocol."""
-    what = f"protocol {committable.protocol!r:.50} is not known to this version"
+def _unread(job: str, decision: Decision, committable: Committable, why: tuple[str, str]) -> Lost:
+    """Listed without an outcome."""
+    what, remedy = why
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
-        f"{committable.handle} was decided, but {what}. What to do: {newer(committable.release)}."
+        f"{committable.handle} was decided, but {what}. What to do: {remedy}"
     )
     doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {what}")
     return Lost(doubt, f"unknown: {what}", text)

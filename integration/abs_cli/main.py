@@ -20,6 +20,7 @@ from abs_cli import (
     deadletters,
     demo,
     doctor,
+    explain_error,
     in_doubt,
     job,
     register,
@@ -47,6 +48,7 @@ app.command("audit")(audit.audit)
 app.command("chaos")(chaos.chaos)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
+app.command("explain-error")(explain_error.explain_error)
 app.command("trace")(trace.trace)
 app.add_typer(register.app, name="register")
 app.add_typer(job.app, name="job")

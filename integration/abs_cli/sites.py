@@ -17,7 +17,7 @@ import typer
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import AND, Committable, JobState, NamedSink
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 from abs_core.sinkmap import number_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Site:
             ConfigError: the format cannot be loaded.
         """
         from abs_sinks.door import format_named
-        from abs_spark.target import parse
+        from abs_spark.sink_spec import parse
 
         found = format_named(sink.format)
         options = parse(found, sink.options, started=False)
@@ -206,7 +206,7 @@ class Registers:
         numbers = self._numbered(state)
         shared = {name: [n for n, of in numbers.items() if of == name] for name in numbers.values()}
         committers = ((shared[name], self.sinks[name].committer) for name in shared)
-        return CompositeCommitter(committers, number_of, _gone, way=side_by_side)
+        return CompositeCommitter(committers, number_of, _gone, run_calls=side_by_side)
 
     def targets_elsewhere(self, state: JobState) -> list[str]:
         """Targets of the job in systems that were not named."""
@@ -233,7 +233,7 @@ class Registers:
         self.check_whole(state)
         from abs_core.coordinator import Coordinator
 
-        who = Identity(state.job, state.lineage, state.run, state.target)
+        who = RunIdentity(state.job, state.lineage, state.run, state.target)
         return Coordinator(who, self.register, self.committer(state))
 
     def _numbered(self, state: JobState | None) -> dict[int, str]:

@@ -89,7 +89,7 @@ def retire(register: Inventory, job: str, tokens: Sequence[str]) -> list[tuple[s
 
 def _forget(register: Inventory, job: str, gone: set[str]) -> None:
     from abs_core.births.parent import parent_key, without
-    from abs_core.coordinator.cell import Cell
+    from abs_core.coordinator.cell import RegisterCell
     from abs_core.patience import DEFAULT_PATIENCE
     from abs_core.protocol import Verdict
 
@@ -101,7 +101,7 @@ def _forget(register: Inventory, job: str, gone: set[str]) -> None:
         assert found is not None, "a parent record is never deleted"
         return without(found, gone)
 
-    Cell(register, key, DEFAULT_PATIENCE).change(forget)
+    RegisterCell(register, key, DEFAULT_PATIENCE).change(forget)
 
 
 def moment_of(text: str) -> datetime:

@@ -38,7 +38,7 @@ MOMENTS = {
 }
 """The phases in which a job can be killed, by protocol, besides the one that every plan has."""
 
-LEAST_KILLS = 5
+MIN_KILLS = 5
 _PER_DAY = ROWS // DAYS
 
 
@@ -59,7 +59,7 @@ class DemoSettings:
 
     seed: int
     protocol: str = "2pc"
-    kills: int = LEAST_KILLS
+    kills: int = MIN_KILLS
     days: int = DAYS
     route: Route = Route.DIRECT
     engine: Engine = Engine.SPARK

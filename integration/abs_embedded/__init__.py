@@ -2,11 +2,11 @@
 
 from abs_core.barriers.alignment import STRATEGIES
 from abs_core.barriers.checkpoint_rules import Settings
-from abs_core.several.sinks import Sinks
 from abs_embedded.describe import describe, mermaid
 from abs_embedded.graph import EventTime, Graph, Stream
 from abs_embedded.job import Job
 from abs_embedded.recovery import Restore
+from abs_embedded.sinks import Sinks
 
 __all__ = [
     "STRATEGIES",

@@ -26,7 +26,7 @@ from abs_core.barriers.checkpoint_rules import (
 from abs_core.barriers.elements import Copy, Observe, TaskId, unobserved
 from abs_core.errors import ProtocolError, TargetError, UnavailableError
 from abs_core.model import Committable
-from abs_embedded.state.contracts import Place
+from abs_embedded.state.contracts import StateOwner
 from abs_embedded.task import Command, Task
 
 _log = logging.getLogger("abs_embedded")
@@ -64,7 +64,7 @@ class Companion:
     def begin(self, checkpoint: int) -> None:
         """A checkpoint begins; no task knows it yet."""
 
-    def copied(self, copy: Copy, place: Place) -> None:
+    def copied(self, copy: Copy, place: StateOwner) -> None:
         """A task's copy is about to be made durable, in this thread; an AbsError fails it."""
 
     def decided(self, checkpoint: int) -> None:

@@ -19,11 +19,11 @@ from abs_core.model import job_key
 from abs_embedded.state.codecs import JSON, Codec
 from abs_embedded.state.contracts import (
     NewBackend,
-    Place,
     Snapshot,
     SnapshotStore,
     StateBackend,
     StateHandle,
+    StateOwner,
 )
 from abs_embedded.state.operator_state import Contents, OperatorState, redistribute
 from abs_embedded.state.states import ListState, MapState, ReducingState, ValueState
@@ -61,7 +61,7 @@ class TaskContext:
 
     task: TaskId
     parallelism: int
-    place: Place
+    place: StateOwner
     store: SnapshotStore
     new_backend: NewBackend
     restored: Sequence[TaskState[StateHandle]] = ()

@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from abs_core.barriers.elements import Batch
 from abs_core.contracts import Sink
 from abs_core.errors import ConfigError, OptionError
-from abs_core.several.sinks import Sinks, unfolded
 from abs_core.source import Source
 from abs_embedded.context import TaskContext
 from abs_embedded.keyed import Process, ProcessFunction, Reducing, TimerFunction
 from abs_embedded.operators import Operator, Row, Stateless, event_times, passing
 from abs_embedded.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_embedded.schemas import Schemas, checked, declared, folding, same, unknown
+from abs_embedded.sinks import Sinks, unfolded
 from abs_embedded.state.codecs import INT64, JSON, ArrayCodec, Codec
 from abs_embedded.state.keygroups import check_parallelism
 from abs_embedded.state.savepoint import OPERATOR_ID

@@ -20,7 +20,7 @@ from abs_core.events import Observer, ignore
 from abs_core.model import AND, JobState, job_key
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.preflight import check, describe
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 from abs_core.several.composite import CompositeCommitter
 from abs_embedded.checkpoint_coordinator import Companion
 from abs_embedded.graph import Graph
@@ -154,7 +154,7 @@ class Job:
                 sink.fence(state)
 
         target = AND.join(sorted(set(targets.values())))
-        identity = Identity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
+        identity = RunIdentity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
         coordinator = Coordinator(
             identity,
             register,

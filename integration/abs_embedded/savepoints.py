@@ -16,7 +16,7 @@ from abs_core.errors import ConfigError, UnavailableError
 from abs_embedded.checkpoint_coordinator import Companion
 from abs_embedded.recovery import StoreKeeper
 from abs_embedded.snapshot import DurablePart, by_operator, persist
-from abs_embedded.state.contracts import Place, SnapshotStore
+from abs_embedded.state.contracts import SnapshotStore, StateOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Savepoints(Companion):
         if wanted:
             self._begun[checkpoint] = _Begun(wanted)
 
-    def copied(self, copy: Copy, place: Place) -> None:
+    def copied(self, copy: Copy, place: StateOwner) -> None:
         begun = self._begun.get(copy.checkpoint)
         if begun is not None:
             begun.parts[copy.task] = persist(copy, self._store, place, whole=True)

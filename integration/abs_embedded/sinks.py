@@ -8,14 +8,40 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from abs_core.barriers.elements import Batch
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, JobState
+from abs_core.sinkmap import check_names
 from abs_embedded.operators import Emit, Operator
 from abs_embedded.task import Task as RunningTask
+
+
+@dataclass(frozen=True, slots=True)
+class Sinks:
+    """Sinks by their names, for an engine that unfolds them: each is a sink of the job's one decision.
+
+    It is no ``Sink`` itself. A ``Writer`` has one handle, and one handle cannot stand for several: the
+    sweep asks of each handle of each target whether a decision names it.
+
+    Raises:
+        OptionError: there is none, or one of several has no name.
+    """
+
+    by_name: Mapping[str, Sink]
+
+    def __post_init__(self) -> None:
+        check_names(list(self.by_name))
+
+
+def unfolded(id_: str, sink: Sink | Sinks) -> Mapping[str, Sink]:
+    """The sinks by their ids: ``ID.NAME`` for each of several."""
+    if isinstance(sink, Sinks):
+        return {f"{id_}.{name}": one for name, one in sink.by_name.items()}
+    return {id_: sink}
+
 
 SINK_STRIDE = 1 << 16
 """Handles of the n-th sink of a graph have partitions from n * SINK_STRIDE on."""

@@ -20,11 +20,11 @@ from abs_core.barriers.elements import Copy, TaskId
 from abs_core.certificate import Certificate
 from abs_core.codec import committable_to_json
 from abs_core.model import Committable, job_key
-from abs_core.strictjson import HIGHEST, of, parse, reading, text, version, whole
+from abs_core.strictjson import MAX_NUMBER, of, parse, reading, text, version, whole
 from abs_core.strictjson import fields as parsed_fields
 from abs_embedded.assembly import Part
 from abs_embedded.context import TaskState
-from abs_embedded.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
+from abs_embedded.state.contracts import BlobRef, Snapshot, SnapshotStore, StateHandle, StateOwner
 from abs_embedded.state.operator_state import Contents
 from abs_embedded.state.savepoint import blob_prefix, ipc_bytes, ipc_table
 
@@ -62,7 +62,7 @@ def _logged(value: object) -> tuple[int, BlobRef]:
     return whole(port), BlobRef.from_json(ref)
 
 
-def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> DurablePart:
+def persist(copy: Copy, store: SnapshotStore, place: StateOwner, *, whole: bool) -> DurablePart:
     """Make a task's copy durable in ``store``; its lists go into the completion record.
 
     ``whole``: in the format that every backend reads, for a savepoint; else in the backend's own.
@@ -150,7 +150,7 @@ def read_record(content: bytes) -> Record:
         return Record(
             job=text(value["job"]),
             register=text(value["register"]),
-            checkpoint=whole(value["checkpoint"], 0, HIGHEST),
+            checkpoint=whole(value["checkpoint"], 0, MAX_NUMBER),
             operators={
                 id_: [DurablePart.from_json(part) for part in of(list, parts)]
                 for id_, parts in operators.items()
@@ -159,8 +159,10 @@ def read_record(content: bytes) -> Record:
             handles=(),
             max_parallelism=whole(value["max_parallelism"], 1),
             # Earlier releases noted none of these.
-            generation=whole(value.get("generation", 0), 0, HIGHEST),
-            decided=None if value.get("decided") is None else whole(value["decided"], 0, HIGHEST),
+            generation=whole(value.get("generation", 0), 0, MAX_NUMBER),
+            decided=None
+            if value.get("decided") is None
+            else whole(value["decided"], 0, MAX_NUMBER),
             pickled=_names(value.get("pickled")),
         )
 

@@ -14,10 +14,19 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from abs_core.barriers.elements import LEAST, Batch, Watermark
+from abs_core.barriers.elements import MIN_TIME, Batch, Watermark
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.model import Committable
-from abs_core.source import Checking, Endless, Growing, Limit, Portioned, Reader, Source, Split
+from abs_core.source import (
+    Endless,
+    Growing,
+    Limit,
+    Reader,
+    Source,
+    Split,
+    SupportsMaxRows,
+    SupportsVerify,
+)
 from abs_core.strictjson import NEWER, of, parse, text, whole
 from abs_embedded.channel import UNBOUNDED
 from abs_embedded.context import TaskState
@@ -92,7 +101,7 @@ class SourceOperator(Operator):
     Args:
         positions: of the splits to read, from ``first_entries`` or a snapshot.
         rows: larger batches are emitted in parts of this size, and a snapshot may come between;
-            readers that are ``Portioned`` have none.
+            readers that are ``SupportsMaxRows`` have none.
     """
 
     def __init__(
@@ -105,18 +114,18 @@ class SourceOperator(Operator):
         self._positions = positions
         self._event_time = event_time
         self._rows = rows
-        self._sent = LEAST
+        self._sent = MIN_TIME
         self._idle = False
         self._turn = 0
         self._readings: list[_Reading] = []
         try:
             for entry in positions.get():
                 split, latest, skip = _position(entry)
-                known = LEAST if latest is None else latest
+                known = MIN_TIME if latest is None else latest
                 bounded = split.end is not None
                 reader = source.open(split)
                 self._readings.append(_Reading(reader, known, bounded, skip))
-                if isinstance(reader, Portioned):
+                if isinstance(reader, SupportsMaxRows):
                     reader.at_most(rows)
         except BaseException:
             self.close()
@@ -129,12 +138,12 @@ class SourceOperator(Operator):
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
         """Note what is left to read: opened again, it yields exactly the rest.
 
-        Raises AbsError, see ``Checking``.
+        Raises AbsError, see ``SupportsVerify``.
         """
         left = []
         for reading in self._readings:
             reader = reading.reader
-            if isinstance(reader, Checking):
+            if isinstance(reader, SupportsVerify):
                 reader.check()
             if not reading.finished:
                 at, skip = reading.position
@@ -164,13 +173,13 @@ class SourceOperator(Operator):
         return False
 
     def _order(self, reading: _Reading) -> tuple[bool, int, int]:
-        behind = reading.latest if reading.bounded else LEAST
+        behind = reading.latest if reading.bounded else MIN_TIME
         return reading.rest is None, behind, reading.turn
 
     def _read(self, reading: _Reading, batch: Batch) -> None:
         if self._event_time is not None:
             highest = self._event_time.highest(batch)
-            reading.latest = max(reading.latest, LEAST if highest is None else highest)
+            reading.latest = max(reading.latest, MIN_TIME if highest is None else highest)
 
     def _nothing(self, reading: _Reading, emit: Callable[[Any], None]) -> None:
         """A split has no data now; after some time it becomes idle."""
@@ -288,7 +297,7 @@ def _position(entry: str | bytes) -> tuple[Split, int | None, int]:
             raise ValueError(f"{4 + len(skip)} parts")
         split = Split(text(name), text(start), None if end is None else text(end))
         rows = whole(skip[0]) if skip else 0  # earlier releases noted none
-        return split, None if latest is None else whole(latest, LEAST), rows
+        return split, None if latest is None else whole(latest, MIN_TIME), rows
     except ValueError as error:
         raise CorruptionError(
             f"A source's position in the snapshot cannot be read: {error}.",

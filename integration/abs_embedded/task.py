@@ -26,7 +26,7 @@ from abs_core.barriers.alignment import (
 )
 from abs_core.barriers.elements import (
     END,
-    LEAST,
+    MIN_TIME,
     Barrier,
     Batch,
     Copy,
@@ -141,7 +141,7 @@ class Task:
     abandoned: bool = False
     _numbers: Inputs = field(init=False)
     _watermarks: dict[int, int] = field(default_factory=dict)
-    _time: int = LEAST
+    _time: int = MIN_TIME
     _idle: set[int] = field(default_factory=set)
     _all_idle: bool = False
     _queues: list[tuple[int, deque[Any]]] = field(init=False)
@@ -321,7 +321,7 @@ class Task:
         if self._numbers.back or not self._open:
             return
         active = self._open - self._idle
-        times = [self._watermarks.get(n, LEAST) for n in active or self._open]
+        times = [self._watermarks.get(n, MIN_TIME) for n in active or self._open]
         time, idle = (min if active else max)(times), not active
         if time <= self._time and idle == self._all_idle:
             return

@@ -32,7 +32,7 @@ from abs_embedded.recovery import Recovered, Restore, StoreKeeper
 from abs_embedded.region import IDLE_SECONDS, Region
 from abs_embedded.sinks import undecided
 from abs_embedded.snapshot import DurablePart, persist
-from abs_embedded.state.contracts import Place, StateBackend
+from abs_embedded.state.contracts import StateBackend, StateOwner
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.task import Task
 
@@ -270,17 +270,19 @@ class Execution:
             self.job.trust_pickles,
         )
 
-    def _place(self, task: TaskId) -> Place:
+    def _place(self, task: TaskId) -> StateOwner:
         graph, state = self.job.graph, self.recovered.state
         width, most = graph.nodes[task.operator].parallelism, graph.max_parallelism
         groups = GroupRange.of(task.subtask, width, most)
-        return Place(job_key(graph.name), *task, groups, most, state.generation, state.register)
+        return StateOwner(
+            job_key(graph.name), *task, groups, most, state.generation, state.register
+        )
 
     def _publish(self, tasks: Sequence[Task]) -> None:
         """Let the keyed state of these tasks be queried."""
         if self.job.queries is None:
             return
-        kept: dict[str, list[tuple[Place, StateBackend]]] = {}
+        kept: dict[str, list[tuple[StateOwner, StateBackend]]] = {}
         for task in tasks:
             context = task.context
             if isinstance(context, TaskContext) and context.kept is not None:

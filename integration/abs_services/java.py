@@ -10,11 +10,11 @@ from pathlib import Path
 
 from abs_core.errors import ConfigError
 
-LEAST = 17
+MIN_RELEASE = 17
 
 _REMEDY = (
-    f"install a Java runtime {LEAST} or newer (Debian: apt-get install openjdk-17-jre-headless), or "
-    "set JAVA_HOME to one."
+    f"install a Java runtime {MIN_RELEASE} or newer (Debian: apt-get install "
+    "openjdk-17-jre-headless), or set JAVA_HOME to one."
 )
 
 
@@ -24,14 +24,16 @@ def find_java() -> Path:
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
         raise ConfigError(
-            f"Java {LEAST} or newer is needed, and there is no java in {home or 'the PATH'}",
+            f"Java {MIN_RELEASE} or newer is needed, and there is no java in {home or 'the PATH'}",
             remedy=_REMEDY,
         )
     done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     release = java_release(done.stderr + done.stdout)
-    if release is None or release < LEAST:
+    if release is None or release < MIN_RELEASE:
         told = "does not tell its version" if release is None else f"is Java {release}"
-        raise ConfigError(f"Java {LEAST} or newer is needed, and {found} {told}", remedy=_REMEDY)
+        raise ConfigError(
+            f"Java {MIN_RELEASE} or newer is needed, and {found} {told}", remedy=_REMEDY
+        )
     return Path(found)
 
 

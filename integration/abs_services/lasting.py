@@ -1,13 +1,84 @@
-"""Services that outlive the command that started them: ``abs up|down|status``."""
+"""Services that outlive the command that started them: ``abs up|down|status``.
+
+Another shell finds and ends them by one JSON file in the cache folder, mode 0600 (it holds
+credentials), changed under a file lock and replaced whole. Processes are named by pid and start time,
+so a reused pid is never mistaken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import fcntl
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
 
+from abs_core.durable import replace_durably
+from abs_core.errors import ConfigError
+from abs_core.strictjson import fields, parse, version
 from abs_services.contracts import Kind, Provider, Running
+from abs_services.paths import cache_folder
+from abs_services.processes import ProcessId
 from abs_services.providers import services
-from abs_services.state import changing_state, read_state
+
+_VERSION = 1
+
+
+State = dict[Kind, Running]
+
+
+@contextmanager
+def changing_state() -> Iterator[State]:
+    """The recorded state under its lock; saved if the block ends without an exception."""
+    folder = cache_folder()
+    with (folder / "state.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state = read_state()
+        yield state
+        services = {kind: _to_json(running) for kind, running in state.items()}
+        content = json.dumps({"version": _VERSION, "services": services}, indent=1)
+        replace_durably(folder / "state.json", content.encode())
+
+
+def read_state() -> State:
+    """The recorded state; empty if there is none. ConfigError if it is unreadable."""
+    path = cache_folder() / "state.json"
+    try:
+        content = fields(parse(path.read_bytes()))
+        version(content["version"], _VERSION)
+        services = fields(content["services"])
+        return {cast(Kind, kind): _from_json(kind, value) for kind, value in services.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is not a state file that this version reads: {error}.",
+            remedy="end what it names by hand, then delete it.",
+        ) from error
+
+
+def _to_json(running: Running) -> dict[str, Any]:
+    return {
+        "way": str(running.provider),
+        "env": dict(running.env),
+        "process": asdict(running.process) if running.process else None,
+        "container": running.container,
+        "folder": str(running.folder) if running.folder else None,
+    }
+
+
+def _from_json(kind: str, value: Mapping[str, Any]) -> Running:
+    process, folder = value["process"], value["folder"]
+    return Running(
+        kind=cast(Kind, kind),
+        provider=Provider(value["way"]),
+        env=dict(value["env"]),
+        process=ProcessId(**process) if process else None,
+        container=value["container"],
+        folder=Path(folder) if folder else None,
+    )
 
 
 @dataclass(frozen=True)

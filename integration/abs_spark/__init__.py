@@ -4,10 +4,10 @@ Spark discovers the formats if the distribution is installed for the Python that
 discovery is switched off, call ``abs_spark.register(spark)``.
 
 The import has one effect, because it must come before the session is made: it sets Spark's Python to
-the one that runs the program, unless another is configured (``abs_spark.interpreter``). ``register``,
-``sink`` and ``epoch`` also install hooks: a sink's error that ends the job is repeated in the last line
-(``abs_spark.lastline``), and the queries are stopped before their session or the program ends
-(``abs_spark.stopping``).
+the one that runs the program, unless another is configured (``abs_spark.process.interpreter``).
+``register``, ``sink`` and ``epoch`` also install hooks (``abs_spark.hooks``): a sink's error that ends
+the job is repeated in the last line, and the queries are stopped before their session or the program
+ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import ConfigError
 from abs_core.release import RELEASE
-from abs_spark.interpreter import check_python, name_this_python
+from abs_spark.process.interpreter import check_python, name_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ def register(spark: SparkSession) -> None:
         ConfigError: this PySpark has no Python sinks (3.5); or the Python that Spark starts on this
             machine cannot import the formats.
     """
-    from abs_spark.stopping import install_hooks
+    from abs_spark.hooks import install_hooks
 
     try:
         from abs_spark.discovery import default_sources

@@ -59,7 +59,7 @@ def made(name: str, options: MutableMapping[str, str], of: str | None = None) ->
     try:
         if of is None:
             from abs_sinks.door import format_named
-            from abs_spark.source import AbsDataSource
+            from abs_spark.datasource.source import AbsDataSource
 
             return AbsDataSource(options, format_named(name))
         module, _, attribute = of.partition(":")

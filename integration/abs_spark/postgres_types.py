@@ -12,7 +12,7 @@ from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.table import read_table
 from abs_sinks.postgres.types import PgType
 
-MOST_DIGITS = 38
+MAX_DIGITS = 38
 MILLISECONDS = 3
 
 
@@ -45,10 +45,10 @@ def _type(pg: PgType) -> T.DataType:
     if pg.element is not None:
         return T.ArrayType(_type(pg.element))
     if pg.name == "numeric":
-        precision, scale = pg.numeric_size or (MOST_DIGITS, MOST_DIGITS // 2)
-        if precision > MOST_DIGITS or not 0 <= scale <= precision:
+        precision, scale = pg.numeric_size or (MAX_DIGITS, MAX_DIGITS // 2)
+        if precision > MAX_DIGITS or not 0 <= scale <= precision:
             raise SchemaError(
-                f"Spark has no type for {pg.label}: it has {MOST_DIGITS} digits at most.",
+                f"Spark has no type for {pg.label}: it has {MAX_DIGITS} digits at most.",
                 remedy="give a schema that has this column as decimal(38, s), or leaves it out.",
             )
         return T.DecimalType(precision, scale)

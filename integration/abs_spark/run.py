@@ -9,61 +9,47 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
 
 from abs_core.certificate import CertificateStore, Origin
-from abs_core.contracts import Sink
 from abs_core.coordinator import Coordinator
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.events import Event, Started
 from abs_core.model import JobState, job_key
-from abs_core.patience import Patience
-from abs_core.preflight import check
-from abs_core.protocol import Identity, Skip, Write, has_started
-from abs_spark.certificates import CheckpointCertificates, location
-from abs_spark.checkpoint import query_id
-from abs_spark.driver import KILL_SECONDS
-from abs_spark.executor import check_reached
-from abs_spark.lru_cache import LruCache
+from abs_core.protocol import RunIdentity, Skip, Write
+from abs_spark.checkpoint.certificates import CheckpointCertificates, location
+from abs_spark.checkpoint.spark_files import query_id
 from abs_spark.names import RunName, is_run_of
-from abs_spark.progress import observer
-from abs_spark.target import Target
-
-HASTE_SECONDS = 5.0
-"""Patience when a run ends itself; the next start does what is left."""
+from abs_spark.open_sinks import OpenSinks
+from abs_spark.process.driver import KILL_SECONDS
+from abs_spark.process.executor import check_reached
+from abs_spark.process.lru_cache import LruCache
+from abs_spark.sink_spec import SinkSpec
+from abs_spark.start import Start
 
 _log = logging.getLogger("abs_spark.recovery")
-_start = logging.getLogger("abs_spark.start")
 
 
 class Run:
     """One run's sink and coordinator in this process.
 
     Args:
+        start: of its sink; is closed with the run.
         identity: the run, as the protocol knows it.
-        sink: is closed with the run.
-        patience: with the target.
         certificates: in the query's checkpoint, or of a batch write in its job's parent record.
     """
 
-    def __init__(
-        self,
-        identity: Identity,
-        sink: Sink,
-        patience: Patience,
-        certificates: CertificateStore | None = None,
-    ) -> None:
-        self.sink = sink
-        self.patience = patience
-        self._certificates = certificates
+    def __init__(self, start: Start, identity: RunIdentity, certificates: CertificateStore) -> None:
+        self.start = start
+        self.sink = start.targets.one
         self.warnings: tuple[str, ...] = ()
         self._identity = identity
-        self._tell = observer(sink.guarantee().protocol)
+        self._certificates = certificates
+        self._tell = start.observer()
         self._checked = False
         self._reached = False
         self._epoch = -1
         self._started_in = -1
-        self.coordinator = self._coordinate(patience)
+        self.coordinator = self._coordinator()
 
     def begin(self, epoch: int, origin: Origin) -> tuple[JobState, Write | Skip]:
         """Start the run after a preflight, if no task has, and plan ``epoch``.
@@ -77,7 +63,7 @@ class Run:
             TargetError: the target does not answer.
         """
         if not self._checked:
-            self._preflight()
+            self.warnings = self.start.check_once(self._identity) or ()
             self._checked = True
         self._epoch = epoch
         return self.coordinator.begin(epoch, origin=origin)
@@ -89,7 +75,7 @@ class Run:
             TargetError: it does not.
         """
         if not self._reached:
-            check_reached(self.sink, self.patience)
+            check_reached(self.sink, self.start.patience)
             self._reached = True
 
     def has_started_in(self, epoch: int) -> bool:
@@ -104,41 +90,19 @@ class Run:
 
     def in_haste(self) -> Coordinator:
         """A coordinator with little patience, to end the run."""
-        return self._coordinate(hasty(self.patience))
+        return self._coordinator(in_haste=True)
 
-    def _coordinate(self, patience: Patience) -> Coordinator:
-        return Coordinator(
-            self._identity,
-            self.sink.register(),
-            self.sink.committer(),
-            patience=patience,
-            observe=self.observe,
-            certificates=self._certificates,
-            is_empty=self.sink.is_empty,
-            fence=self.sink.fence,
-        )
-
-    def _preflight(self) -> None:
-        job = self._identity.job
-        register = self.sink.register()
-        stored = self.patience.retry(lambda: register.load(job))
-        if has_started(None if stored is None else stored.state, self._identity):
-            return  # another task has started this run, or it is fenced
-        findings = self.patience.retry(lambda: self.sink.preflight(job))
-        self.warnings = check(findings, job, _start)
+    def _coordinator(self, *, in_haste: bool = False) -> Coordinator:
+        who = (self._identity, self._certificates)
+        return self.start.coordinator(*who, {"": 0}, self.observe, in_haste=in_haste)
 
 
-_runs: LruCache[tuple[Target, RunName], Run] = LruCache(lambda run: run.sink.close())
+_runs: LruCache[tuple[SinkSpec, RunName], Run] = LruCache(lambda run: run.start.close())
 latest: LruCache[str, RunName] = LruCache()
 """The run of each start of a query of which this process has committed an epoch."""
 
 
-def hasty(patience: Patience) -> Patience:
-    """The same patience, limited to ``HASTE_SECONDS``."""
-    return replace(patience, seconds=min(HASTE_SECONDS, patience.seconds))
-
-
-def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
+def attach(target: SinkSpec, name: RunName, *, in_haste: bool = False) -> Run:
     """The run from this process's cache, or a new object; does not start the run.
 
     Args:
@@ -154,7 +118,7 @@ def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
     )
 
 
-def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
+def end(target: SinkSpec, name: RunName, *, tasks_may_run: bool) -> None:
     """End the run, as the query stops; see ``give_up``."""
     give_up(
         name.job,
@@ -163,7 +127,7 @@ def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
     )
 
 
-def end_unreported(target: Target, driver: str | None) -> None:
+def end_unreported(target: SinkSpec, driver: str | None) -> None:
     """``end`` for a run of which no task has reported; the register identifies it.
 
     Does nothing if another query or driver holds the generation.
@@ -186,15 +150,10 @@ def end_unreported(target: Target, driver: str | None) -> None:
     give_up(job, coordinator, tasks_may_run=True)
 
 
-def _find(target: Target, job: str, lineage: str, driver: str) -> RunName | None:
+def _find(target: SinkSpec, job: str, lineage: str, driver: str) -> RunName | None:
     """The run of this driver's query that holds the generation."""
-    sink = target.sink()
-    try:
-        patience = hasty(replace(target.options.patience, job=job))
-        stored = patience.retry(lambda: sink.register().load(job))
-    finally:
-        sink.close()
-    state = None if stored is None else stored.state
+    with Start(OpenSinks.only(target), job, in_haste=True) as start:
+        state = start.state()
     if state is None or state.lineage != lineage or not is_run_of(state.run, driver):
         return None
     return RunName(job, lineage, state.run, location(target.options.common.checkpoint))
@@ -221,19 +180,34 @@ def give_up(
         _log.warning("job %s: the run's open transactions cannot be ended now: %s", job, error)
 
 
-def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:
-    sink = target.sink()
-    patience = replace(target.options.patience, job=name.job)
-    asking = hasty(patience) if in_haste else patience
+def begun(target: SinkSpec, job: str) -> Origin:
+    """Read a batch's entry in its job's parent record, before the first task.
+
+    Args:
+        job: the register key, with the token.
+
+    Raises:
+        TargetError: the register's system does not answer.
+    """
+    with Start(OpenSinks.only(target), job) as start:
+        [(_, place)] = start.targets.identities(job)
+        return _parent(start, place).read()
+
+
+def _parent(start: Start, place: str) -> ParentCertificates:
+    return ParentCertificates(start.targets.register(), start.job, place, start.patience)
+
+
+def _build(target: SinkSpec, name: RunName, *, in_haste: bool) -> Run:
+    start, common = (
+        Start(OpenSinks.only(target), name.job, in_haste=in_haste),
+        target.options.common,
+    )
     try:
-        common = target.options.common
-        place = asking.retry(lambda: sink.target)
-        identity = Identity(**asdict(name), target=place, adopt=common.adopt)
-        certificates: CertificateStore = CheckpointCertificates(common.checkpoint)
+        identity = start.identity(name, common.adopt)
         if common.epoch is not None:
-            register = sink.register()
-            certificates = ParentCertificates(register, name.job, place, patience)
-        return Run(identity, sink, patience, certificates)
+            return Run(start, identity, _parent(start, identity.target))
+        return Run(start, identity, CheckpointCertificates(common.checkpoint))
     except BaseException:
-        sink.close()
+        start.close()
         raise

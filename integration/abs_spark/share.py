@@ -93,7 +93,7 @@ def to_group(writer: GroupWriter, sink: int, rows: pa.RecordBatch) -> None:
 
 
 @dataclass(eq=False, repr=False)
-class Lane:
+class SinkShare:
     """One sink's rows in one task.
 
     Args:
@@ -152,12 +152,12 @@ def task_of(state: JobState, epoch: int, partition: int) -> Task:
 
 
 def take_shares(
-    lanes: Sequence[Lane],
+    sinks: Sequence[SinkShare],
     batches: Iterable[pa.RecordBatch],
     task: Task,
     register: Callable[[], RegisterStore],
 ) -> list[Share]:
-    """Pass all of a task's rows to every lane, then pre-commit; the share of each lane.
+    """Pass all of a task's rows to every sink, then pre-commit; the share of each.
 
     Deduplication is by whole epochs (I8): whatever rows a replay gives to this partition, all are
     written or all are drained.
@@ -170,11 +170,11 @@ def take_shares(
     """
     try:
         for batch in batches:
-            for lane in lanes:
-                lane.write(batch)
-        return [lane.share() for lane in lanes]
+            for sink in sinks:
+                sink.write(batch)
+        return [sink.share() for sink in sinks]
     except BaseException as error:
-        for out in {lane.out for lane in lanes if lane.out is not None}:
+        for out in {sink.out for sink in sinks if sink.out is not None}:
             out.abort()
         if isinstance(error, TargetError | NotPreparedError):
             raise_if_fenced(register, task, error)

@@ -1,23 +1,136 @@
-"""Runs the preflight and prints the guarantee when a query starts."""
+"""The start of a run: the same in Spark's planner, a task, the commit process and ``foreachBatch``.
+
+What each of them does before the first row stands here once: it opens the job's sinks, checks them,
+shows their guarantees, names the run to the protocol and makes its coordinator.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from math import inf
 
-from abs_core.model import Guarantee
+from abs_core.certificate import CertificateStore
+from abs_core.coordinator import Coordinator
+from abs_core.events import Observer
+from abs_core.model import JobState
 from abs_core.preflight import check, describe
-from abs_spark.lru_cache import LruCache
-from abs_spark.names import Announced
-from abs_spark.target import Target
+from abs_core.protocol import RunIdentity, has_started
+from abs_spark.names import Announced, RunName
+from abs_spark.open_sinks import OpenSinks, joined
+from abs_spark.process.lru_cache import LruCache
+from abs_spark.progress import observer
+from abs_spark.sink_spec import SinkSpec
+
+HASTE_SECONDS = 5.0
+"""Patience when a run ends itself; the next start does what is left."""
 
 _log = logging.getLogger("abs_spark.start")
 
-_announced: LruCache[tuple[Target, str], bool] = LruCache()
+
+class Start:
+    """A job's start on its sinks; use it as a context that closes them, or call ``close``.
+
+    Args:
+        targets: the sinks, open.
+        job: the register key.
+        in_haste: use little patience, to end a run.
+    """
+
+    def __init__(self, targets: OpenSinks, job: str, *, in_haste: bool = False) -> None:
+        self.targets = targets
+        self.job = job
+        self._longest = HASTE_SECONDS if in_haste else inf
+        self.patience = replace(targets.patience, job=job)
+
+    def __enter__(self) -> Start:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.targets.close()
+
+    def state(self) -> JobState | None:
+        """The job's state as the register has it now; None if the job has none yet."""
+        register = self.targets.register
+        stored = self.patience.at_most(self._longest).retry(lambda: register().load(self.job))
+        return None if stored is None else stored.state
+
+    def identity(self, name: RunName, adopt: str | None) -> RunIdentity:
+        """The run as the protocol knows it; asks each sink for its target.
+
+        Args:
+            adopt: consent: the token that a refusal names.
+        """
+        targets = self.targets.identities(self.job, self._longest)
+        named = targets if any(self.targets.names) else ()
+        return RunIdentity(**asdict(name), target=joined(targets), adopt=adopt, sinks=named)
+
+    def check(self) -> tuple[str, ...]:
+        """Run the preflight of all sinks; its warnings.
+
+        Raises:
+            PreflightError: a target cannot keep the guarantee; nothing was started.
+            TargetError: it refuses, or does not answer for as long as the patience lasts.
+        """
+        return check(self.targets.preflight(self.job), self.job, _log)
+
+    def check_once(self, identity: RunIdentity) -> tuple[str, ...] | None:
+        """``check``, unless the run has started, or is fenced: then None."""
+        return None if has_started(self.state(), identity) else self.check()
+
+    def show(self) -> None:
+        """Print the guarantee of each sink under its options, and what holds for all together."""
+        for what, guarantee in self.targets.guarantees():
+            _log.info("%s", describe(what, guarantee, self.job))
+        for line in self.targets.shared_transactions():
+            _log.info("job %s: %s", self.job, line)
+        if not self.targets.own:
+            _log.info(
+                "job %s: %d sinks under one decision: after recovery an epoch is in all of them or in "
+                "none; while it commits, one may show it before another",
+                *(self.job, len(self.targets.names)),
+            )
+
+    def observer(self) -> Observer:
+        """Logs and counts the events of the run."""
+        protocols = {guarantee.protocol for _, guarantee in self.targets.guarantees()}
+        return observer("+".join(sorted(protocols)))
+
+    def coordinator(
+        self,
+        identity: RunIdentity,
+        certificates: CertificateStore,
+        numbers: Mapping[str, int],
+        observe: Observer,
+        *,
+        in_haste: bool = False,
+    ) -> Coordinator:
+        """The coordinator of a run; it has not started the run.
+
+        Args:
+            numbers: of the sinks, by name.
+            in_haste: use little patience, to end the run.
+        """
+        return Coordinator(
+            identity,
+            self.targets.register(),
+            self.targets.committer(numbers),
+            patience=self.patience.at_most(HASTE_SECONDS) if in_haste else self.patience,
+            observe=observe,
+            certificates=certificates,
+            is_empty=self.targets.is_empty,
+            fence=self.targets.fence,
+        )
 
 
-def announce(target: Target, job: str | None) -> Announced:
+_announced: LruCache[tuple[SinkSpec, str], bool] = LruCache()
+
+
+def announce(target: SinkSpec, job: str | None) -> Announced:
     """On the driver, before the first row: check the target; of a new job, show the guarantee.
 
     Spark asks its planner process for a writer at every epoch, without saying for which run. So the
@@ -33,17 +146,13 @@ def announce(target: Target, job: str | None) -> Announced:
     """
     if job is None or _announced.get((target, job)):
         return Announced()
-    sink = target.sink()
     # Spark's planner is a new process now and then, also in the middle of a query: an outage of some
     # seconds must not end the query here, where a commit would go on after it.
-    patience = replace(target.options.patience, job=job)
-    try:
-        warn(check(patience.retry(lambda: sink.preflight(job)), job, _log))
-        is_new = patience.retry(lambda: sink.register().load(job)) is None
+    with Start(OpenSinks.only(target), job) as start:
+        warn(start.check())
+        is_new = start.state() is None
         if is_new:
-            show(target, sink.guarantee(), job)
-    finally:
-        sink.close()
+            start.show()
     _announced.put((target, job), True)
     return Announced(checked=True, shown=is_new)
 
@@ -65,18 +174,6 @@ def told_by_rows(job: str, replay: str = "digest") -> str:
         f"by {_BY[replay]}. Set the option checkpointLocation, in a file system that pyarrow can read."
     )
 
-
-def show(target: Target, guarantee: Guarantee, job: str) -> None:
-    """Print the sink's guarantee under these options."""
-    if target.options.common.replay == "token":
-        guarantee = replace(guarantee, limits=(*guarantee.limits, _TRUSTED))
-    _log.info("%s", describe(target.format.name, guarantee, job))
-
-
-_TRUSTED = (
-    "replay=token: a batch under a token that is already committed counts as a repetition, and "
-    "its rows are not compared: other rows under that token are lost"
-)
 
 _BY = {
     "digest": "a digest of its rows, which takes the tasks some time",

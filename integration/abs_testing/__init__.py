@@ -16,9 +16,19 @@ from abs_testing.check_repeats import Repeat, Repeating, RepeatOpener, check_rep
 from abs_testing.check_segments import check_segments
 from abs_testing.check_sink import applicable, check_sink, run_check
 from abs_testing.check_source import SOURCE_CHECKS, check_source, run_source_check
-from abs_testing.harness import SCHEMA, Harness, Holding, Opener, Refusing, Restoring, Row, batch_of
+from abs_testing.harness import (
+    SCHEMA,
+    Harness,
+    Holding,
+    Opener,
+    Refusing,
+    Restoring,
+    Row,
+    SourceHarness,
+    SourceOpener,
+    batch_of,
+)
 from abs_testing.rules import Check
-from abs_testing.source_harness import SourceHarness, SourceOpener
 
 __all__ = [
     "SCHEMA",

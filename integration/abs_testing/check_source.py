@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abs_testing.case import named
 from abs_testing.checks.sources import SOURCE_CHECKS, SourceCheck
+from abs_testing.harness import SourceOpener
 from abs_testing.ranges import SourceCase
-from abs_testing.source_harness import SourceOpener
 
 __all__ = ["SOURCE_CHECKS", "SourceCheck", "check_source", "run_source_check"]
 

@@ -24,7 +24,7 @@ from abs_core.contracts import (
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Skip, Write
+from abs_core.protocol import RunIdentity, Skip, Write
 from abs_core.rowdigest import RowDigest
 from abs_testing.behind import CommitterBehind, StoreBehind
 from abs_testing.cuts import Cut
@@ -102,7 +102,7 @@ class Run:
         run = settings.get("run") or secrets.token_hex(4)
         lineage = settings.get("lineage", "lineage")
         consent, checkpoint = settings.get("adopt"), settings.get("checkpoint")
-        self.who = Identity(job, lineage, run, sink.target, consent, checkpoint)
+        self.who = RunIdentity(job, lineage, run, sink.target, consent, checkpoint)
         store, cut = settings.get("store"), settings.get("cut")
         self.store = sink.register() if store is None else store
         self.committer = sink.committer()

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 import pyarrow as pa
 
 from abs_core.source import Limit, Offsets, Reader, Source, Split
-from abs_testing.source_harness import Record, SourceHarness, SourceOpener
+from abs_testing.harness import Record, SourceHarness, SourceOpener
 
 PATIENCE = 20.0
 """Seconds to wait for an expected row."""

@@ -8,4 +8,4 @@ from contextlib import suppress
 with suppress(Exception):
     from abs_spark.discovery import default_source
 
-    DefaultSource = default_source("abs-files", "abs_spark.files:FilesDataSource")
+    DefaultSource = default_source("abs-files", "abs_spark.datasource.files:FilesDataSource")

@@ -8,4 +8,4 @@ from contextlib import suppress
 with suppress(Exception):
     from abs_spark.discovery import default_source
 
-    DefaultSource = default_source("abs-kafka", "abs_spark.kafka:KafkaDataSource")
+    DefaultSource = default_source("abs-kafka", "abs_spark.datasource.kafka:KafkaDataSource")

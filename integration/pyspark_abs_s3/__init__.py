@@ -8,4 +8,4 @@ from contextlib import suppress
 with suppress(Exception):
     from abs_spark.discovery import default_source
 
-    DefaultSource = default_source("abs-s3", "abs_spark.s3:S3DataSource")
+    DefaultSource = default_source("abs-s3", "abs_spark.datasource.s3:S3DataSource")

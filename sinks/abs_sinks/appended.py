@@ -20,7 +20,7 @@ from abs_core.contracts import Committer, RegisterStore, Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, CorruptionError
 from abs_core.model import JobState, Wrote, job_key
-from abs_core.protocol import Identity, Skip
+from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.burying import LETTERS, JudgingWriter
 from abs_sinks.deadletters import KeptLetters, rows_together
 
@@ -96,7 +96,7 @@ class AppendedLetters(KeptLetters):
         stored = sink.register().load(job)
         last = None if stored is None else stored.state.last_decided
         epoch = 0 if last is None else last + 1
-        identity = Identity(job, which, secrets.token_hex(8), sink.target)
+        identity = RunIdentity(job, which, secrets.token_hex(8), sink.target)
         committer = sink.committer()
         coordinator = Coordinator(identity, sink.register(), committer, fence=sink.fence)
         state, planned = coordinator.begin(epoch)

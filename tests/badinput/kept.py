@@ -27,17 +27,17 @@ from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.state.operator_state import OperatorList
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register.topic import Cells, number_of
+from abs_sinks.kafka.register.topic import StoredCells, number_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
-from abs_sinks.s3.register import Cell
+from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.uploads import uploads_from_text, uploads_to_text
-from abs_sources.files.cells import MemoryCells
+from abs_sources.files.cells import WriteOnceMemory
 from abs_sources.files.log import SeenLog
 from abs_sources.files.readers import endless_places, log_of
-from abs_sources.kafka.offsets import Place, Range
-from abs_spark.checkpoint import query_id
-from abs_spark.failures import FailedBatch
+from abs_sources.kafka.offsets import Range, TopicOffsets
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import query_id
 from tests.golden.make import JOB, committables, full_state, new_state
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "0.1.0"
@@ -92,7 +92,7 @@ def _file_register(content: bytes, folder: Path) -> None:
 
 
 def _kafka_cell(content: bytes, _: Path) -> None:
-    cells = Cells()
+    cells = StoredCells()
     for key, value in json.loads((GOLDEN / "kafka-cell-chunks.json").read_text())[:-1]:
         cells.apply(key.encode(), value.encode())
     cells.apply(JOB.encode(), content)
@@ -103,8 +103,8 @@ def _kafka_cell(content: bytes, _: Path) -> None:
 
 
 def _s3_cell(content: bytes, _: Path) -> None:
-    cell = Cell.from_bytes(content, "s3://there")
-    assert Cell.from_bytes(cell.to_bytes(), "s3://there") == cell
+    cell = RegisterObject.from_bytes(content, "s3://there")
+    assert RegisterObject.from_bytes(cell.to_bytes(), "s3://there") == cell
 
 
 def _manifest(content: bytes, _: Path) -> None:
@@ -193,8 +193,8 @@ def _position(content: bytes, _: Path) -> None:
 
 
 def _offsets(content: bytes, _: Path) -> None:
-    place = Place.parse(_text(content))
-    assert Place.parse(place.text).ids == place.ids
+    place = TopicOffsets.parse(_text(content))
+    assert TopicOffsets.parse(place.text).ids == place.ids
 
 
 def _range(content: bytes, _: Path) -> None:
@@ -215,7 +215,7 @@ def _endless(content: bytes, _: Path) -> None:
 
 def _log(name: str) -> Callable[[bytes, Path], None]:
     def read(content: bytes, _: Path) -> None:
-        cells = MemoryCells()
+        cells = WriteOnceMemory()
         for path in (GOLDEN / "files-log").iterdir():
             cells.put_new(path.name, content if path.name == name else path.read_bytes())
         log = SeenLog(cells, "/data/in")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from abs_chaos.aim import PATIENCE_EPOCHS, Aim, Clock
 from abs_chaos.moments import Moment, Sight, story
-from abs_chaos.schedule import MOST_DELAY_S, UNSEEN, Kill, schedule
+from abs_chaos.schedule import MAX_DELAY_S, UNSEEN, Kill, schedule
 from abs_core.errors import OptionError
 from abs_demo.settings import MOMENTS
 
@@ -26,7 +26,7 @@ def test_every_plan_spreads_its_kills_and_has_the_one_before_spark_notes_the_epo
     assert planned == schedule(seed, turns, kills, EPOCHS)
     assert len(planned) == kills
     assert [kill.moment for kill in planned].count(Moment.COMMITTED) == 1
-    assert all(0 <= kill.delay_s <= MOST_DELAY_S for kill in planned)
+    assert all(0 <= kill.delay_s <= MAX_DELAY_S for kill in planned)
     own = [kill.epoch for kill in planned if kill.moment is not Moment.RECOVERING]
     assert own == sorted(set(own))
     assert all(1 <= epoch < EPOCHS - 1 for epoch in own)

@@ -18,9 +18,9 @@ from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.protocol import Changed, decide
 from abs_sinks.door import format_named
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.targets import Targets
 from abs_spark.names import RunName
-from abs_spark.target import Target
+from abs_spark.open_sinks import OpenSinks
+from abs_spark.sink_spec import SinkSpec
 from tests.kit.kafka import TopicHarness
 from tests.spark.bucket import Bucket
 
@@ -88,11 +88,11 @@ class Several:
         made = []
         for name, kind in zip(NAMES, kinds, strict=True):
             format_ = format_named(kind)
-            made.append(Target(format_, format_.parse(self.options[name]), SCHEMA))
+            made.append(SinkSpec(format_, format_.parse(self.options[name]), SCHEMA))
         self.starts += 1
         run = RunName(JOB, "lineage", f"run-{self.starts}")
         checkpoint = str(self.folder / "checkpoint")
-        targets = Targets(NAMES, made, register or self.register)
+        targets = OpenSinks(NAMES, made, register or self.register)
         return EpochRun(run, targets, checkpoint, self.adopt)
 
     def write(self, run: EpochRun, epoch: int, *values: str) -> list[Committable]:
@@ -102,7 +102,7 @@ class Several:
         for name, options in self.options.items():
             number = run.numbers[name]
             kind = format_named({0: "abs-postgres", 1: "abs-kafka", 2: "abs-s3"}[number])
-            sink = Target(kind, kind.parse(options), SCHEMA).sink(alone=False)
+            sink = SinkSpec(kind, kind.parse(options), SCHEMA).sink(alone=False)
             partition = number * sinkmap.STRIDE
             task = Task(state.register, JOB, state.generation, epoch, partition, "ab")
             writer = sink.writer(task)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from abs_cli.doctor_checks import show
+from abs_cli.doctor import show
 from abs_cli.main import app
 from abs_cli.output import people
 from abs_core.errors import ConfigError, OptionError

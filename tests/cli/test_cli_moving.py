@@ -17,8 +17,8 @@ from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
 from abs_services import KafkaService
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
-from abs_spark.certificates import CheckpointCertificates
-from abs_spark.failures import FailedBatch
+from abs_spark.checkpoint.certificates import CheckpointCertificates
+from abs_spark.checkpoint.failures import FailedBatch
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
 from tests import sample

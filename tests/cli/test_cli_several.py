@@ -10,9 +10,9 @@ import pytest
 from abs_core import consent
 from abs_core.errors import ConfigError, IdentityError, UnavailableError
 from abs_core.patience import Patience
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 from abs_services import KafkaService
-from abs_spark.foreach.targets import joined
+from abs_spark.open_sinks import joined
 from tests.cli.several import JOB, NAMES, Several, abs_, everywhere, parsed
 
 pytestmark = pytest.mark.services
@@ -95,7 +95,7 @@ def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, 
     with pytest.raises(IdentityError, match="was moved to"):
         job.run().begin(2)
     run = job.run()
-    who = Identity(JOB, run.name.lineage, run.name.run, joined(run.targets.identities()))
+    who = RunIdentity(JOB, run.name.lineage, run.name.run, joined(run.targets.identities(JOB)))
     job.adopt = consent.to_adopt(job.state(run), who, 2)
     with pytest.raises(IdentityError, match="was moved to"):
         job.run().begin(2)

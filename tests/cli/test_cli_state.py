@@ -18,7 +18,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, OptionError, RefusedError
 from abs_core.events import Event, SweepFailed
 from abs_core.model import Committable, HandleName, Share, Wrote
-from abs_core.protocol import Identity, decide
+from abs_core.protocol import RunIdentity, decide
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 
 pytestmark = pytest.mark.services
@@ -30,12 +30,21 @@ SCHEMA = pa.schema([("id", pa.int64())])
 class Job:
     """One run of a job that appends to the table ``t``, step by step."""
 
-    def __init__(self, url: str, run: str = "run-1", more: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        run: str = "run-1",
+        more: str = "",
+        lineage: str = "lineage",
+        **options: str,
+    ) -> None:
         self.url = url
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("create table if not exists t (id bigint)")
-        self.sink = PostgresSink(PostgresOptions.parse({"url": url, "dbtable": "t"}), SCHEMA)
-        who = Identity("flights", "lineage", run, more + self.sink.target)
+        self.sink = PostgresSink(
+            PostgresOptions.parse({"url": url, "dbtable": "t", **options}), SCHEMA
+        )
+        who = RunIdentity("flights", lineage, run, more + self.sink.target)
         self.coordinator = Coordinator(who, self.sink.register(), self.sink.committer())
 
     def prepare(self, epoch: int, *ids: int, partition: int = 0) -> Committable:
@@ -209,7 +218,7 @@ def test_what_only_another_role_may_abort_stops_no_job(database: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         refusal = RefusedError("only the role that prepared it may", handle=str(orphan.handle))
         patch.setattr(type(committer), "abort", lambda self, handles: raise_(refusal))
-        who = Identity("flights", "lineage", "run-2", successor.sink.target)
+        who = RunIdentity("flights", "lineage", "run-2", successor.sink.target)
         coordinator = Coordinator(who, successor.sink.register(), committer, observe=seen.append)
         successor.coordinator = coordinator
         committable = successor.prepare(0, 5)
@@ -250,7 +259,7 @@ def test_names_are_listed_whole_on_one_line(database: str) -> None:
     """They are what other commands want; a test's terminal has 80 columns."""
     job = Job(database)
     job.coordinator = Coordinator(
-        Identity("j" * 90, "lineage", "run-1", job.sink.target),
+        RunIdentity("j" * 90, "lineage", "run-1", job.sink.target),
         job.sink.register(),
         job.sink.committer(),
     )

@@ -13,7 +13,7 @@ import pytest
 from abs_core.errors import TargetError
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import NothingToCommit
-from abs_testing.fakes import FakeSink, register, writers
+from abs_testing.fakes import FakeSink, target, writers
 from abs_testing.fakes import sink as fake_sink
 from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from abs_testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
@@ -128,7 +128,7 @@ def writes_although_its_epoch_was_given_up(patch: Patch) -> None:
 
     def check(self: UpsertWriter, db: sqlite3.Connection) -> None:
         task = self._task
-        stored = register.read(db, task.job)
+        stored = target.read(db, task.job)
         if stored is None or task.epoch not in stored.state.abandoned:
             right(self, db)
 
@@ -204,7 +204,7 @@ def co_commits_whatever_the_version(patch: Patch) -> None:
         self: TransactionCommitter, given: Sequence[Committable], expected: str, state: JobState
     ) -> object:
         with self._target.transaction() as db:
-            stored = register.read(db, state.job)
+            stored = target.read(db, state.job)
         return right(self, given, None if stored is None else stored.version, state)
 
     patch.setattr(TransactionCommitter, "co_commit", co_commit)

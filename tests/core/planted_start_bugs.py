@@ -16,7 +16,7 @@ from abs_core.certificate import Origin
 from abs_core.coordinator.certifier import Certifier
 from abs_core.errors import TargetError
 from abs_core.model import JobState
-from abs_core.protocol import Identity, Verdict
+from abs_core.protocol import RunIdentity, Verdict
 from abs_testing.fakes import FakeSink
 
 Patch = pytest.MonkeyPatch
@@ -29,7 +29,7 @@ def mints_what_is_lost(patch: Patch) -> None:
     """Not the sink's: what 315a560 did. Whatever the checkpoint tells of, the register is believed."""
 
     def start(
-        state: JobState | None, who: Identity, new: str, origin: Origin, epoch: int, place: str
+        state: JobState | None, who: RunIdentity, new: str, origin: Origin, epoch: int, place: str
     ) -> Verdict:
         return protocol.start(state, who, new)
 
@@ -39,7 +39,7 @@ def mints_what_is_lost(patch: Patch) -> None:
 def consents_for_whoever_asks(patch: Patch) -> None:
     """As every release did: the token names what it overrides, and not for whom, nor where."""
     right = consent.to_adopt
-    anybody = Identity("job", "", "", "")
+    anybody = RunIdentity("job", "", "", "")
     patch.setattr(consent, "to_adopt", lambda state, who, epoch: right(state, anybody, 0))
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from abs_core import consent, protocol
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Changed, Identity, Refused, Verdict
+from abs_core.protocol import Changed, Refused, RunIdentity, Verdict
 
 REGISTER = "a" * 16
-WHO = Identity("job", "lineage", "run1", "target")
+WHO = RunIdentity("job", "lineage", "run1", "target")
 
 
 def state(**fields: object) -> JobState:
@@ -18,7 +18,7 @@ def state(**fields: object) -> JobState:
     return replace(first, **fields)  # type: ignore[arg-type]
 
 
-def adopting(given: JobState, who: Identity, epoch: int = 0) -> Identity:
+def adopting(given: JobState, who: RunIdentity, epoch: int = 0) -> RunIdentity:
     """The same run, with the consent that the refusal names."""
     return replace(who, adopt=consent.to_adopt(given, who, epoch))
 

@@ -21,7 +21,7 @@ from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.events import Event
 from abs_core.model import AND, Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Skip
+from abs_core.protocol import RunIdentity, Skip
 from abs_core.several.composite import CompositeCommitter
 from abs_testing.behind import SinkBehind
 from abs_testing.case import rows
@@ -197,7 +197,7 @@ class Run:
         self.sinks = {name: system.sink() for name, system in systems.items()}
         identities = tuple((name, f"{name}: {sink.target}") for name, sink in self.sinks.items())
         target = AND.join(target for _, target in identities)
-        who = Identity(JOB, "lineage", secrets.token_hex(4), target, sinks=identities)
+        who = RunIdentity(JOB, "lineage", secrets.token_hex(4), target, sinks=identities)
         first = next(iter(systems.values()))
         stored = first.register().load(JOB)
         mapped = (

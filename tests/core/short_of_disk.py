@@ -29,8 +29,8 @@ from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
-from abs_sinks.s3.spill import Spill
-from abs_sources.files.cells import FolderCells
+from abs_sinks.s3.taskfiles import Spill
+from abs_sources.files.cells import WriteOnceFolder
 
 ROOM = 1 << 16
 """Bytes that a file may have where there is no room."""
@@ -92,7 +92,7 @@ def _s3() -> S3Options:
 
 
 def files_log(folder: Path) -> None:
-    FolderCells(folder).put_new("1", bytes(3 * ROOM))
+    WriteOnceFolder(folder).put_new("1", bytes(3 * ROOM))
 
 
 PLACES: dict[str, Callable[[Path], None]] = {

@@ -18,17 +18,17 @@ from abs_core.errors import (
     RegisterLostError,
 )
 from abs_core.model import Decision, JobState
-from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
+from abs_core.protocol import Changed, Refused, RunIdentity, Unchanged, Verdict
 
 ID, OTHER = "a" * 16, "b" * 16
-WHO = Identity("job", "lineage", "run2", "target", checkpoint="file://here/ck")
+WHO = RunIdentity("job", "lineage", "run2", "target", checkpoint="file://here/ck")
 CERTIFICATE = Certificate("job", ID, "there", 3, 5, 6)
 STATE = JobState(ID, "job", "target", "lineage", 3, "run1", ("run0",), frontier=8)
 
 
 def started(
     state: JobState | None,
-    who: Identity = WHO,
+    who: RunIdentity = WHO,
     certificate: Certificate | None = CERTIFICATE,
     epoch: int = 9,
 ) -> Verdict:
@@ -160,7 +160,7 @@ def test_a_zombie_is_told_that_it_is_fenced() -> None:
 
 
 class TestConsent:
-    def token(self, epoch: int = 9, who: Identity = WHO) -> str:
+    def token(self, epoch: int = 9, who: RunIdentity = WHO) -> str:
         return consent.to_go_on_without(Origin(CERTIFICATE), who, epoch)
 
     def test_a_lost_register_is_minted_above_every_generation_before(self) -> None:
@@ -208,7 +208,7 @@ class TestConsent:
         ],
         ids=["lineage", "target", "job"],
     )
-    def test_it_holds_for_one_lineage_target_and_job(self, other: Identity) -> None:
+    def test_it_holds_for_one_lineage_target_and_job(self, other: RunIdentity) -> None:
         assert isinstance(started(None, replace(other, adopt=self.token())), Refused)
 
     def test_it_holds_for_one_epoch_and_one_certificate(self) -> None:

@@ -10,14 +10,14 @@ from abs_core import consent, protocol
 from abs_core.births import rules as births
 from abs_core.certificate import Certificate, Origin
 from abs_core.model import JobState
-from abs_core.protocol import Changed, Identity, Verdict
+from abs_core.protocol import Changed, RunIdentity, Verdict
 from tests.model.exhaustive import Violated
 from tests.model.exhaustive.loss import Ways
 from tests.model.exhaustive.losses import explore_losses
 
 
 def _mint_again(
-    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+    state: JobState | None, who: RunIdentity, register: str, origin: Origin, epoch: int, place: str
 ) -> Verdict:
     """What is not there, or went back, is taken as it is."""
     return protocol.start(state, who, register)
@@ -28,13 +28,13 @@ def _without_deciding(state: JobState, place: str, deciding: int) -> Certificate
 
 
 def _never_mind(
-    state: JobState, who: Identity, origin: Origin, epoch: int, place: str, why: str
+    state: JobState, who: RunIdentity, origin: Origin, epoch: int, place: str, why: str
 ) -> None:
     """That a certificate cannot be written is a warning."""
 
 
 def _without_the_map(
-    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+    state: JobState | None, who: RunIdentity, register: str, origin: Origin, epoch: int, place: str
 ) -> Verdict:
     """A job that begins again by consent has no sinks yet."""
     verdict = births.start(state, who, register, origin, epoch, place)
@@ -44,7 +44,7 @@ def _without_the_map(
 
 
 def _for_ever(
-    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+    state: JobState | None, who: RunIdentity, register: str, origin: Origin, epoch: int, place: str
 ) -> Verdict:
     """A token that was valid once stays so."""
     if who.adopt:
@@ -53,11 +53,11 @@ def _for_ever(
 
 
 def _for_each_epoch(
-    state: JobState | None, who: Identity, register: str, origin: Origin, epoch: int, place: str
+    state: JobState | None, who: RunIdentity, register: str, origin: Origin, epoch: int, place: str
 ) -> Verdict:
     """A run that began by consent needs it anew for its next epoch."""
     other = replace(who, run="another")
-    begun = state is not None and births.lost(state, other, origin, epoch) is not None
+    begun = state is not None and births.why_lost(state, other, origin, epoch) is not None
     if begun and who.adopt != consent.to_go_on_without(origin, who, epoch):
         return births.start(state, other, register, origin, epoch, place)  # is refused
     return births.start(state, who, register, origin, epoch, place)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abs_core import protocol
 from abs_core.contracts import Conflict, RegisterStore, Stored, Version
-from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Verdict
+from abs_core.protocol import RunIdentity, Verdict
 from abs_core.registers.memory import MemoryRegister
 from abs_testing.case import raises
 
@@ -36,12 +36,12 @@ class _Contended(RegisterStore):
 
 
 def _start(state: JobState | None) -> Verdict:
-    return protocol.start(state, Identity(JOB, "lineage", "run", "target"), "0" * 16)
+    return protocol.start(state, RunIdentity(JOB, "lineage", "run", "target"), "0" * 16)
 
 
 def test_who_is_never_first_gives_up_in_time_and_says_so() -> None:
     store = _Contended(times=1_000_000)
-    cell = Cell(store, JOB, Patience(seconds=1.0, job=JOB, system="the register"))
+    cell = RegisterCell(store, JOB, Patience(seconds=1.0, job=JOB, system="the register"))
     error = raises(ContentionError, lambda: cell.change(_start))
     assert f"changed the job's register first, {store.tries} time(s)" in error.what
     assert "Waited for the register" in error.what
@@ -52,7 +52,7 @@ def test_who_is_never_first_gives_up_in_time_and_says_so() -> None:
 
 def test_a_change_goes_through_once_the_others_are_done() -> None:
     store = _Contended(times=3)
-    state = Cell(store, JOB, Patience(seconds=60.0, first_pause=0.001)).change(_start)
+    state = RegisterCell(store, JOB, Patience(seconds=60.0, first_pause=0.001)).change(_start)
     assert state.generation == 1
     assert store.tries == 4
     stored = store.load(JOB)

@@ -13,7 +13,7 @@ from abs_core.births import rules as births
 from abs_core.certificate import Origin
 from abs_core.contracts import Committer
 from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
-from abs_core.protocol import Identity, Verdict
+from abs_core.protocol import RunIdentity, Verdict
 from abs_core.routing import NothingToCommit
 from abs_testing.check_changes import Change, check_changes
 from abs_testing.fakes import FakeSink
@@ -69,7 +69,7 @@ def mints_what_lies_elsewhere(patch: Patch) -> None:
     """The register is believed to be new, whatever the checkpoint tells."""
 
     def start(
-        state: JobState | None, who: Identity, new: str, origin: Origin, epoch: int, place: str
+        state: JobState | None, who: RunIdentity, new: str, origin: Origin, epoch: int, place: str
     ) -> Verdict:
         return protocol.start(state, who, new)
 

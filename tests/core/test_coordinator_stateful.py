@@ -35,7 +35,7 @@ from abs_core.registers.memory import MemoryRegister
 from abs_testing.case import JOB, rows
 from abs_testing.cuts import Halted
 from abs_testing.engine import Attempt, Run
-from abs_testing.fakes import register
+from abs_testing.fakes import target as register
 from abs_testing.fakes.sink import HandleCommitter
 from abs_testing.fault_injection import Fault, Wire
 from abs_testing.harness import Row

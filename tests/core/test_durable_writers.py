@@ -16,14 +16,14 @@ from abs_core.model import HandleName, JobState, Outcome
 from abs_core.registers.file import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_services.lasting import changing_state
 from abs_services.native.lifecycle import write_private
-from abs_services.state import changing_state
 from abs_sinks.lake.folder import FolderStore, StagedFile
-from abs_sinks.s3.partfile import Lanes
+from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.uploads import Upload
-from abs_sources.files.cells import FolderCells
-from abs_spark.ownfile import OwnFile
-from abs_spark.wal_default import _id_of
+from abs_sources.files.cells import WriteOnceFolder
+from abs_spark.checkpoint.ownfile import OwnFile
+from abs_spark.sink_spec import _id_of
 from tests.core.power_cut import watched
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ def segment(folder: Path) -> None:
 def data_file(folder: Path) -> None:
     name = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
     store = FolderStore(folder / "table")
-    staged = store.begin(Lanes(1, 1), "day=1/part-0.parquet", {}, None)
+    staged = store.begin(UploadPool(1, 1), "day=1/part-0.parquet", {}, None)
     staged.write(b"content")
     assert store.complete(name, staged.finish()) is Outcome.COMMITTED
 
@@ -59,7 +59,7 @@ def blob_and_record(folder: Path) -> None:
 
 
 def files_log(folder: Path) -> None:
-    assert FolderCells(folder / "log").put_new("1", b"content")
+    assert WriteOnceFolder(folder / "log").put_new("1", b"content")
 
 
 def certificate(folder: Path) -> None:
@@ -81,7 +81,7 @@ def trail(folder: Path) -> None:
 
 def services(folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("abs_services.state.cache_folder", lambda: folder)
+        patch.setattr("abs_services.lasting.cache_folder", lambda: folder)
         with changing_state():
             pass
     write_private(folder / "server.json", {"password": "x"})
@@ -93,10 +93,10 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     data_file: ("abs_sinks/lake/folder.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
-    certificate: ("abs_spark/ownfile.py",),
-    id_of_wal: ("abs_spark/wal_default.py",),
+    certificate: ("abs_spark/checkpoint/ownfile.py",),
+    id_of_wal: ("abs_spark/sink_spec.py",),
     trail: ("abs_cli/trail.py",),
-    services: ("abs_services/state.py", "abs_services/native/lifecycle.py"),
+    services: ("abs_services/lasting.py", "abs_services/native/lifecycle.py"),
 }
 """Each writer, and the modules that write by it."""
 
@@ -104,9 +104,8 @@ NOT_DURABLE = {
     "abs_core/durable.py": "what the writers write by",
     "abs_services/paths.py": "a cache that is filled again",
     "abs_services/native/kafka.py": "settings, made at each start",
-    "abs_services/native/postgres.py": "settings, made at each start",
     "abs_services/native/server.py": "what a server says",
-    "abs_services/native/initdb.py": "a password that initdb reads and that is deleted",
+    "abs_services/native/postgres.py": "settings of each start; a password that is deleted",
     "abs_services/native/kafka_jars.py": "a cache that is filled again",
     "abs_spark/foreach/run.py": "renames an old name, which is found by either",
     "abs_chaos/process.py": "what a process says",

@@ -10,7 +10,7 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.births.rules import Failed
 from abs_core.model import JobState
-from abs_core.protocol import Identity, Refused, Unchanged, Verdict
+from abs_core.protocol import Refused, RunIdentity, Unchanged, Verdict
 from tests import sample
 from tests.model.exhaustive import Violated
 from tests.model.exhaustive.engine_world import Batch, Call, Ways
@@ -50,7 +50,7 @@ def test_nobody_is_refused_where_nothing_fails() -> None:
     assert explore_engines(Ways(failures=0, deaths=3, keeps_errors=False)) > 100
 
 
-def _any_sinks(state: JobState | None, who: Identity, register: str) -> Verdict:
+def _any_sinks(state: JobState | None, who: RunIdentity, register: str) -> Verdict:
     """As before 67c521d: a run that has started goes on, whatever its sinks are now."""
     if state is not None and state.run == who.run:
         return Unchanged(state)
@@ -58,13 +58,13 @@ def _any_sinks(state: JobState | None, who: Identity, register: str) -> Verdict:
 
 
 def _never(
-    state: JobState | None, who: Identity, failed: Failed | None, epoch: int
+    state: JobState | None, who: RunIdentity, failed: Failed | None, epoch: int
 ) -> Refused | None:
     return None
 
 
 def _by_what_failed(
-    state: JobState | None, who: Identity, failed: Failed | None, epoch: int
+    state: JobState | None, who: RunIdentity, failed: Failed | None, epoch: int
 ) -> Refused | None:
     """As 0aaad39 did: where the epoch that failed is decided, nothing is taken for passed over."""
     last = None if state is None else state.last_decided

@@ -70,13 +70,13 @@ def test_an_error_leaves_out_the_middle_of_a_damaged_text() -> None:
     error = AbsError(f"The register holds {'x' * 10**6} and no more.")
     assert len(str(error)) < 7000
     assert str(error).startswith("The register holds xxx")
-    assert str(error).endswith("xxx and no more.")
+    assert str(error).endswith("xxx and no more. [ABS-ERROR]")
 
 
 def test_an_error_names_what_it_happened_to_and_what_to_do() -> None:
     error = AbsError("It broke.", remedy="mend it.", job="j", epoch=3, handle="h")
-    assert str(error) == "It broke. [job j, epoch 3, handle h] What to do: mend it."
-    assert str(AbsError("It broke.")) == "It broke."
+    assert str(error) == "It broke. [ABS-ERROR, job j, epoch 3, handle h] What to do: mend it."
+    assert str(AbsError("It broke.")) == "It broke. [ABS-ERROR]"
 
 
 def test_a_retry_can_help_only_where_nothing_is_decided_by_it() -> None:
@@ -89,4 +89,4 @@ def test_an_error_says_where_it_happened_also_after_a_journey() -> None:
     error.at("on executor host-3")
     error.at("on executor host-4")  # whoever passes it on does not know better
     for one in (error, pickle.loads(pickle.dumps(error))):
-        assert str(one) == "It refused. [job j, on executor host-3] What to do: ask."
+        assert str(one) == "It refused. [ABS-REFUSED, job j, on executor host-3] What to do: ask."

@@ -43,8 +43,7 @@ REACHED = {
     "certifier.certify 2": CONTRACT,
     "certifier.certify 3": CONTRACT,
     "certifier.note 1": CONTRACT,
-    "parent_certificates.write 1": f"{RARE}test_a_batch_that_its_parent_record_cannot_note_is_not_"
-    "committed",
+    "certifier.write 1": f"{RARE}test_a_batch_that_its_parent_record_cannot_note_is_not_committed",
     "permission.inspect 1": f"{RULES}test_a_handle_with_too_little_time_left_is_not_decided",
     "permission.ask 1": "test_decision_deadline.py::test_planted_bugs_lose_an_epoch",
     "cell.present 1": f"{RARE}test_a_loss_is_not_accepted_where_there_is_no_register",

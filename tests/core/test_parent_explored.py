@@ -19,11 +19,11 @@ from abs_core.births import rules as births
 from abs_core.births.parent import noted
 from abs_core.certificate import Certificate, Origin
 from abs_core.contracts import Conflict, RegisterStore, Stored, Version
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.errors import AbsError
 from abs_core.model import JobState, job_key
 from abs_core.patience import Patience
-from abs_core.protocol import Identity, Verdict
+from abs_core.protocol import RunIdentity, Verdict
 from abs_core.registers.memory import MemoryRegister
 from abs_testing.case import rows
 from abs_testing.engine import Run
@@ -176,7 +176,7 @@ def test_a_token_that_is_noted_after_its_decision_is_found() -> None:
 
 def test_minting_beside_the_parent_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(
-        state: JobState | None, who: Identity, new: str, origin: Origin, epoch: int, place: str
+        state: JobState | None, who: RunIdentity, new: str, origin: Origin, epoch: int, place: str
     ) -> Verdict:
         return protocol.start(state, who, new)
 

@@ -23,8 +23,8 @@ from abs_testing import (
     check_positions,
 )
 from abs_testing.calls import ContractCalls, Loss
-from abs_testing.fakes.register import FakeRegister
 from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
+from abs_testing.fakes.target import FakeRegister
 from abs_testing.fakes.writers import UpsertWriter, drop
 from tests import sample
 from tests.kit.fake_harness import open_fake

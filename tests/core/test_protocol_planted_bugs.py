@@ -10,7 +10,7 @@ import pytest
 from abs_core import protocol
 from abs_core.errors import EpochGapError, IdentityError, ReplayMismatchError
 from abs_core.model import Decision, HandleName, JobState, Recent
-from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.protocol import Changed, Refused, RunIdentity, Skip, Unchanged, Verdict, Write
 from tests.model.exhaustive import Configuration, Rules, RunSpec, Violated, explore
 
 ONE, TWO = RunSpec(), RunSpec(partitions=2)
@@ -25,7 +25,7 @@ def _decided(state: JobState, generation: int, epoch: int, committables: Any, fp
     return replace(state, open=(*state.open, decision), recent=recent)
 
 
-def _present_generation(state: JobState, who: Identity) -> int:
+def _present_generation(state: JobState, who: RunIdentity) -> int:
     return state.generation
 
 
@@ -74,7 +74,7 @@ def _plan_although_abandoned(state: JobState, generation: int, epoch: int) -> An
     return protocol.plan(replace(state, abandoned=()), generation, epoch)
 
 
-def _start_superseded(state: JobState | None, who: Identity, register: str) -> Verdict:
+def _start_superseded(state: JobState | None, who: RunIdentity, register: str) -> Verdict:
     forgetful = None if state is None else replace(state, superseded=())
     verdict = protocol.start(forgetful, who, register)
     if isinstance(verdict, Changed) and state is not None:
@@ -82,14 +82,14 @@ def _start_superseded(state: JobState | None, who: Identity, register: str) -> V
     return verdict
 
 
-def _start_dropping_decisions(state: JobState | None, who: Identity, register: str) -> Verdict:
+def _start_dropping_decisions(state: JobState | None, who: RunIdentity, register: str) -> Verdict:
     verdict = protocol.start(state, who, register)
     if isinstance(verdict, Changed) and state is not None and state.lineage != who.lineage:
         return Changed(replace(verdict.state, open=()))
     return verdict
 
 
-def _end_dropping_decisions(state: JobState, who: Identity) -> Verdict:
+def _end_dropping_decisions(state: JobState, who: RunIdentity) -> Verdict:
     verdict = protocol.end(state, who)
     return Changed(replace(verdict.state, open=())) if isinstance(verdict, Changed) else verdict
 

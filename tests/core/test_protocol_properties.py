@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from abs_core import protocol
 from abs_core.model import JobState
-from abs_core.protocol import Identity, Refused, Unchanged, Verdict
+from abs_core.protocol import Refused, RunIdentity, Unchanged, Verdict
 from tests.core.protocol_values import REGISTER, adopting, decide, handle, one, state
 
 SMALL = st.integers(0, 4)
@@ -26,7 +26,7 @@ def act(given: JobState, action: str, number: int) -> JobState:
     """The state that the rule leads to, or the same where it refuses."""
     verdict: Verdict = Unchanged(given)
     if action == "start":
-        who = adopting(given, Identity("job", f"lineage{number % 2}", f"run{number}", "target"))
+        who = adopting(given, RunIdentity("job", f"lineage{number % 2}", f"run{number}", "target"))
         verdict = protocol.start(given, who, REGISTER)
     elif action == "decide":
         named = one(number, generation=given.generation)

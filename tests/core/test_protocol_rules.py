@@ -16,7 +16,7 @@ from abs_core.errors import (
     ReplayMismatchError,
 )
 from abs_core.model import MOVED, RECENT_MAX, Committable, HandleName, Recent
-from abs_core.protocol import Identity, Skip, Unchanged, Write
+from abs_core.protocol import RunIdentity, Skip, Unchanged, Write
 from abs_core.rowdigest import RowDigest
 from tests.core.protocol_values import changed, decide, decision, handle, one, refused, state
 
@@ -235,7 +235,7 @@ class TestAbandonAndSweep:
 
 def test_another_checkpoints_error_begins_with_the_question_whether_the_jobs_was_deleted() -> None:
     given = state(frontier=3)
-    who = Identity(given.job, "another", "run", given.target)
+    who = RunIdentity(given.job, "another", "run", given.target)
     error = refused(protocol.start(given, who, "new", 0))
     assert isinstance(error, IdentityError)
     assert error.what.startswith(f"Was the checkpoint of job {given.job} deleted?")

@@ -9,7 +9,7 @@ import pytest
 
 from abs_core.certificate import Certificate, MemoryCertificates
 from abs_core.contracts import Conflict, Version
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.deadletters import JUDGEMENTS, Judged
 from abs_core.errors import ContentionError, ProtocolError, RefusedError, RegisterLostError
 from abs_core.model import Committable, HandleName, Inspection, Outcome, job_key

@@ -23,8 +23,7 @@ from abs_testing.check_register import (
     an_old_answer_lets_no_change_through,
     check_register,
 )
-from abs_testing.fakes.register import FakeRegister
-from abs_testing.fakes.target import FakeTarget
+from abs_testing.fakes.target import FakeRegister, FakeTarget
 
 STATE = JobState("0" * 16, "job", "target", "lineage", 1, "run")
 KILLER = Path(__file__).with_name("file_register_killer.py")

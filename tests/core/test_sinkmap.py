@@ -9,24 +9,24 @@ import pytest
 from abs_core import codec, protocol, sinkmap
 from abs_core.errors import CorruptionError, IdentityError, OptionError
 from abs_core.model import Committable, Decision, HandleName, JobState, NamedSink
-from abs_core.protocol import Changed, Identity, Refused
+from abs_core.protocol import Changed, Refused, RunIdentity
 
 REGISTER = "0123456789abcdef"
 A, B, C = ("a", "pg/a"), ("b", "kafka/b"), ("c", "s3/c")
 
 
-def who(run: str, *sinks: tuple[str, str], target: str | None = None) -> Identity:
+def who(run: str, *sinks: tuple[str, str], target: str | None = None) -> RunIdentity:
     targets = " + ".join(sorted(where for _, where in sinks))
-    return Identity("job", "lineage", run, target or targets, sinks=sinks)
+    return RunIdentity("job", "lineage", run, target or targets, sinks=sinks)
 
 
-def started(state: JobState | None, identity: Identity) -> JobState:
+def started(state: JobState | None, identity: RunIdentity) -> JobState:
     verdict = protocol.start(state, identity, REGISTER)
     assert isinstance(verdict, Changed), verdict
     return verdict.state
 
 
-def refused(state: JobState, identity: Identity) -> IdentityError:
+def refused(state: JobState, identity: RunIdentity) -> IdentityError:
     verdict = protocol.start(state, identity, REGISTER)
     assert isinstance(verdict, Refused)
     assert isinstance(verdict.error, IdentityError)
@@ -90,14 +90,14 @@ def test_another_target_under_the_same_name_is_refused() -> None:
 
 
 def test_a_job_of_one_sink_without_a_name_can_be_given_more() -> None:
-    alone = started(None, Identity("job", "lineage", "r1", "pg/a"))
+    alone = started(None, RunIdentity("job", "lineage", "r1", "pg/a"))
     assert alone.sinks == ()
     state = started(replace(alone, frontier=1), who("r2", B, A))
     assert sinkmap.numbers(state) == {"a": 0, "b": 1}
 
 
 def test_a_job_of_one_sink_keeps_it_when_it_is_given_others() -> None:
-    alone = started(None, Identity("job", "lineage", "r1", "pg/a"))
+    alone = started(None, RunIdentity("job", "lineage", "r1", "pg/a"))
     assert "pg/a" in str(refused(alone, who("r2", B, C)))
 
 

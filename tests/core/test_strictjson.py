@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from abs_core.strictjson import (
     LARGEST,
-    MOST_LEVELS,
+    MAX_LEVELS,
     NewerVersionError,
     decimal,
     fields,
@@ -46,7 +46,7 @@ def nested(levels: int, left: str = "[", right: str = "]") -> str:
     return left * levels + right * levels
 
 
-@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 900, 10_000, 1_000_000])
+@pytest.mark.parametrize("levels", [MAX_LEVELS + 1, 900, 10_000, 1_000_000])
 @pytest.mark.parametrize(("left", "right"), [("[", "]"), ('{"a":', "}"), ('[{"a":[', "]}]")])
 def test_what_is_nested_too_deep_is_refused(levels: int, left: str, right: str) -> None:
     with pytest.raises(ValueError, match=r"nested|Expecting"):
@@ -54,9 +54,9 @@ def test_what_is_nested_too_deep_is_refused(levels: int, left: str, right: str) 
 
 
 def test_what_is_nested_as_deep_as_allowed_is_read() -> None:
-    assert parse(nested(MOST_LEVELS)) is not None
+    assert parse(nested(MAX_LEVELS)) is not None
     with pytest.raises(ValueError, match="nested more than"):
-        parse(nested(MOST_LEVELS + 1))
+        parse(nested(MAX_LEVELS + 1))
 
 
 def test_brackets_in_a_text_are_no_levels() -> None:
@@ -142,7 +142,7 @@ CHECKED = {
     "abs_services/roles.py": "what a server of our own says",
     "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_chaos/job.py": "the arguments that a test gives its own child",
-    "abs_spark/reader.py": "offsets that our own source has just made",
+    "datasource/readable.py": "offsets that our own source has just made",
     "foreach/views.py": "a schema that Spark has just told",
     "s3/register.py": "the text that the codec has just made",
     "s3/objects.py": "base64",

@@ -14,7 +14,7 @@ from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
-from abs_core.parallel import Asking, answers, in_turn, side_by_side
+from abs_core.parallel import CallRunner, answers, in_turn, side_by_side
 from abs_core.several.composite import CompositeCommitter
 from abs_core.sinkmap import STRIDE, number_of
 
@@ -35,7 +35,9 @@ def test_side_by_side_all_are_under_way_at_once() -> None:
 
 
 @WAYS
-def test_the_first_is_asked_in_the_calling_thread_and_alone_it_needs_no_other(way: Asking) -> None:
+def test_the_first_is_asked_in_the_calling_thread_and_alone_it_needs_no_other(
+    way: CallRunner,
+) -> None:
     assert way([threading.get_ident]) == [threading.get_ident()]
     assert way([threading.get_ident] * 2)[0] == threading.get_ident()
     assert way([]) == []
@@ -73,20 +75,20 @@ atexit.register(lambda: print(side_by_side([lambda: 1, lambda: 2, lambda: 3])))
 
 @WAYS
 def test_of_several_errors_the_first_by_order_is_raised_and_tells_of_the_others(
-    way: Asking,
+    way: CallRunner,
 ) -> None:
     calls = [lambda: "a", failing(RefusedError("B.")), failing(UnavailableError("C."))]
     with pytest.raises(RefusedError, match=r"^B\.") as raised:
         answers(way(calls))
-    assert raised.value.__notes__ == ["Beside it: UnavailableError: C."]
+    assert raised.value.__notes__ == ["Beside it: UnavailableError: C. [ABS-UNAVAILABLE]"]
 
 
 @WAYS
-def test_what_no_target_has_said_goes_before_what_one_has(way: Asking) -> None:
+def test_what_no_target_has_said_goes_before_what_one_has(way: CallRunner) -> None:
     parts = [failing(UnavailableError("A.")), failing(ConfigError("B.", remedy="None."))]
     with pytest.raises(ConfigError, match=r"^B\.") as raised:
         attempt_all(parts, way)
-    assert raised.value.__notes__ == ["Beside it: UnavailableError: A."]
+    assert raised.value.__notes__ == ["Beside it: UnavailableError: A. [ABS-UNAVAILABLE]"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
@@ -141,11 +143,11 @@ def committable(sink: int) -> Committable:
     return Committable(handle, 1, "")
 
 
-def routed(way: Asking, *committers: tuple[Sequence[int], Answering]) -> Committer:
+def routed(way: CallRunner, *committers: tuple[Sequence[int], Answering]) -> Committer:
     def gone(number: int, of: Committable) -> ConfigError:
         return ConfigError(f"The sink {number} is gone.", remedy="None.")
 
-    return CompositeCommitter(committers, number_of, gone, way=way)
+    return CompositeCommitter(committers, number_of, gone, run_calls=way)
 
 
 def test_no_systems_commit_is_left_out_because_another_has_failed_in_whatever_way() -> None:
@@ -154,12 +156,12 @@ def test_no_systems_commit_is_left_out_because_another_has_failed_in_whatever_wa
         routed(side_by_side, ([0], a), ([1], b), ([2], c)).commit(
             [committable(n) for n in range(3)]
         )
-    assert raised.value.__notes__ == ["Beside it: UnavailableError: B."]
+    assert raised.value.__notes__ == ["Beside it: UnavailableError: B. [ABS-UNAVAILABLE]"]
     assert c.committed == [committable(2).handle]
 
 
 @WAYS
-def test_sinks_that_share_a_committer_are_asked_once_for_all_of_theirs(way: Asking) -> None:
+def test_sinks_that_share_a_committer_are_asked_once_for_all_of_theirs(way: CallRunner) -> None:
     shared, own = Answering(), Answering()
     over = routed(way, ([1], own), ([2, 0], shared))
     handles = [committable(n).handle for n in range(3)]
@@ -172,7 +174,7 @@ def test_sinks_that_share_a_committer_are_asked_once_for_all_of_theirs(way: Aski
 
 @WAYS
 def test_a_handle_of_a_sink_that_is_gone_is_refused_before_anything_is_committed(
-    way: Asking,
+    way: CallRunner,
 ) -> None:
     only = Answering()
     with pytest.raises(ConfigError, match="The sink 1 is gone"):

@@ -9,8 +9,8 @@ from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, JobState
 from abs_testing.fakes import FakeSink, FakeTarget
-from abs_testing.fakes.register import swap
 from abs_testing.fakes.sink import TransactionCommitter
+from abs_testing.fakes.target import swap
 
 
 class TornCommitter(TransactionCommitter):

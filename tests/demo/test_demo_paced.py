@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from abs_core.source import Limit
-from abs_demo.paced import Paced
+from abs_demo.embedded import Paced
 from tests.kit.fake_source import BATCH, FakeSource, FakeSourceHarness
 
 ROWS = 2 * BATCH

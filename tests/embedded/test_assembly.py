@@ -18,7 +18,7 @@ from abs_embedded import Graph
 from abs_embedded.context import TaskContext
 from abs_embedded.operators import Operator
 from abs_embedded.state.codecs import INT64
-from abs_embedded.state.contracts import Place, SnapshotStore, StateHandle
+from abs_embedded.state.contracts import SnapshotStore, StateHandle, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.tables import TableReader, TableSource
 from abs_testing.fakes import FakeSink
@@ -36,7 +36,7 @@ class Counted:
         self.closed: Counter[int] = Counter()
         self.unable = unable
 
-    def __call__(self, store: SnapshotStore, place: Place) -> HeapBackend:
+    def __call__(self, store: SnapshotStore, place: StateOwner) -> HeapBackend:
         counted = self
 
         class Backend(HeapBackend):

@@ -15,7 +15,7 @@ from abs_embedded import EventTime
 from abs_embedded.context import TaskContext, TaskState
 from abs_embedded.keyed import Reducing
 from abs_embedded.state.codecs import FLOAT64, INT64, TEXT
-from abs_embedded.state.contracts import Place, StateHandle
+from abs_embedded.state.contracts import StateHandle, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -33,7 +33,7 @@ def context(
     subtask: int = 0,
     parallelism: int = 1,
 ) -> TaskContext:
-    place = Place("job", "fold", subtask, GroupRange.of(subtask, parallelism, 8), 8)
+    place = StateOwner("job", "fold", subtask, GroupRange.of(subtask, parallelism, 8), 8)
     task = TaskId("fold", subtask)
     return TaskContext(task, parallelism, place, store, HeapBackend, parts)
 

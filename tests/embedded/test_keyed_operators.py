@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abs_core.barriers.elements import END, LEAST, TaskId, Watermark
+from abs_core.barriers.elements import END, MIN_TIME, TaskId, Watermark
 from abs_core.errors import ConfigError, OptionError, SchemaError
 from abs_embedded import STRATEGIES, Graph
 from abs_embedded.channel import Channel
@@ -18,7 +18,7 @@ from abs_embedded.keyed import KeyedContext, Process
 from abs_embedded.operators import Emit, Operator, Row
 from abs_embedded.partition import FORWARD
 from abs_embedded.state.codecs import BYTES, INT64, PICKLE
-from abs_embedded.state.contracts import Place, StateHandle
+from abs_embedded.state.contracts import StateHandle, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, encode_key
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -32,7 +32,7 @@ ROWS = TableSource([pa.table({"key": [1], "at": [1]})])
 
 def test_a_restored_window_knows_its_keys_types_before_it_sees_a_batch(tmp_path: Path) -> None:
     store = LocalSnapshotStore(tmp_path)
-    place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
 
     def context(*parts: TaskState[StateHandle]) -> TaskContext:
         return TaskContext(TaskId("sums", 0), 1, place, store, HeapBackend, parts)
@@ -63,7 +63,7 @@ def saved(context: TaskContext) -> list[TaskState[StateHandle]]:
 
 def test_a_window_takes_no_timers_that_a_function_of_its_id_had_set(tmp_path: Path) -> None:
     """They would come out as windows that never were."""
-    place = Place("job", "op", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "op", 0, GroupRange.of(0, 1, 8), 8)
     who = TaskId("op", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend
     before = TaskContext(*who)
     before.timers().register(encode_key("b"), 5)
@@ -78,7 +78,7 @@ def test_a_window_takes_no_timers_that_a_function_of_its_id_had_set(tmp_path: Pa
 
 
 def test_a_window_of_an_earlier_release_keeps_its_timers(tmp_path: Path) -> None:
-    place = Place("job", "op", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "op", 0, GroupRange.of(0, 1, 8), 8)
     who = TaskId("op", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend
     before = TaskContext(*who)
     before.map("windows", INT64, INT64).put(encode_key("a"), 0, 7)
@@ -96,7 +96,7 @@ def test_a_window_of_an_earlier_release_keeps_its_timers(tmp_path: Path) -> None
 
 
 def test_a_window_takes_a_key_that_is_dictionary_encoded(tmp_path: Path) -> None:
-    place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
     context = TaskContext(TaskId("sums", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
     window = Window(context, ["name"], "at", 10, 10, "count", None, "n")
     names = pa.array(["a", "b", "a"]).dictionary_encode()
@@ -108,7 +108,7 @@ def test_a_window_takes_a_key_that_is_dictionary_encoded(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("fold", "column"), [("sum", None), ("median", "at")])
 def test_a_fold_that_cannot_be_is_refused(tmp_path: Path, fold: str, column: str | None) -> None:
-    place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
     context = TaskContext(TaskId("sums", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
     with pytest.raises(OptionError, match=fold):
         Window(context, ["key"], "at", 10, 10, fold, column, "out")
@@ -121,7 +121,7 @@ def test_a_stream_of_another_graph_is_refused() -> None:
 
 
 def test_an_idle_input_holds_back_nobody_until_its_next_watermark(tmp_path: Path) -> None:
-    place = Place("job", "clock", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "clock", 0, GroupRange.of(0, 1, 8), 8)
     context = TaskContext(TaskId("clock", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
     left, right, out = Channel(8), Channel(8), Channel(8)
     clock, inputs = Clock(), [Input(left, 0), Input(right, 0)]
@@ -131,8 +131,8 @@ def test_an_idle_input_holds_back_nobody_until_its_next_watermark(tmp_path: Path
     )
     for channel, element, time in (
         (left, Watermark(5), None),
-        (right, Watermark(LEAST, idle=True), Watermark(5)),
-        (right, Watermark(LEAST), None),
+        (right, Watermark(MIN_TIME, idle=True), Watermark(5)),
+        (right, Watermark(MIN_TIME), None),
         (left, Watermark(9), None),
         (left, Watermark(9, idle=True), None),
         (right, Watermark(6, idle=True), Watermark(9, idle=True)),
@@ -156,7 +156,7 @@ class Clock(Operator):
 
 
 def test_event_time_is_the_least_of_the_inputs_that_have_not_ended(tmp_path: Path) -> None:
-    place = Place("job", "clock", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "clock", 0, GroupRange.of(0, 1, 8), 8)
     context = TaskContext(TaskId("clock", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
     left, right = Channel(8), Channel(8)
     clock, inputs = Clock(), [Input(left, 0), Input(right, 0)]
@@ -177,7 +177,7 @@ def test_event_time_is_the_least_of_the_inputs_that_have_not_ended(tmp_path: Pat
 
 
 def new_context(tmp_path: Path, *parts: TaskState[StateHandle]) -> TaskContext:
-    place = Place("job", "op", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "op", 0, GroupRange.of(0, 1, 8), 8)
     store = LocalSnapshotStore(tmp_path)
     return TaskContext(TaskId("op", 0), 1, place, store, HeapBackend, parts)
 

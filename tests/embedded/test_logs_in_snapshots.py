@@ -15,7 +15,7 @@ from abs_core.model import Committable
 from abs_embedded import Graph, Restore
 from abs_embedded.context import TaskState
 from abs_embedded.snapshot import Record, load, persist, read_record
-from abs_embedded.state.contracts import Place, Snapshot
+from abs_embedded.state.contracts import Snapshot, StateOwner
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.state.operator_state import Contents
@@ -33,7 +33,10 @@ OTHERS = pa.record_batch({"name": pa.array(["c", "a"]).dictionary_encode()})
 
 def test_batches_of_several_schemas_come_back_in_the_order_of_their_input(tmp_path: Path) -> None:
     """What comes out of a union, or of a function, need not be of one schema."""
-    store, place = LocalSnapshotStore(tmp_path), Place("job", "op", 0, GroupRange.of(0, 1, 8), 8)
+    store, place = (
+        LocalSnapshotStore(tmp_path),
+        StateOwner("job", "op", 0, GroupRange.of(0, 1, 8), 8),
+    )
     state: TaskState[Snapshot] = TaskState(None, Contents())
     log = ((1, NUMBERS), (0, NAMES), (1, NEVER_NULL), (1, NUMBERS), (0, OTHERS), (1, NAMES))
     handles: tuple[Committable, ...] = ()

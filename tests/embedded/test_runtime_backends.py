@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Server
 from abs_embedded import Job, Settings
 from abs_embedded.state.contracts import NewBackend
 from abs_embedded.state.heap import HeapBackend

@@ -15,7 +15,7 @@ from abs_embedded.context import TaskContext
 from abs_embedded.keyed import KeyedContext, Process
 from abs_embedded.operators import Row
 from abs_embedded.state.codecs import INT64
-from abs_embedded.state.contracts import Place
+from abs_embedded.state.contracts import StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -26,7 +26,7 @@ ONE = pa.record_batch({"key": ["a"], "at": [0]})
 
 @pytest.fixture
 def context(tmp_path: Path) -> TaskContext:
-    place = Place("job", "timed", 0, GroupRange.of(0, 1, 8), 8)
+    place = StateOwner("job", "timed", 0, GroupRange.of(0, 1, 8), 8)
     store = LocalSnapshotStore(tmp_path)
     return TaskContext(TaskId("timed", 0), 1, place, store, HeapBackend)
 

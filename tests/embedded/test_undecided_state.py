@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Server
 from abs_core.errors import UnavailableError
 from abs_core.model import Committable
 from abs_core.source import Split
@@ -21,10 +21,10 @@ from abs_embedded.state.codecs import INT64
 from abs_embedded.state.contracts import (
     BlobRef,
     NewBackend,
-    Place,
     SnapshotStore,
     StateBackend,
     StateHandle,
+    StateOwner,
     Version,
 )
 from abs_embedded.state.external import Changes, Entry, ExternalBackend
@@ -45,7 +45,7 @@ BACKENDS: dict[str, Callable[[Server], NewBackend]] = {
     "opaque": opaque_backends,
 }
 Rule = Callable[[Bench, NewBackend], None]
-PLACE = Place("job", "count", 0, GroupRange(0, 128), 128)
+PLACE = StateOwner("job", "count", 0, GroupRange(0, 128), 128)
 KEYED = pa.schema([("id", pa.int64()), ("key", pa.int64())])
 ROWS, BEFORE, FAILS = 400, 40, 200
 """How many rows there are, and how many are through when the first two checkpoints are asked for."""
@@ -98,7 +98,7 @@ class Versions:
 def in_memory() -> NewBackend:
     kept = Versions()
 
-    def backend(store: SnapshotStore, place: Place) -> ExternalBackend:
+    def backend(store: SnapshotStore, place: StateOwner) -> ExternalBackend:
         return ExternalBackend(store, place, lambda _: kept)
 
     return backend
@@ -218,7 +218,7 @@ def a_barrier_that_comes_after_its_checkpoint_failed_stops_no_later_one(
                 raise UnavailableError("planted")
             return super().put(key, content)
 
-    def backends(store: SnapshotStore, place: Place) -> StateBackend:
+    def backends(store: SnapshotStore, place: StateOwner) -> StateBackend:
         return (HeapBackend if place.operator == "early" else backend)(store, place)
 
     bench.store = Declines(bench.store.folder)

@@ -25,7 +25,7 @@ from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
 from abs_embedded.snapshot import DurablePart, Record
 from abs_embedded.state.codecs import INT64, JSON, TEXT
-from abs_embedded.state.contracts import NewBackend, Place, StateBackend
+from abs_embedded.state.contracts import NewBackend, StateBackend, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, encode_key, key_groups
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -40,12 +40,12 @@ from abs_sinks.kafka.register.topic import records_of
 from abs_sinks.s3 import manifests
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.register import Cell
+from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.uploads import Upload, uploads_to_text
-from abs_sources.files.cells import FolderCells
+from abs_sources.files.cells import WriteOnceFolder
 from abs_sources.files.log import SeenLog
 from abs_sources.files.model import Pin
-from abs_sources.kafka.offsets import Place as Offsets
+from abs_sources.kafka.offsets import TopicOffsets as Offsets
 
 REGISTER = "0123456789abcdef"
 JOB = "orders%20of%20today@2026-11-23"
@@ -128,7 +128,9 @@ def write_registers(folder: Path) -> None:
     listed_as_committed = ledger.to_text({n for n in map(HandleName.parse, names) if n is not None})
     (folder / "kafka-ledger.json").write_text(listed_as_committed)
     listed = ("1-0-15-2-00112233aabbccdd", "0-16-16-3-ffeeddccbbaa0011")
-    (folder / "s3-cell.json").write_bytes(Cell(full_state(), listed, "feedfacecafebeef").to_bytes())
+    (folder / "s3-cell.json").write_bytes(
+        RegisterObject(full_state(), listed, "feedfacecafebeef").to_bytes()
+    )
     for name, committable in committables().items():
         written = json.dumps(committable_to_json(committable), sort_keys=True)
         (folder / f"committable-{name}.json").write_text(written)
@@ -206,7 +208,7 @@ def write_snapshots(folder: Path) -> None:
             new = RocksBackends(folder / "rocks")
         parts = []
         for subtask, groups in enumerate((GroupRange(0, 8), GroupRange(8, 16))):
-            backend = new(store, Place("job", "counts", subtask, groups, 16))
+            backend = new(store, StateOwner("job", "counts", subtask, groups, 16))
             fill(backend, groups, 0, 12)
             first = backend.snapshot(4)
             first.persist()
@@ -236,7 +238,7 @@ def write_snapshots(folder: Path) -> None:
 
 
 def write_sources(folder: Path) -> None:
-    log = SeenLog(FolderCells(folder / "files-log"), "/data/in")
+    log = SeenLog(WriteOnceFolder(folder / "files-log"), "/data/in")
     assert log.id
     log.append([Pin("a.csv", 10, "111"), Pin("b/c.csv", 0, "222")])
     log.fold()

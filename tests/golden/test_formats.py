@@ -33,13 +33,13 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, Dead, JobState, NamedSink, NotedToken, Recent
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
-from abs_sinks.kafka.register.topic import Cells, records_of
+from abs_sinks.kafka.register.topic import StoredCells, records_of
 from abs_sinks.kafka.side_topic import Birth
-from abs_sinks.postgres import proof
+from abs_sinks.postgres.prepared import proof_noted
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
-from abs_sinks.s3.register import Cell
+from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.uploads import Upload, uploads_from_text, uploads_to_text
-from abs_spark import failures
+from abs_spark.checkpoint import failures
 from tests.golden.make import JOB, REGISTER, full_state, handle
 
 FOLDER = Path(__file__).parent / "formats"
@@ -128,7 +128,7 @@ def _kafka_cell(value: JobState) -> Format:
         return b"\n".join(key + b"\t" + (text or b"") for key, text in records)
 
     def read(content: bytes) -> JobState:
-        cells = Cells()
+        cells = StoredCells()
         for line in content.split(b"\n"):
             key, text = line.split(b"\t")
             cells.apply(key, text)
@@ -147,8 +147,8 @@ def _manifest(value: list[CommittedFile]) -> Format:
     )
 
 
-def _s3_cell(value: Cell) -> Format:
-    return Format(value, value.to_bytes, lambda content: Cell.from_bytes(content, HERE))
+def _s3_cell(value: RegisterObject) -> Format:
+    return Format(value, value.to_bytes, lambda content: RegisterObject.from_bytes(content, HERE))
 
 
 _CERTIFICATE = Certificate(JOB, REGISTER, "s3://bucket/out/_abs/register", 3, 6, 7)
@@ -185,7 +185,7 @@ FORMATS = {
         replace(_LEDGER, log="s3://b/wal").noted(_SEGMENT)
     ),
     "committable-postgres-elsewhere.json": _committable(
-        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof.noted("abs_orders"), release="")
+        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof_noted("abs_orders"), release="")
     ),
     "certificate.json": _certificate(_CERTIFICATE),
     "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),
@@ -195,7 +195,7 @@ FORMATS = {
     "state-parent.json": _state(_PARENT),
     "kafka-cell-sinks.txt": _kafka_cell(_SINKS),
     "s3-cell-sinks.json": _s3_cell(
-        Cell(_SINKS, ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
+        RegisterObject(_SINKS, ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
     ),
     "manifest.json": _manifest([CommittedFile("out/a", 17, "00ff" * 4), CommittedFile("b", 0, "")]),
     "winners.json": _winners(Decided(REGISTER, JOB, 3, 7, _WINNERS, after=6)),
@@ -213,7 +213,7 @@ FORMATS |= {
     "release-state-parent.json": _state(_PARENT),
     "release-kafka-cell.txt": _kafka_cell(_named(_SINKS)),
     "release-s3-cell.json": _s3_cell(
-        Cell(_named(_SINKS), ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
+        RegisterObject(_named(_SINKS), ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
     ),
 }
 _VERSIONED = sorted(

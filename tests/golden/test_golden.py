@@ -29,7 +29,7 @@ from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_embedded.snapshot import load, read_record
 from abs_embedded.state.codecs import INT64, JSON, TEXT
-from abs_embedded.state.contracts import NewBackend, Place, StateHandle
+from abs_embedded.state.contracts import NewBackend, StateHandle, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -40,15 +40,15 @@ from abs_embedded.state.timers import Timers
 from abs_services import S3Service
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
-from abs_sinks.kafka.register.topic import Cells
+from abs_sinks.kafka.register.topic import StoredCells
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.register import Cell
+from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.uploads import uploads_from_text
-from abs_sources.files.cells import FolderCells
+from abs_sources.files.cells import WriteOnceFolder
 from abs_sources.files.log import SeenLog
 from abs_sources.files.model import Pin
-from abs_sources.kafka.offsets import Place as Offsets
+from abs_sources.kafka.offsets import TopicOffsets as Offsets
 from tests.golden.make import (
     JOB,
     KEYS,
@@ -93,7 +93,7 @@ def test_a_register_file_is_read_and_changed(release: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("how", ["whole", "chunks"])
 def test_a_cell_in_kafka_is_read(release: Path, how: str) -> None:
-    cells = Cells()
+    cells = StoredCells()
     for key, value in json.loads((release / f"kafka-cell-{how}.json").read_text()):
         cells.apply(key.encode(), value.encode())
     cell = cells.get(JOB, "the register's topic")
@@ -109,7 +109,7 @@ def test_the_ledger_of_kafka_is_read(release: Path) -> None:
 
 
 def test_a_register_in_s3_is_read(release: Path) -> None:
-    cell = Cell.from_bytes((release / "s3-cell.json").read_bytes(), "s3://there")
+    cell = RegisterObject.from_bytes((release / "s3-cell.json").read_bytes(), "s3://there")
     _is(cell.state, full_state())
     assert cell.manifests == ("1-0-15-2-00112233aabbccdd", "0-16-16-3-ffeeddccbbaa0011")
     assert cell.nonce == "feedfacecafebeef"
@@ -237,7 +237,7 @@ def test_a_snapshot_is_read(release: Path, kind: str, tmp_path: Path) -> None:
                 new = RocksBackends(tmp_path / "rocks")
             found: dict[bytes, object] = {}
             for subtask, mine in enumerate(groups):
-                place = Place("job", "counts", subtask, mine, 16)
+                place = StateOwner("job", "counts", subtask, mine, 16)
                 found |= _keyed(new, store, place, handles)
             assert found == {
                 KEYS[n]: (
@@ -251,7 +251,7 @@ def test_a_snapshot_is_read(release: Path, kind: str, tmp_path: Path) -> None:
 
 
 def _keyed(
-    new: NewBackend, store: LocalSnapshotStore, place: Place, handles: Sequence[StateHandle]
+    new: NewBackend, store: LocalSnapshotStore, place: StateOwner, handles: Sequence[StateHandle]
 ) -> dict[bytes, object]:
     """By key, what a subtask has of it."""
     backend = new(store, place)
@@ -273,7 +273,7 @@ def _keyed(
 
 def test_the_log_of_a_file_source_is_read(release: Path, tmp_path: Path) -> None:
     shutil.copytree(release / "files-log", tmp_path / "log")
-    log = SeenLog(FolderCells(tmp_path / "log"), "/data/in")
+    log = SeenLog(WriteOnceFolder(tmp_path / "log"), "/data/in")
     offset = json.loads((release / "files-offset.json").read_text())
     log.refresh()
     assert offset == {"files": 3, "log": log.id}

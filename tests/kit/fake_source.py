@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from abs_core.errors import ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
-from abs_testing.source_harness import Record
+from abs_testing.harness import Record
 
 LISTS = ("left", "right")
 BATCH = 5

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Self
 
-from abs_services.native.kafka import Identity, NativeKafka
+from abs_services.native.kafka import NativeKafka, ServerIdentity
 
 BROKERS = 3
 
@@ -72,10 +72,10 @@ class NativeKafkaCluster:
         self.close()
 
 
-def _identities() -> list[Identity]:
-    alone: dict[int, Identity] = {}
+def _identities() -> list[ServerIdentity]:
+    alone: dict[int, ServerIdentity] = {}
     while len(alone) < BROKERS:
-        made = Identity.new()
+        made = ServerIdentity.new()
         taken = {port for each in alone.values() for port in (each.port, each.controller_port)}
         if not {made.port, made.controller_port} & taken:
             node = len(alone) + 1

@@ -10,7 +10,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from abs_clients.kafka.settings import Settings
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.transport import Transport
 
 
@@ -54,7 +54,7 @@ def append(settings: Settings, topic: str, partition: int, payload: bytes, count
     Raises:
         AssertionError: it refuses it.
     """
-    transport = Transport(settings, Identity(None, -1, -1), topic)
+    transport = Transport(settings, ProducerIdentity(None, -1, -1), topic)
     (node,) = transport.leaders([partition], remembered=False).values()
     transport.send(node, [Batch(partition, 0, count, payload)])
     answer = transport.answer(30.0)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from abs_services.java import find_java
-from abs_services.native.kafka import Identity, NativeKafka, new_cluster_id
+from abs_services.native.kafka import NativeKafka, ServerIdentity, new_cluster_id
 from abs_services.native.server import Command
 from abs_services.processes import clean_environment, free_ports, run_tool
 
@@ -31,7 +31,7 @@ class SecuredKafka(NativeKafka):
 
     def __init__(self, clients: Path | None = None) -> None:
         port, controller, self._secured, self._password, self._certificate = free_ports(5)
-        super().__init__(identity=Identity(port, controller, new_cluster_id()))
+        super().__init__(identity=ServerIdentity(port, controller, new_cluster_id()))
         self._clients = clients
         self._store_password = ""
 

@@ -18,7 +18,7 @@ from abs_core.source import Limit, Source
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.source import KafkaSource
-from abs_testing.source_harness import Record
+from abs_testing.harness import Record
 
 PARTITIONS = 2
 _PATIENCE_SECONDS = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abs_services.native.kafka import Identity, NativeKafka, new_cluster_id
+from abs_services.native.kafka import NativeKafka, ServerIdentity, new_cluster_id
 from abs_services.native.server import Command
 from abs_services.processes import free_ports
 from tests.kit.token_server import TokenServer
@@ -24,7 +24,7 @@ class TokenKafka(NativeKafka):
 
     def __init__(self, server: TokenServer) -> None:
         port, controller, self._tokens = free_ports(3)
-        super().__init__(identity=Identity(port, controller, new_cluster_id()))
+        super().__init__(identity=ServerIdentity(port, controller, new_cluster_id()))
         self._keys = f"{server.url}/jwks"
 
     @property

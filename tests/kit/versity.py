@@ -18,7 +18,7 @@ from pathlib import Path
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.contracts import BUCKET, REGION
-from abs_services.native.s3 import Identity, NativeS3
+from abs_services.native.s3 import NativeS3, ServerIdentity
 from abs_services.native.server import Command
 from abs_services.paths import cache_folder
 
@@ -35,7 +35,7 @@ class NativeVersity(NativeS3):
 
     def _set_up(self) -> Command:
         program = find_versitygw()
-        identity = self._keep(Identity, lambda: Identity.new(self.port_names))
+        identity = self._keep(ServerIdentity, lambda: ServerIdentity.new(self.port_names))
         # Metadata beside the data: not every file system has attributes.
         data, beside = self.folder / "data", self.folder / "metadata"
         (data / BUCKET).mkdir(parents=True, exist_ok=True)

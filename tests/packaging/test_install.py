@@ -15,9 +15,17 @@ import pytest
 from abs_core.release import RELEASE
 from tests.packaging.venvs import ROOT, wheel
 
-_HATCH = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-PACKAGES = [Path(path).name for path in _HATCH["wheel"]["packages"]]
-NEED_AN_EXTRA = {"abs_audit": "audit", "abs_services": "demo"}
+
+def packages(folder: Path) -> list[str]:
+    """Those of the distribution that is built from the folder."""
+    hatch = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    return [Path(path).name for path in hatch["targets"]["wheel"]["packages"]]
+
+
+TESTING = ROOT / "integration"
+"""Servers, kills and the demo are built from it: executors need none of them."""
+PACKAGES = packages(ROOT)
+NEED_AN_EXTRA = {"abs_audit": "audit"}
 """The import of the others needs none."""
 
 CODE = """\
@@ -76,11 +84,43 @@ def test_the_sdist_holds_what_builds_and_tests_the_project(built: Path) -> None:
     assert not [name for name in names if name.startswith((".venv", ".git/", ".ci"))]
 
 
-def test_every_package_of_the_wheel_says_that_it_is_typed(built: Path) -> None:
-    with zipfile.ZipFile(built) as archive:
+@pytest.mark.parametrize("folder", [ROOT, TESTING], ids=["abs-sinks", "abs-sinks-testing"])
+def test_every_package_of_a_wheel_says_that_it_is_typed(
+    built: Path, tmp_path: Path, folder: Path
+) -> None:
+    wheel = built if folder == ROOT else built_testing(tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {name for name in PACKAGES if f"{name}/py.typed" not in names} == set()
-    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == set(PACKAGES)
+    wanted = set(packages(folder))
+    assert {name for name in wanted if f"{name}/py.typed" not in names} == set()
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == wanted
+
+
+def built_testing(folder: Path) -> Path:
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
+    subprocess.run([*build, str(TESTING)], check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_servers_kills_and_demo_ask_for_the_same_release(tmp_path: Path) -> None:
+    assert packages(TESTING) == ["abs_chaos", "abs_demo", "abs_services"]
+    assert not {*packages(TESTING)} & {*PACKAGES}
+    project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
+    ours = [one for one in needed if one.startswith("abs-sinks")]
+    assert len(ours) == 2
+    assert all(one.endswith(f"=={RELEASE}") for one in ours)
+
+
+def test_what_they_need_is_installed_for_the_tests() -> None:
+    """``dev`` lists it again, as both distributions are installed from this checkout."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
+    needed = {*project["dependencies"], *project["optional-dependencies"]["demo"]}
+    assert {one for one in needed if not one.startswith("abs-sinks")} <= {*extras["dev"]}
 
 
 @pytest.mark.parametrize("package", sorted({*PACKAGES} - {*NEED_AN_EXTRA}))
@@ -118,6 +158,9 @@ def test_the_command_runs_with_its_extra_alone_and_names_it_without(
         done = run(empty / "abs", *words)
         assert (done.returncode, done.stderr) == (0, "")
         assert "Usage: abs" in done.stdout
+    servers = run(empty / "abs", "status")
+    assert (servers.returncode, servers.stdout) == (2, "")
+    assert "pip install 'abs-sinks[testing]'" in servers.stderr
 
 
 def check_types(empty: Path, folder: Path, code: str) -> list[str]:

@@ -17,9 +17,8 @@ from abs_cli.main import main
 from abs_core.errors import ConfigError
 from abs_services import Provider
 from abs_services.contracts import Running
-from abs_services.lasting import statuses, take_down
+from abs_services.lasting import changing_state, read_state, statuses, take_down
 from abs_services.processes import ProcessId
-from abs_services.state import changing_state, read_state
 
 ABS = Path(sys.executable).with_name("abs")
 
@@ -225,9 +224,9 @@ def test_what_is_wrong_becomes_one_line_and_an_exit_code(
 def test_a_missing_wheel_is_named_with_the_way_to_install_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from abs_services.native import NativePostgres, initdb
+    from abs_services.native import NativePostgres, postgres
 
-    monkeypatch.setattr(initdb, "find_spec", lambda name: None)
+    monkeypatch.setattr(postgres, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'abs-sinks\[demo\]'"):
         NativePostgres().start()
 

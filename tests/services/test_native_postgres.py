@@ -16,7 +16,7 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.native import NativePostgres
-from abs_services.native.initdb import find_binaries
+from abs_services.native.postgres import find_binaries
 from abs_services.paths import Account, reachable_copy
 from abs_services.processes import ProcessId
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from abs_core.errors import AbsError, RowError, SchemaError
 from abs_sinks.kafka.records import header_lists, records_of
 from abs_sinks.kafka.records import plan_columns as plan_records
-from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.plan import plan_columns
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.rowhash import row_digest
 from abs_sinks.s3 import S3Options
@@ -84,7 +84,7 @@ def in_postgres(declared: PgType, as_text: bool, array: pa.Array) -> bytes:
     more = {"x": pa.array(["::1"] * len(array), pa.string())} if as_text else {}
     batch = pa.record_batch({"c": array, **more})
     columns = Column("c", declared), *(Column(name, _INET) for name in more)
-    plan = plan_columns(batch.schema, Table("public", "t", 1, columns))
+    plan = plan_columns(batch.schema, CatalogTable("public", "t", 1, columns))
     assert plan.format == ("text" if _INET in (declared, columns[-1].type) else "binary")
     made = plan.encoder()
     return made.header() + made.encode(batch) + made.finish()

@@ -16,8 +16,8 @@ from abs_core.contracts import Task
 from abs_core.errors import RowError
 from abs_core.model import HandleName
 from abs_sinks import refusals
-from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.plan import plan_columns
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.refusals import BadValuesError, Code, Reason, find_bad_rows
 from abs_sinks.s3.idempotent import IdempotentWriter
@@ -99,7 +99,7 @@ def compare(values: pa.Array, pg: PgType, not_null: bool) -> None:
     batch = pa.record_batch({"n": np.arange(len(values)), "c": values})
     for given in (batch, batch.slice(1), batch.slice(2, max(1, len(values) - 3))):
         columns = (Column("n", INT8), Column("c", pg, not_null))
-        encoder = plan_columns(given.schema, Table("public", "t", 1, columns)).encoder()
+        encoder = plan_columns(given.schema, CatalogTable("public", "t", 1, columns)).encoder()
         encoder.header()
         bad = encoder.bad_rows(given)
         wrong = wrong_one_by_one(given, encoder.encode)

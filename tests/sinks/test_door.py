@@ -29,8 +29,8 @@ ELSEWHERE = {
     "abs_services": "starts servers by name",
     "abs_sources/files": "reads files of a bucket through the client, and has no sink",
     "abs_clients/extras.py": "names the extras of the distribution",
-    "abs_spark/checkpoint.py": "names the file systems that Spark keeps checkpoints in",
-    "abs_spark/wal_default.py": "the same",
+    "abs_spark/checkpoint/spark_files.py": "names the file systems that Spark keeps checkpoints in",
+    "abs_spark/sink_spec.py": "the same",
     "abs_audit/__init__.py": "exports a class for users",
 }
 """Where a name may stand, and why."""

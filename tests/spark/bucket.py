@@ -14,7 +14,7 @@ from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, committed_files
-from abs_sinks.s3.sink import looking_after_any
+from abs_sinks.s3.sink import admin_committer
 from abs_sinks.s3.uploads import Uploads
 
 
@@ -62,7 +62,7 @@ class Bucket:
 
     def in_doubt(self) -> list[str]:
         """What any protocol has left there."""
-        return [doubt.detail for doubt in looking_after_any(self._read).in_doubt(None)]
+        return [doubt.detail for doubt in admin_committer(self._read).in_doubt(None)]
 
     def _body(self, key: str) -> bytes:
         body = Objects(self._read.bucket).get(key)

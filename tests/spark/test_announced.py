@@ -15,8 +15,8 @@ from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
 from abs_sinks.options import CommonOptions
 from abs_spark.names import Announced
+from abs_spark.sink_spec import SinkSpec
 from abs_spark.start import announce
-from abs_spark.target import Target
 from tests.kit.formats import Making
 
 QUICK = Patience(seconds=30.0, first_pause=0.001)
@@ -61,7 +61,7 @@ def announced(sink: Fake, options: Any = None) -> Announced:
     def make(*_: object) -> Any:
         return sink
 
-    return announce(Target(Making(make), options or Options(), pa.schema([])), "job")
+    return announce(SinkSpec(Making(make), options or Options(), pa.schema([])), "job")
 
 
 def away() -> list[AbsError]:

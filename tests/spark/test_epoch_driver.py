@@ -21,9 +21,9 @@ from abs_sinks.door import format_named
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.query import output_mode, running
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.targets import Targets
 from abs_spark.names import RunName
-from abs_spark.target import Target
+from abs_spark.open_sinks import OpenSinks
+from abs_spark.sink_spec import SinkSpec
 
 SCHEMA = pa.schema([("id", pa.int64())])
 LEFT_OUT = "the sink notes ("
@@ -33,8 +33,8 @@ LEFT_OUT = "the sink notes ("
 def started(url: str, folder: Path, start: int, names: Sequence[str]) -> Iterator[EpochRun]:
     """A run of the job, with a table for each of these sinks, that has begun an epoch."""
     kind = format_named("abs-postgres")
-    made = [Target(kind, kind.parse({"url": url, "dbtable": name}), SCHEMA) for name in names]
-    targets = Targets(names, made, names[0])
+    made = [SinkSpec(kind, kind.parse({"url": url, "dbtable": name}), SCHEMA) for name in names]
+    targets = OpenSinks(names, made, names[0])
     run = EpochRun(RunName("job", "query", f"run-{start}"), targets, str(folder), None)
     try:
         run.begin(0)

@@ -8,7 +8,7 @@ import pytest
 from pyspark import TaskContext
 
 from abs_core.errors import AbsError, RefusedError, UnavailableError
-from abs_spark import executor
+from abs_spark.process import executor
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 import abs_spark
 from abs_core.errors import ConfigError, SchemaError
-from abs_spark.lastline import sentence_of
+from abs_spark.hooks import sentence_of
 
 _REFUSED = (
     "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: requirement failed: "
@@ -34,7 +34,7 @@ def test_the_columns_and_the_remedy_of_a_misfit_are_on_the_last_line() -> None:
     text = f"  File x\nabs_core.errors.SchemaError: {error}\n\n\tat org.apache.spark.x(y.scala:3)\n"
     assert sentence_of(RuntimeError(text)) == (
         'SchemaError: The input does not fit table t, nothing was written: column "a" is not in the '
-        'table; column "b" is not in the table What to do: drop them.'
+        'table; column "b" is not in the table [ABS-SCHEMA] What to do: drop them.'
     )
 
 

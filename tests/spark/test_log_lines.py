@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pyspark
 import pytest
 
-from abs_spark import logs
+from abs_spark.process import logs
 
 BAR = "[Stage 3:====>      (2 + 2) / 4]"
 

@@ -24,8 +24,8 @@ from abs_core.model import JobState
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.register import S3Register
-from abs_spark.kafka import KafkaDataSource
-from abs_spark.s3 import S3DataSource
+from abs_spark.datasource.kafka import KafkaDataSource
+from abs_spark.datasource.s3 import S3DataSource
 from tests import sample
 from tests.kit.kafka import delete_topics
 from tests.kit.kafka_source import KafkaSourceHarness

@@ -12,7 +12,12 @@ from abs_core.certificate import UNREADABLE, Certificate, Origin
 from abs_core.errors import CorruptionError, RefusedError
 from abs_services import S3Service
 from abs_services.buckets import s3_client
-from abs_spark.certificates import CheckpointCertificates, certificates_of, forget, location
+from abs_spark.checkpoint.certificates import (
+    CheckpointCertificates,
+    certificates_of,
+    forget,
+    location,
+)
 
 CERTIFICATE = Certificate("job", "a" * 16, "abs.register", 3, None, 0)
 HERE = f"file://{socket.gethostname().lower()}"

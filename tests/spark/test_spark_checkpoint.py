@@ -15,12 +15,11 @@ from abs_core.model import Drained
 from abs_core.patience import Patience
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.door import FORMAT
-from abs_spark.certificates import CheckpointCertificates
-from abs_spark.checkpoint import fingerprint, is_readable, locate, query_id
+from abs_spark.checkpoint.certificates import CheckpointCertificates
+from abs_spark.checkpoint.spark_files import fingerprint, is_readable, locate, query_id
+from abs_spark.datasource.stream import EpochMessage, StreamWriter
 from abs_spark.names import Announced, RunName
-from abs_spark.stream import StreamWriter
-from abs_spark.target import Target
-from abs_spark.task import EpochMessage
+from abs_spark.sink_spec import SinkSpec
 
 AT_ONCE = Patience(0.0)
 
@@ -123,12 +122,12 @@ def test_a_certificate_that_could_be_read_does_not_become_unreadable(
 
     certificates = CheckpointCertificates(str(checkpoint))
     with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.ownfile.locate", fails)
-        patch.setattr("abs_spark.checkpoint.locate", fails)
+        patch.setattr("abs_spark.checkpoint.ownfile.locate", fails)
+        patch.setattr("abs_spark.checkpoint.spark_files.locate", fails)
         assert certificates.read() == UNREADABLE, "it was never read"
     assert certificates.read() == Origin()
     with monkeypatch.context() as patch:
-        patch.setattr("abs_spark.ownfile.locate", fails)
+        patch.setattr("abs_spark.checkpoint.ownfile.locate", fails)
         with pytest.raises(UnavailableError, match="could be read before"):
             certificates.read()
     assert certificates.read() == Origin()
@@ -139,7 +138,7 @@ def test_the_commit_process_takes_the_planners_word_that_the_checkpoint_is_reada
 ) -> None:
     _break(checkpoint / "offsets" / "3")
     given = {"path": "s3://bucket/x", "checkpointLocation": str(checkpoint), "patience": "1"}
-    target = Target(FORMAT, S3Options.parse(given), pa.schema([("id", pa.int64())]))
+    target = SinkSpec(FORMAT, S3Options.parse(given), pa.schema([("id", pa.int64())]))
     writer = StreamWriter(target, "start", None, Announced(), Origin(), None)
     name = RunName("job", "query", "run")
     told = EpochMessage(name, 3, Drained(1), started=False, announced=Announced(), readable=True)
@@ -156,7 +155,7 @@ def test_a_damaged_metadata_file_is_no_id(checkpoint: Path) -> None:
 def test_sparks_names_of_s3_are_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(
-        "abs_spark.checkpoint.fs",
+        "abs_spark.checkpoint.spark_files.fs",
         type("fs", (), {"FileSystem": _From(asked), "LocalFileSystem": fs.LocalFileSystem}),
     )
     locate("s3a://bucket/ck")

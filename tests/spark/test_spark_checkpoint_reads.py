@@ -13,10 +13,11 @@ from pyarrow import fs
 from abs_core.births.rules import Failed
 from abs_core.certificate import Certificate
 from abs_core.patience import Patience
-from abs_spark import checkpoint, ownfile
-from abs_spark.certificates import CheckpointCertificates, certificates_of
-from abs_spark.checkpoint import fingerprint, is_readable, query_id, with_checkpoint
-from abs_spark.failures import FailedBatch
+from abs_spark.checkpoint import ownfile
+from abs_spark.checkpoint import spark_files as checkpoint
+from abs_spark.checkpoint.certificates import CheckpointCertificates, certificates_of
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import fingerprint, is_readable, query_id, with_checkpoint
 
 FIRST = Certificate("first", "a" * 16, "here", 3, 6, 7)
 SECOND = Certificate("second", "b" * 16, "here", 2, 6, 7)

@@ -64,7 +64,7 @@ FORMATS = ("files", "kafka", "postgres", "s3")
 def test_a_broken_format_is_told_to_who_uses_it_and_hides_no_other(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "abs_sinks.door" if name == "postgres" else f"abs_spark.{name}"
+    module = "abs_sinks.door" if name == "postgres" else f"abs_spark.datasource.{name}"
     monkeypatch.setitem(sys.modules, module, None)  # cannot be imported any more
     found = _import_anew(f"pyspark_abs_{name}").DefaultSource
     assert found.name() == f"abs-{name}"

@@ -17,8 +17,8 @@ import abs_spark
 from abs_core.errors import ConfigError, OptionError
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
-from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
+from abs_spark.foreach.tasks import Obscured
 from tests import sample
 from tests.spark.epoch_world import EpochWorld, once
 
@@ -339,7 +339,7 @@ def test_no_secret_is_in_what_goes_to_tasks_or_is_shown(tmp_path: Path) -> None:
     sink = abs_spark.sink("abs-postgres", given)
     function = abs_spark.epoch(sink, checkpointLocation=str(tmp_path))
     assert secret not in repr(sink) + repr(function)
-    assert secret.encode() not in pickle.dumps(Sealed({"password": secret}))
+    assert secret.encode() not in pickle.dumps(Obscured({"password": secret}))
     rows = abs_spark.sink(
         "abs-s3", {"path": "s3://bucket/prefix"}, name="s", transform=lambda df: df.limit(1)
     )

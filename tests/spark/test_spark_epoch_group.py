@@ -18,7 +18,7 @@ from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
-from abs_spark.target import group_of
+from abs_spark.sink_spec import group_of
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.spark.drivers import killed_at

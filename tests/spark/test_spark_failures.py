@@ -8,7 +8,7 @@ import pytest
 
 from abs_core.births.rules import Failed
 from abs_core.errors import CorruptionError, UnavailableError
-from abs_spark.failures import FailedBatch
+from abs_spark.checkpoint.failures import FailedBatch
 
 WRITTEN = '{"version": 1, "job": "job", "epoch": 7}'
 

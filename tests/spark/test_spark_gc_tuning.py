@@ -14,7 +14,7 @@ def test_what_is_there_after_the_first_work_is_not_collected_again() -> None:
     """In an interpreter of its own: it is for the whole process."""
     script = (
         "import gc\n"
-        "from abs_spark.gc_tuning import tune_gc\n"
+        "from abs_spark.process.gc_tuning import tune_gc\n"
         "tune_gc()\n"
         "kept = gc.get_freeze_count()\n"
         "assert kept > 1000, kept\n"
@@ -30,7 +30,7 @@ def test_what_is_there_after_the_first_work_is_not_collected_again() -> None:
 def test_a_switch_leaves_the_process_as_it_is() -> None:
     script = (
         "import gc\n"
-        "from abs_spark.gc_tuning import tune_gc\n"
+        "from abs_spark.process.gc_tuning import tune_gc\n"
         "tune_gc()\n"
         "assert gc.get_freeze_count() == 0\n"
     )
@@ -40,7 +40,7 @@ def test_a_switch_leaves_the_process_as_it_is() -> None:
 
 FAULTS = """
 import resource
-from abs_spark.gc_tuning import tune_gc
+from abs_spark.process.gc_tuning import tune_gc
 tune_gc()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_services import KafkaService
-from abs_spark.kafka import KafkaDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import Variant, open_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]

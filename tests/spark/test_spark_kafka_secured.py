@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_sinks.kafka import KafkaOptions
-from abs_spark.kafka import KafkaDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority

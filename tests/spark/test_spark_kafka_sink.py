@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_spark.kafka import KafkaDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.kit.kafka_source import KafkaSourceHarness

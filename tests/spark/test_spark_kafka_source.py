@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from abs_services import KafkaService
-from abs_spark.kafka import KafkaDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
 from tests import sample
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from abs_core.contracts import Task
 from abs_core.sinkmap import STRIDE
-from abs_spark.foreach.driven import driven
+from abs_spark.foreach.end_watcher import end_watcher
 from abs_spark.foreach.function import Epoch
 from abs_spark.names import RunName
 from tests import sample
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(300)]
 LOST = 777
 ENDS: dict[str, Callable[[], object]] = {
     "the session lives on": lambda: None,
-    "the session ends": lambda: driven.end_all(30.0),
+    "the session ends": lambda: end_watcher.end_all(30.0),
 }
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_leaves_nothing_is_not_ended(world: EpochWorld, spark: SparkS
     world.files.add_file(0)
     world.run(spark)
     before = world.register().generation
-    driven.end_all(30.0)
+    end_watcher.end_all(30.0)
     assert world.register().generation == before
 
 
@@ -70,7 +70,7 @@ def test_the_run_of_a_query_that_goes_on_is_not_ended(
         function(batch, number)
         if number == 0:
             _lose(world, function, number)
-            driven.end_all(30.0)  # as by spark.stop() in a batch
+            end_watcher.end_all(30.0)  # as by spark.stop() in a batch
 
     world.run(spark, losing)
     assert world.ids()["payments"] == once([*range(40), *range(1000, 1040)])
@@ -108,13 +108,13 @@ def test_a_run_that_begins_while_the_last_one_is_ended_is_ended_as_well() -> Non
     new = _Run(RunName("twice", "query", "second run"))
 
     def begins() -> None:
-        driven.watch(queries[1], new)  # type: ignore[arg-type] # what is used of a run
+        end_watcher.watch(queries[1], new)  # type: ignore[arg-type] # what is used of a run
 
     old = _Run(RunName("twice", "query", "first run"), begins)
-    driven.watch(queries[0], old)  # type: ignore[arg-type]
+    end_watcher.watch(queries[0], old)  # type: ignore[arg-type]
     for query, run in zip(queries, (old, new), strict=True):
         query.over.set()
-        driven.end_all(30.0)
+        end_watcher.end_all(30.0)
         assert run.ends == 1
 
 
@@ -123,10 +123,10 @@ def test_two_queries_of_one_job_name_are_both_ended() -> None:
     queries = _Query(), _Query()
     runs = [_Run(RunName("same", query, "run")) for query in ("one", "other")]
     for query, run in zip(queries, runs, strict=True):
-        driven.watch(query, run)  # type: ignore[arg-type]
+        end_watcher.watch(query, run)  # type: ignore[arg-type]
     for query in queries:
         query.over.set()
-    driven.end_all(30.0)
+    end_watcher.end_all(30.0)
     assert [run.ends for run in runs] == [1, 1]
 
 

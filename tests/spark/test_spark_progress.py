@@ -119,7 +119,7 @@ def test_recovery_and_a_line_for_each_epoch_are_shown_where_nobody_has_set_up_lo
 
 _LOG = """
 from abs_core.events import Committed, PreCommitted, Skipped
-from abs_spark.logs import show_logs
+from abs_spark.process.logs import show_logs
 from abs_spark.progress import observer
 show_logs(); show_logs()
 observer("2pc")(Skipped("j", 1, 5))
@@ -138,7 +138,7 @@ _OWN = """
 import logging, sys
 logging.basicConfig(stream=sys.stdout, format="mine %(message)s", level=logging.INFO)
 from abs_core.events import Abandoned
-from abs_spark.logs import show_logs
+from abs_spark.process.logs import show_logs
 from abs_spark.progress import observer
 show_logs()
 observer("2pc")(Abandoned("j", 1))

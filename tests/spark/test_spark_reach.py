@@ -24,13 +24,13 @@ from abs_sinks.door import SinkFormat
 from abs_sinks.kafka.door import FORMAT as KAFKA
 from abs_sinks.postgres.door import FORMAT as POSTGRES
 from abs_sinks.s3.door import FORMAT as S3
-from abs_spark import task as by_format
+from abs_spark.datasource import stream as by_format
 from abs_spark.foreach import tasks as by_epoch
-from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.tasks import Obscured
 from abs_spark.foreach.views import View
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
-from abs_spark.target import Target
+from abs_spark.sink_spec import SinkSpec
 from tests import sample
 from tests.kit.formats import Making
 from tests.spark.epoch_world import EpochWorld
@@ -49,19 +49,19 @@ def nowhere() -> Iterator[str]:
         yield f"127.0.0.1:{held.getsockname()[1]}"
 
 
-def target(kind: str, protocol: str, at: str, folder: Path, **more: str) -> Target:
+def target(kind: str, protocol: str, at: str, folder: Path, **more: str) -> SinkSpec:
     """Of a server at host and port."""
     given = {"protocol": protocol, "patience": "1", "job": JOB, **more}
     if kind == "postgres":
         upserts = {"write": "upsert", "key": "id"} if protocol == "idempotent" else {}
         given |= {"url": f"postgresql://u:p@{at}/d", "dbtable": "t", **upserts}
-        return Target(POSTGRES, POSTGRES.parse(given), SCHEMA)
+        return SinkSpec(POSTGRES, POSTGRES.parse(given), SCHEMA)
     if kind == "kafka":
         log = {"wal": folder.as_uri()} if protocol == "wal" else {}
         given |= {"kafka.bootstrap.servers": at, "topic": "t", **log}
-        return Target(KAFKA, KAFKA.parse(given), SCHEMA)
+        return SinkSpec(KAFKA, KAFKA.parse(given), SCHEMA)
     given |= {"path": "s3://bucket/data", "region": "us-east-1", "endpoint": f"http://{at}", **more}
-    return Target(S3, S3.parse(given), SCHEMA)
+    return SinkSpec(S3, S3.parse(given), SCHEMA)
 
 
 class Rows(Iterator[pa.RecordBatch]):
@@ -75,16 +75,16 @@ class Rows(Iterator[pa.RecordBatch]):
         raise StopIteration
 
 
-def of_a_format(to: Target, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
+def of_a_format(to: SinkSpec, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
     name = RunName(JOB, "query", folder.name)
     by_format.run_task(to, name, 0, 1, rows, Announced(), Origin(), digests=False)
 
 
-def of_an_epoch(to: Target, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
+def of_an_epoch(to: SinkSpec, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
     part = by_epoch.Part(0, to, View(0, SCHEMA), "")
     task = task_of(begun(Options(folder / "register.db"), folder.name), 0, 0)
-    work = by_epoch.Work(
-        Sealed(by_epoch.Told((part,), to)), task, own=True, drain=False, digests=False
+    work = by_epoch.EpochTask(
+        Obscured(by_epoch.TaskSecrets((part,), to)), task, own=True, drain=False, digests=False
     )
     by_epoch.take_part(work, 1, rows)
 
@@ -192,11 +192,11 @@ def test_a_process_asks_its_target_once(tmp_path: Path) -> None:
     """Small epochs do not get slower: the second task finds the sink that the first one asked by."""
     state = begun(Options(tmp_path / "t.db"), "run")
     asked: list[int] = []
-    to = Target(counting(asked), Options(tmp_path / "t.db", patience=Patience(1.0)), SCHEMA)
+    to = SinkSpec(counting(asked), Options(tmp_path / "t.db", patience=Patience(1.0)), SCHEMA)
     part = by_epoch.Part(0, to, View(0, SCHEMA), "")
     for _ in range(3):
-        told = Sealed(by_epoch.Told((part,), to))
-        work = by_epoch.Work(told, task_of(state, 0, 0), own=True, drain=False, digests=False)
+        told = Obscured(by_epoch.TaskSecrets((part,), to))
+        work = by_epoch.EpochTask(told, task_of(state, 0, 0), own=True, drain=False, digests=False)
         by_epoch.take_part(work, 1, iter([ROWS]))
     name = RunName(JOB, "query", "run")
     for partition in (1, 2):

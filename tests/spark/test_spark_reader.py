@@ -21,8 +21,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
 from abs_core.patience import Patience, slow_writes, waiting
 from abs_core.source import Limit, Reader, Split
-from abs_spark import reader as readers
-from abs_spark.reader import RefusedReader, StreamReader
+from abs_spark.datasource import readable as readers
+from abs_spark.datasource.readable import RefusedReader, StreamReader
 from abs_spark.schema import arrow_schema, spark_schema
 from tests.spark.jobs.counting_source import (
     SCHEMA,
@@ -202,7 +202,7 @@ def test_a_spark_without_limits_refuses_them_and_reads_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in Spark 4.1
-    found = importlib.util.find_spec("abs_spark.reader")
+    found = importlib.util.find_spec("abs_spark.datasource.readable")
     assert found is not None
     assert found.loader is not None
     old = importlib.util.module_from_spec(found)

@@ -20,8 +20,8 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import job_key
 from abs_services import KafkaService
 from abs_sinks.postgres.door import FORMAT
-from abs_spark.kafka import KafkaDataSource
-from abs_spark.source import AbsDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
+from abs_spark.datasource.source import AbsDataSource
 from tests import sample
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.spark.bucket import Bucket

@@ -15,9 +15,9 @@ from abs_core.errors import AbsError, CorruptionError, OptionError, RegisterLost
 from abs_core.source import Limit
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink, committed_files
-from abs_sinks.s3.sink import looking_after_any
+from abs_sinks.s3.sink import admin_committer
 from abs_sinks.s3.testing import FolderHarness, open_folder
-from abs_spark.s3 import S3DataSource
+from abs_spark.datasource.s3 import S3DataSource
 from abs_testing import SCHEMA, Row
 from abs_testing.case import Case, rows
 
@@ -176,7 +176,7 @@ def test_files_of_a_job_that_was_retired_before_its_first_epoch_are_told_of(fold
         folder.read()
     assert wrote.committable is not None
     assert refused.value.handle == str(wrote.committable.handle)
-    looking_after_any(folder.harness.options).abort([wrote.committable.handle])
+    admin_committer(folder.harness.options).abort([wrote.committable.handle])
     assert folder.read() == ONE
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.patience import DEFAULT_PATIENCE
 from abs_services import KafkaService
-from abs_spark.kafka import KafkaDataSource
+from abs_spark.datasource.kafka import KafkaDataSource
 from tests import sample
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Session, interpreter, until

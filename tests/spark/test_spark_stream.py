@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from abs_spark.lastline import sentence_of
+from abs_spark.hooks import sentence_of
 from tests import sample
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end, start

@@ -7,8 +7,8 @@ import pytest
 
 from abs_core.errors import UnavailableError
 from abs_sinks.door import format_named
-from abs_spark.foreach.targets import Targets
-from abs_spark.target import Target
+from abs_spark.open_sinks import OpenSinks
+from abs_spark.sink_spec import SinkSpec
 
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
 OPTIONS = {
@@ -24,9 +24,9 @@ OPTIONS = {
 
 def test_who_waits_for_one_of_several_systems_is_told_all_of_their_names() -> None:
     made = [
-        Target(f := format_named(name), f.parse(given), SCHEMA) for name, given in OPTIONS.items()
+        SinkSpec(f := format_named(name), f.parse(given), SCHEMA) for name, given in OPTIONS.items()
     ]
-    targets = Targets(list(OPTIONS), made, "abs-postgres")
+    targets = OpenSinks(list(OPTIONS), made, "abs-postgres")
     patience = targets.patience
     targets.close()
     assert patience.seconds == 2.0

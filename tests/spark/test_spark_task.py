@@ -17,15 +17,15 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import AbsError, FencedError, NotPreparedError, UnavailableError
 from abs_core.model import JobState
 from abs_core.patience import Patience
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 from abs_sinks.options import CommonOptions
-from abs_spark import task as by_format
+from abs_spark.datasource import stream as by_format
 from abs_spark.foreach import tasks as by_epoch
-from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.tasks import Obscured
 from abs_spark.foreach.views import View
 from abs_spark.names import Announced, RunName
 from abs_spark.share import task_of
-from abs_spark.target import Target
+from abs_spark.sink_spec import SinkSpec
 from abs_testing.fakes import FakeSink, FakeTarget
 from tests.kit.formats import Making
 
@@ -75,7 +75,7 @@ FAKE = Making(Sink)
 def begun(options: Options, run: str) -> JobState:
     """The job's state once this run has begun its first epoch."""
     sink = Sink(options, SCHEMA)
-    identity = Identity(job=JOB, lineage="query", run=run, target=sink.target)
+    identity = RunIdentity(job=JOB, lineage="query", run=run, target=sink.target)
     return Coordinator(identity, sink.register(), sink.committer()).begin(0)[0]
 
 
@@ -83,15 +83,15 @@ Take = Callable[[Options, JobState, Iterator[pa.RecordBatch]], object]
 
 
 def of_a_format(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
-    target, name = Target(FAKE, options, SCHEMA), RunName(JOB, "query", state.run)
+    target, name = SinkSpec(FAKE, options, SCHEMA), RunName(JOB, "query", state.run)
     return by_format.run_task(target, name, 0, 1, rows, Announced(), Origin(), digests=False)
 
 
 def of_an_epoch(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
-    target = Target(FAKE, options, SCHEMA)
-    told = by_epoch.Told((by_epoch.Part(0, target, View(0, SCHEMA), ""),), target)
+    target = SinkSpec(FAKE, options, SCHEMA)
+    told = by_epoch.TaskSecrets((by_epoch.Part(0, target, View(0, SCHEMA), ""),), target)
     task = task_of(state, 0, 0)
-    work = by_epoch.Work(Sealed(told), task, own=True, drain=False, digests=False)
+    work = by_epoch.EpochTask(Obscured(told), task, own=True, drain=False, digests=False)
     return by_epoch.take_part(work, 1, rows)
 
 
@@ -160,12 +160,12 @@ def test_a_task_of_many_sinks_closes_none_of_them(tmp_path: Path) -> None:
     every = [Options(tmp_path / f"{number}.db") for number in range(MANY)]
     state = begun(every[0], "run")
     views = [View(number, SCHEMA) for number in range(MANY)]
-    targets = [Target(FAKE, options, SCHEMA) for options in every]
+    targets = [SinkSpec(FAKE, options, SCHEMA) for options in every]
     parts = tuple(by_epoch.Part(n, targets[n], views[n], f"s{n}") for n in range(MANY))
-    sealed = Sealed(by_epoch.Told(parts, targets[0]))
+    sealed = Obscured(by_epoch.TaskSecrets(parts, targets[0]))
     for partition in range(2):
         task = task_of(state, 0, partition)
-        work = by_epoch.Work(sealed, task, own=False, drain=False, digests=False)
+        work = by_epoch.EpochTask(sealed, task, own=False, drain=False, digests=False)
         by_epoch.take_part(work, partition, iter([ROWS]))
     assert not {options.place for options in every} & set(Sink.closed)
 

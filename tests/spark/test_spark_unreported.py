@@ -14,11 +14,10 @@ from abs_core.certificate import Origin
 from abs_core.model import Wrote
 from abs_sinks.postgres.door import FORMAT
 from abs_spark import run as runs
-from abs_spark.driver import driver_id
+from abs_spark.datasource.stream import EpochMessage, StreamWriter
 from abs_spark.names import Announced, RunName, run_of
-from abs_spark.stream import StreamWriter
-from abs_spark.target import Target
-from abs_spark.task import EpochMessage
+from abs_spark.process.driver import driver_id
+from abs_spark.sink_spec import SinkSpec
 from tests import sample
 from tests.spark.world import ARROW, JOB, World
 
@@ -33,7 +32,7 @@ def world(new_world: Callable[[str], World]) -> World:
 
 
 @pytest.fixture
-def target(world: World, tmp_path: Path) -> Target:
+def target(world: World, tmp_path: Path) -> SinkSpec:
     """Of a query whose checkpoint can be read."""
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
@@ -41,20 +40,20 @@ def target(world: World, tmp_path: Path) -> Target:
     return target_of(world, {"checkpointLocation": str(checkpoint)})
 
 
-def target_of(world: World, options: dict[str, str]) -> Target:
-    return Target(FORMAT, FORMAT.parse({**world.job.options, "url": world.url, **options}), ARROW)
+def target_of(world: World, options: dict[str, str]) -> SinkSpec:
+    return SinkSpec(FORMAT, FORMAT.parse({**world.job.options, "url": world.url, **options}), ARROW)
 
 
-def stopped(target: Target, driver: str | None) -> None:
+def stopped(target: SinkSpec, driver: str | None) -> None:
     """Spark calls the writer of its commit process, with no task's report."""
     writer_of(target, driver).abort([None, None], 0)
 
 
-def writer_of(target: Target, driver: str | None = DRIVER) -> StreamWriter:
+def writer_of(target: SinkSpec, driver: str | None = DRIVER) -> StreamWriter:
     return StreamWriter(target, "start", driver, Announced(), Origin(), None)
 
 
-def test_its_run_is_told_by_the_register(world: World, target: Target) -> None:
+def test_its_run_is_told_by_the_register(world: World, target: SinkSpec) -> None:
     runs.attach(target, RunName(JOB, QUERY, run_of("run", DRIVER))).begin(0, Origin())
     stopped(target, DRIVER)
     assert world.generation() == 2
@@ -71,14 +70,14 @@ def test_its_run_is_told_by_the_register(world: World, target: Target) -> None:
     ],
 )
 def test_a_run_of_another_driver_or_query_is_left_alone(
-    world: World, target: Target, lineage: str, driver: str | None, asks: str | None
+    world: World, target: SinkSpec, lineage: str, driver: str | None, asks: str | None
 ) -> None:
     runs.attach(target, RunName(JOB, lineage, run_of("run", driver))).begin(0, Origin())
     stopped(target, asks)
     assert world.generation() == 1
 
 
-def test_a_checkpoint_that_cannot_be_read_tells_no_query(world: World, target: Target) -> None:
+def test_a_checkpoint_that_cannot_be_read_tells_no_query(world: World, target: SinkSpec) -> None:
     runs.attach(target, RunName(JOB, QUERY, run_of("run", DRIVER))).begin(0, Origin())
     stopped(target_of(world, {}), DRIVER)
     assert world.generation() == 1
@@ -96,7 +95,7 @@ class HangsUp(logging.Handler):
 
 @pytest.mark.parametrize("ends", ["a commit", "an abort"])
 def test_a_commit_process_is_not_ended_within_what_it_does_by_its_sessions_end(
-    world: World, target: Target, ends: str
+    world: World, target: SinkSpec, ends: str
 ) -> None:
     told: list[int] = []
     name = RunName(JOB, QUERY, run_of("run", DRIVER))

@@ -15,8 +15,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.door import FORMAT
 from abs_sinks.wal import segment_store
-from abs_spark.target import parse
-from abs_spark.wal_default import default_wal, with_wal
+from abs_spark.sink_spec import default_wal, parse, with_wal
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import open_log
 from tests.kit.kafka_source import KafkaSourceHarness

@@ -47,7 +47,7 @@ import pyarrow as pa
 
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
-from abs_core.strictjson import HIGHEST, fields, of, parse, reading, text, version, whole
+from abs_core.strictjson import MAX_NUMBER, fields, of, parse, reading, text, version, whole
 
 HEADER = "abs.attempt"
 """The header's key; its value is the handle's name as text, in ASCII."""
@@ -163,12 +163,12 @@ class Decided:
             version(found["version"], VERSION)
             register, job = text(found["register"]), text(found["job"])
             winners = tuple(_winner(register, job, one) for one in of(list, found["winners"]))
-            generation = whole(found["generation"], 0, HIGHEST)
-            epoch = whole(found["epoch"], NO_DECISION, HIGHEST)
+            generation = whole(found["generation"], 0, MAX_NUMBER)
+            epoch = whole(found["epoch"], NO_DECISION, MAX_NUMBER)
             note = text(found.get("note", ""))
             after = found.get("after")
             if after is not None:
-                after = whole(after, BEGINNING, HIGHEST)
+                after = whole(after, BEGINNING, MAX_NUMBER)
             return cls(register, job, generation, epoch, winners, note, after)
 
 

@@ -21,7 +21,7 @@ from abs_clients.per_process import PerProcess
 T = TypeVar("T")
 
 
-class Lane(Enum):
+class Channel(Enum):
     """Separate connections, so that megabytes of records do not delay requests."""
 
     CONTROL = auto()
@@ -37,22 +37,22 @@ class Cluster:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.admin = Admin(settings)
-        self._lanes = {lane: Connection(settings) for lane in Lane}
+        self._connections = {channel: Connection(settings) for channel in Channel}
         self._lock = threading.Lock()
         self._kept: dict[Hashable, Any] = {}
         """Cached answers, and users' own objects."""
 
-    def connection(self, lane: Lane = Lane.CONTROL) -> Connection:
-        """The connection of a lane."""
-        return self._lanes[lane]
+    def connection(self, channel: Channel = Channel.CONTROL) -> Connection:
+        """The connection of a channel."""
+        return self._connections[channel]
 
-    def client(self, lane: Lane = Lane.CONTROL) -> KafkaAdminClient:
-        """The connected client of a lane, as ``Connection.client``."""
-        return self._lanes[lane].client()
+    def client(self, channel: Channel = Channel.CONTROL) -> KafkaAdminClient:
+        """The connected client of a channel, as ``Connection.client``."""
+        return self._connections[channel].client()
 
-    def run(self, doing: str, work: Work[T], lane: Lane = Lane.CONTROL) -> T:
-        """Run a coroutine on a lane, as ``Connection.run``."""
-        return self._lanes[lane].run(doing, work)
+    def run(self, doing: str, work: Work[T], channel: Channel = Channel.CONTROL) -> T:
+        """Run a coroutine on a channel, as ``Connection.run``."""
+        return self._connections[channel].run(doing, work)
 
     def learnt(self, key: Hashable) -> Any:
         """The cached answer under this key, if any."""
@@ -92,7 +92,7 @@ class Cluster:
             keys = list(self._kept)
         self.drop(*keys)
         self.admin.close()
-        for connection in self._lanes.values():
+        for connection in self._connections.values():
             connection.close()
 
 

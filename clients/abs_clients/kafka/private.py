@@ -1,9 +1,10 @@
 """All uses of non-public parts of kafka-python and confluent-kafka.
 
 kafka-python has no public ``EndTxn`` for another producer's transaction, and its admin client
-cannot send a custom request. So its connection manager and network loop are used. ``NEEDS`` names
-each attribute; a test checks a connected client for them. What both kafka-python 3.0 and its main
-branch have is preferred: the loop's ``run``, not the manager's, which main has removed.
+cannot send a custom request. So its connection manager and network loop are used.
+``REQUIRED_ATTRIBUTES`` names each one; a test checks a connected client for them. What both
+kafka-python 3.0 and its main branch have is preferred: the loop's ``run``, not the manager's, which
+main has removed.
 pyproject.toml bounds both libraries.
 """
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 Work = Callable[[Any], Awaitable[T]]
 """Gets a client's connection manager; its ``send(request, node_id=...)`` returns a future to await."""
 
-NEEDS = (
+REQUIRED_ATTRIBUTES = (
     "_manager.send",
     "_manager.call_soon",
     "_manager.broker_version_data",
@@ -35,7 +36,7 @@ NEEDS = (
 )
 """What a client of kafka-python must have: see ``lacking``."""
 
-WAITS = ("_manager.wait_for", "_net.await_for")
+WAITS_BY = ("_manager.wait_for", "_net.await_for")
 """How a coroutine waits for a future with a limit: in 3.0, and in main. One of them must be there."""
 
 
@@ -113,7 +114,7 @@ def connections(*, keep: bool) -> Iterator[Callable[..., KafkaNetClient]]:
             opened.pop_all()
 
 
-def lacking_to_produce() -> list[str]:
+def missing_for_producer() -> list[str]:
     """Attributes of ``TO_PRODUCE`` that the installed kafka-python lacks; does not connect."""
     try:
         from kafka.net.connection import KafkaConnection
@@ -140,5 +141,5 @@ def lacking(client: KafkaAdminClient) -> list[str]:
             return False
         return True
 
-    missing = [path for path in NEEDS if not is_there(path)]
-    return missing if any(map(is_there, WAITS)) else [*missing, " or ".join(WAITS)]
+    missing = [path for path in REQUIRED_ATTRIBUTES if not is_there(path)]
+    return missing if any(map(is_there, WAITS_BY)) else [*missing, " or ".join(WAITS_BY)]

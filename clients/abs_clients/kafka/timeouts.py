@@ -98,7 +98,7 @@ CELL_TIMEOUT_MS = 10_000
 FULL_PAUSE = 0.02
 """For room in librdkafka's full queue."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+FIRST_PAUSE, MAX_PAUSE = 0.02, 1.0
 """Before a batch that has failed is sent again; it doubles."""
 
 MISSING_TRIES = 20

@@ -7,6 +7,7 @@ one, so they are not passed on.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Self
 from urllib.parse import parse_qsl, quote, urlencode
 
 import psycopg
@@ -183,3 +184,25 @@ def _from_jdbc(rest: str) -> str:
         )
     tail = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
     return f"postgresql:{place}{tail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server and a database.
+
+    Args:
+        address: with credentials; hidden from ``repr``.
+        locktimeout: seconds that a statement waits for a lock.
+        connecttimeout: seconds to wait for a connection.
+        standbytimeout: seconds that a commit waits for a synchronous standby.
+    """
+
+    address: Address
+    locktimeout: float = 10.0
+    connecttimeout: float = 10.0
+    standbytimeout: float = 180.0
+
+    @classmethod
+    def at(cls, url: str, user: str | None = None, password: str | None = None) -> Self:
+        """The server at a libpq URI, keyword string or JDBC URL; see ``Address.parse``."""
+        return cls(Address.parse(url, user, password))

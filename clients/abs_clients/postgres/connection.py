@@ -12,14 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, sql
+from psycopg.errors import ObjectNotInPrerequisiteState, UndefinedObject
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from abs_clients.postgres.address import Server
 from abs_clients.postgres.errors import cannot_connect, translate_errors
-from abs_clients.postgres.server import Server
 from abs_clients.postgres.watch import WatchedConnection, doing_of, look_after
+from abs_core.errors import ContentionError
 
 IDLE_IN_TRANSACTION_SECONDS = 60
 """How long a client may leave a transaction without a statement before the server ends it."""
@@ -123,3 +126,35 @@ def or_close(connection: Connection[Any]) -> Iterator[None]:
     except BaseException:
         connection.close()
         raise
+
+
+def end_prepared(
+    connection: Connection[Any], statement: LiteralString, gid: str, *, seconds: float
+) -> bool:
+    """Run COMMIT PREPARED or ROLLBACK PREPARED on the gid; False: the gid is gone.
+
+    The driver's other errors pass through.
+
+    Args:
+        seconds: how long another session may be ending it.
+
+    Raises:
+        ContentionError: another session took longer.
+    """
+    waiting = Retrying(
+        retry=retry_if_exception_type(ObjectNotInPrerequisiteState),  # another session ends it
+        wait=wait_random(0.02, 0.2),
+        stop=stop_after_delay(seconds),
+        reraise=True,
+    )
+    try:
+        waiting(connection.execute, sql.SQL(statement).format(gid))
+    except UndefinedObject:
+        return False
+    except ObjectNotInPrerequisiteState as error:
+        raise ContentionError(
+            f"Another session has been ending this prepared transaction for {seconds:g} s.",
+            handle=gid,
+            remedy="see pg_stat_activity for COMMIT PREPARED or ROLLBACK PREPARED.",
+        ) from error
+    return True

@@ -12,9 +12,9 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import Connection, sql
 
+from abs_clients.postgres.address import Server
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import pool
-from abs_clients.postgres.server import Server
 from abs_core.errors import RefusedError
 
 # CREATE ... IF NOT EXISTS by two sessions at once fails in one of them with a unique violation, so

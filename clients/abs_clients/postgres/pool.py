@@ -19,9 +19,9 @@ from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
 from abs_clients.per_process import PerProcess
+from abs_clients.postgres.address import Server
 from abs_clients.postgres.connection import Tag, connect, or_close
 from abs_clients.postgres.errors import translate_errors
-from abs_clients.postgres.server import Server
 
 KEPT_MAX = 4
 """How many idle connections a process keeps for one server, database and role."""

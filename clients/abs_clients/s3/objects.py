@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +14,6 @@ from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, status_of, translate_errors
-from abs_clients.s3.listing import OBJECTS, pages
 from abs_clients.s3.server import Bucket
 from abs_core.errors import CorruptionError, UnavailableError
 
@@ -247,3 +246,48 @@ def checksum_text(header: str | None) -> str | None:
             f"The server returned an invalid checksum: {header!r:.50}."
         ) from error
     return raw.hex() if len(raw) == 8 else None
+
+
+OBJECTS = {"NextContinuationToken": "ContinuationToken"}
+"""By its name in an answer of ListObjectsV2, the argument that asks for the next one."""
+
+PARTS = {"NextPartNumberMarker": "PartNumberMarker"}
+"""The same for ListParts."""
+
+UPLOADS = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
+"""The same for ListMultipartUploads; SeaweedFS gives and needs the second one only."""
+
+MAX_ANSWERS = 1_000_000
+"""Of one list: a thousand million objects."""
+
+
+def pages(
+    call: Callable[..., Mapping[str, Any]], markers: Mapping[str, str], what: str, **given: Any
+) -> Iterator[Mapping[str, Any]]:
+    """Every answer of a list. boto3's paginator ends without an error where a marker is missing.
+
+    Args:
+        what: is listed, for the error.
+
+    Raises:
+        CorruptionError: an answer says that there is more, and not where it begins, or it begins where
+            an earlier answer did.
+    """
+    marker: dict[str, Any] = {}
+    seen: set[tuple[Any, ...]] = set()
+    while True:
+        answer = call(**given, **marker)
+        yield answer
+        if not answer.get("IsTruncated"):
+            return
+        following = {asked: answer[name] for name, asked in markers.items() if answer.get(name)}
+        place = tuple(following.values())
+        if not following or place in seen or len(seen) > MAX_ANSWERS:
+            why = "gave it without an end" if following else "did not say where the rest begins"
+            raise CorruptionError(
+                f"The server cut the list of {what}, and {why}.",
+                remedy="report it to the maker of the store, with its version; find out whether a "
+                "proxy stands between this process and the store.",
+            )
+        seen.add(place)
+        marker = following

@@ -35,7 +35,7 @@ class Carriage:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CatalogTable:
     """A table or view.
 
     Args:
@@ -52,7 +52,7 @@ class Table:
         return sql.Identifier(self.schema, self.name)
 
 
-def find_table(connection: Connection[Any], name: TableName) -> Table:
+def find_table(connection: Connection[Any], name: TableName) -> CatalogTable:
     """Find the relation; the driver's errors pass through unmapped.
 
     Raises OptionError if there is none of this name, or if it has no columns.
@@ -65,7 +65,7 @@ def find_table(connection: Connection[Any], name: TableName) -> Table:
             remedy="give its schema, and quote names with capitals.",
         )
     oids = connection.execute(_BELOW, {"name": str(name)}).fetchall()
-    return Table(
+    return CatalogTable(
         schema=found[0],
         name=found[1],
         oids=tuple(row[0] for row in oids),

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
-from abs_audit.postgres.catalog import Table
+from abs_audit.postgres.catalog import CatalogTable
 from abs_audit.report import LeftBehind, Lock, OpenDecision, Prepared, Staging
 from abs_core.codec import state_from_text
 from abs_core.errors import CorruptionError
@@ -20,7 +20,7 @@ STAGING_PREFIXES = ("staged_", "s_")
 COUNTED_UP_TO = 1_000_000
 
 
-def look(connection: Connection[Any], table: Table, stateschema: str) -> LeftBehind:
+def look(connection: Connection[Any], table: CatalogTable, stateschema: str) -> LeftBehind:
     """Inspect prepared transactions, staging tables, registers, and locks on the table.
 
     Covers this database only. Registers and staging tables of the state schema all count, also
@@ -40,13 +40,13 @@ def look(connection: Connection[Any], table: Table, stateschema: str) -> LeftBeh
     )
 
 
-def _prepared(connection: Connection[Any], table: Table) -> tuple[tuple[Prepared, ...], int]:
+def _prepared(connection: Connection[Any], table: CatalogTable) -> tuple[tuple[Prepared, ...], int]:
     rows = connection.execute(_PREPARED, {"oids": list(table.oids)}).fetchall()
     ours = [Prepared(gid, float(age), on) for gid, age, on in rows if gid.startswith(GID_PREFIX)]
     return tuple(ours), len(rows) - len(ours)
 
 
-def _locks(connection: Connection[Any], table: Table) -> tuple[Lock, ...]:
+def _locks(connection: Connection[Any], table: CatalogTable) -> tuple[Lock, ...]:
     rows = connection.execute(_LOCKS, {"oids": list(table.oids), "writes": list(_WRITES)})
     return tuple(Lock(mode, holder, writes) for mode, holder, writes in rows)
 

@@ -16,7 +16,7 @@ from psycopg import Connection, sql
 from abs_audit.carry import quoted
 from abs_audit.contracts import Side
 from abs_audit.families import Type
-from abs_audit.postgres.catalog import Carriage, Table, find_table
+from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table
 from abs_audit.postgres.doubts import look
 from abs_audit.report import LeftBehind
 from abs_audit.streams import streamed
@@ -111,7 +111,7 @@ class PostgresTable:
         ):
             return look(session, find_table(session, self.table), self.stateschema)
 
-    def _find(self, session: Connection[Any]) -> Table:
+    def _find(self, session: Connection[Any]) -> CatalogTable:
         with translate_errors(f"reading the columns of {self.name}"):
             return find_table(session, self.table)
 
@@ -135,7 +135,7 @@ class PostgresTable:
     def _batches(
         self,
         session: Connection[Any],
-        table: Table,
+        table: CatalogTable,
         wanted: Sequence[tuple[str, Carriage]],
         schema: pa.Schema,
     ) -> Iterator[pa.RecordBatch]:
@@ -158,7 +158,7 @@ class PostgresTable:
                 yield from parsed.to_batches()
 
 
-def _wanted(table: Table, names: Sequence[str]) -> list[tuple[str, Carriage]]:
+def _wanted(table: CatalogTable, names: Sequence[str]) -> list[tuple[str, Carriage]]:
     if any(name not in table.columns for name in names):
         raise SchemaError(
             f"Table {table.identifier.as_string()} was altered during the audit.",

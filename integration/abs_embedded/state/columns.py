@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from abs_core.errors import RowError
 from abs_embedded.state.codecs import ArrayCodec
-from abs_embedded.state.contracts import Keys, Table, Values
+from abs_embedded.state.contracts import Keys, StateTable, Values
 from abs_embedded.state.keygroups import key_groups
 from abs_embedded.state.savepoint import Entries
 
@@ -239,8 +239,8 @@ class Copy:
         return Entries(self.table.name, named["key"], None, values, named["group"])
 
 
-class ColumnTable(Table):
-    """64-bit numbers by key. See ``Table``."""
+class ColumnTable(StateTable):
+    """64-bit numbers by key. See ``StateTable``."""
 
     def __init__(self, name: str, max_parallelism: int) -> None:
         self.name = name

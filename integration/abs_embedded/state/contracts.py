@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from abs_core.strictjson import HIGHEST, of, text, whole
+from abs_core.strictjson import MAX_NUMBER, of, text, whole
 from abs_embedded.state.codecs import ArrayCodec as ArrayCodec
 from abs_embedded.state.codecs import Codec as Codec  # others import both from here
 from abs_embedded.state.keygroups import GroupRange
@@ -79,7 +79,7 @@ class StateHandle:
         start, stop = of(list, groups)
         return cls(
             text(format_),
-            whole(checkpoint, 0, HIGHEST),
+            whole(checkpoint, 0, MAX_NUMBER),
             GroupRange(whole(start), whole(stop)),
             tuple(_pair(one) for one in of(list, states)),
             tuple(BlobRef.from_json(one) for one in of(list, blobs)),
@@ -144,7 +144,7 @@ class SnapshotStore(Protocol):
         ...
 
 
-class Table(Protocol):
+class StateTable(Protocol):
     """One named state: bytes by key, or in a nested state by key and sub-key. None deletes.
 
     Used by the subtask's thread only. ``subs`` is for nested states only. A key of another
@@ -219,7 +219,7 @@ class Snapshot(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StateOwner:
     """The owner of a state.
 
     Args:
@@ -260,7 +260,7 @@ class StateBackend(Protocol):
         """As ``SnapshotStore.is_private``, for values outside the snapshot store."""
         ...
 
-    def table(self, name: str, shape: str) -> Table:
+    def table(self, name: str, shape: str) -> StateTable:
         """The state of this name, empty if it is new; nested if its shape says so.
 
         Raises ConfigError if it was restored, or requested before, with another shape.
@@ -320,4 +320,4 @@ class StateBackend(Protocol):
         ...
 
 
-NewBackend = Callable[[SnapshotStore, Place], StateBackend]
+NewBackend = Callable[[SnapshotStore, StateOwner], StateBackend]

@@ -16,10 +16,10 @@ from typing import Protocol
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_embedded.state.contracts import (
     Keys,
-    Place,
     SnapshotStore,
     StateHandle,
-    Table,
+    StateOwner,
+    StateTable,
     Values,
     Version,
 )
@@ -87,7 +87,7 @@ class ExternalBackend(Shaped):
     """
 
     def __init__(
-        self, store: SnapshotStore, place: Place, new: Callable[[Place], ExternalState]
+        self, store: SnapshotStore, place: StateOwner, new: Callable[[StateOwner], ExternalState]
     ) -> None:
         super().__init__(store, place)
         self.state = new(place)
@@ -100,7 +100,7 @@ class ExternalBackend(Shaped):
     def is_private(self) -> bool:
         return False
 
-    def table(self, name: str, shape: str) -> Table:
+    def table(self, name: str, shape: str) -> StateTable:
         self.declare(name, shape)
         return ExternalTable(self, name)
 
@@ -217,7 +217,7 @@ class ExternalSnapshot:
                 yield Entries.of(name, shape, rows)
 
 
-class ExternalTable(Table):
+class ExternalTable(StateTable):
     """Committed entries, and over them the pending ones: sealed by a barrier, or written since."""
 
     def __init__(self, backend: ExternalBackend, name: str) -> None:

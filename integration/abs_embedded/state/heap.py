@@ -24,10 +24,10 @@ from abs_embedded.state.columns import ColumnTable
 from abs_embedded.state.contracts import (
     BlobRef,
     Keys,
-    Place,
     SnapshotStore,
     StateHandle,
-    Table,
+    StateOwner,
+    StateTable,
     Values,
     Version,
 )
@@ -43,8 +43,8 @@ ABSENT: Literal[False] = False
 Layer = dict[Any, bytes | None]
 
 
-class HeapTable(Table):
-    """Entries by name: the key, or in a nested state (key, sub-key). See ``Table``."""
+class HeapTable(StateTable):
+    """Entries by name: the key, or in a nested state (key, sub-key). See ``StateTable``."""
 
     def __init__(self, name: str, *, nested: bool) -> None:
         self.name = name
@@ -232,7 +232,7 @@ def _entries(table: HeapTable, layer: Layer) -> Entries:
 class HeapBackend(Shaped):
     """Keyed state of one subtask in memory. See ``StateBackend``; writes the format ``arrow``."""
 
-    def __init__(self, store: SnapshotStore, place: Place) -> None:
+    def __init__(self, store: SnapshotStore, place: StateOwner) -> None:
         super().__init__(store, place)
         self._tables: dict[str, HeapTable | ColumnTable] = {}
         self._base: Base | None = None

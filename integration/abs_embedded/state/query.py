@@ -28,7 +28,7 @@ from pyarrow import flight
 from abs_core.errors import AbsError, ConfigError, DataError, RefusedError, UnavailableError
 from abs_core.strictjson import fields, parse
 from abs_embedded.state.codecs import BYTES, FLOAT64, INT64, TEXT
-from abs_embedded.state.contracts import Place, StateBackend, Version
+from abs_embedded.state.contracts import StateBackend, StateOwner, Version
 from abs_embedded.state.keygroups import encode_keys, groups_of
 
 _BY_CODEC = {codec.name: codec for codec in (INT64, FLOAT64, TEXT, BYTES)} | {"json": TEXT}
@@ -44,7 +44,7 @@ SETTLING_SECONDS = 10.0
 class Published:
     """An operator's state: the backends and places of its subtasks, covering all key groups."""
 
-    subtasks: Sequence[tuple[Place, StateBackend]]
+    subtasks: Sequence[tuple[StateOwner, StateBackend]]
 
     def read(self, state: str, columns: Sequence[pa.Array], version: Version) -> pa.Array:
         """The values of the keys, typed if the state's codec is one of Arrow's.
@@ -126,7 +126,7 @@ class QueryServer:
             ) from error
         self.address = f"{scheme}://{host}:{self._server.port}"
 
-    def publish(self, operator: str, subtasks: Sequence[tuple[Place, StateBackend]]) -> None:
+    def publish(self, operator: str, subtasks: Sequence[tuple[StateOwner, StateBackend]]) -> None:
         """Publish an operator's state, in place of an earlier one under its id."""
         self._published[operator] = Published(tuple(subtasks))
 

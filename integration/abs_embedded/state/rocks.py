@@ -31,10 +31,10 @@ from abs_core.errors import AbsError, TargetError
 from abs_embedded.state.contracts import (
     BlobRef,
     Keys,
-    Place,
     SnapshotStore,
     StateHandle,
-    Table,
+    StateOwner,
+    StateTable,
     Values,
     Version,
 )
@@ -80,7 +80,7 @@ class RocksBackends:
     folder: Path
     tuning: Tuning = Tuning()
 
-    def __call__(self, store: SnapshotStore, place: Place) -> RocksBackend:
+    def __call__(self, store: SnapshotStore, place: StateOwner) -> RocksBackend:
         own = ScratchFolder(self.folder, f"{place.operator}.{place.subtask}-")
         try:
             return RocksBackend(store, place, own, self.tuning)
@@ -89,10 +89,10 @@ class RocksBackends:
             raise
 
 
-class RocksTable(Table):
-    """Entries of one state. See ``Table``."""
+class RocksTable(StateTable):
+    """Entries of one state. See ``StateTable``."""
 
-    def __init__(self, db: Any, name: str, place: Place, *, nested: bool) -> None:
+    def __init__(self, db: Any, name: str, place: StateOwner, *, nested: bool) -> None:
         self._db = db
         self._place = place
         self._nested = nested
@@ -207,7 +207,7 @@ class RocksBackend(Shaped):
     """Keyed state of one subtask in RocksDB. See ``StateBackend``; use ``RocksBackends``."""
 
     def __init__(
-        self, store: SnapshotStore, place: Place, scratch: ScratchFolder, tuning: Tuning
+        self, store: SnapshotStore, place: StateOwner, scratch: ScratchFolder, tuning: Tuning
     ) -> None:
         super().__init__(store, place)
         self._scratch = scratch

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_core.errors import ConfigError, CorruptionError
-from abs_embedded.state.contracts import BlobRef, Place, SnapshotStore, StateHandle
+from abs_embedded.state.contracts import BlobRef, SnapshotStore, StateHandle, StateOwner
 from abs_embedded.state.keygroups import GroupRange, key_groups
 from abs_embedded.state.shapes import nests
 
@@ -61,7 +61,7 @@ class Entries:
         return cls(state, keys, subs if nests(shape) else None, values)
 
 
-def blob_prefix(checkpoint: int, place: Place) -> str:
+def blob_prefix(checkpoint: int, place: StateOwner) -> str:
     """The blobs' prefix of one attempt of one subtask (I6: never shared).
 
     Raises ConfigError if the operator's id cannot be part of a name.
@@ -76,7 +76,7 @@ def blob_prefix(checkpoint: int, place: Place) -> str:
 
 def write(
     store: SnapshotStore,
-    place: Place,
+    place: StateOwner,
     checkpoint: int,
     states: tuple[tuple[str, str], ...],
     chunks: Iterable[Entries],
@@ -124,7 +124,7 @@ def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> 
 
 
 def overlapping(
-    handles: Sequence[StateHandle], place: Place, formats: Sequence[str]
+    handles: Sequence[StateHandle], place: StateOwner, formats: Sequence[str]
 ) -> list[StateHandle]:
     """The handles with key groups of this subtask.
 
@@ -173,7 +173,7 @@ def ipc_table(content: bytes, key: str) -> pa.Table:
         ) from error
 
 
-def _batches(entries: Entries, place: Place) -> Iterator[pa.RecordBatch]:
+def _batches(entries: Entries, place: StateOwner) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(entries.keys), CHUNK):
         part = slice(start, start + CHUNK)
         keys = pa.array(entries.keys[part], pa.binary())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from abs_core.errors import ConfigError
-from abs_embedded.state.contracts import Place, SnapshotStore
+from abs_embedded.state.contracts import SnapshotStore, StateOwner
 
 _NESTED = ("map", "list", "timers")
 """Kinds that have sub-keys; the kind is the shape's first word."""
@@ -24,7 +24,7 @@ def _kind(shape: str) -> str:
 class Shaped:
     """Base of a ``StateBackend``; refuses a state whose shape has changed."""
 
-    def __init__(self, store: SnapshotStore, place: Place) -> None:
+    def __init__(self, store: SnapshotStore, place: StateOwner) -> None:
         self.store = store
         self.place = place
         self.committed: int | None = -1

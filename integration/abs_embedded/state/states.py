@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from abs_core.errors import RowError
 from abs_embedded.state.codecs import ArrayCodec, Codec
-from abs_embedded.state.contracts import StateBackend, Table
+from abs_embedded.state.contracts import StateBackend, StateTable
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -194,7 +194,7 @@ def _each(function: Callable[[K], T], values: Iterable[K | None]) -> list[T | No
     return [None if value is None else function(value) for value in values]
 
 
-def _clear(table: Table, key: bytes) -> None:
+def _clear(table: StateTable, key: bytes) -> None:
     subs = [sub for sub, _ in table.items(key)]
     table.put_many([key] * len(subs), [None] * len(subs), subs)
 

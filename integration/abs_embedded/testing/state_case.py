@@ -11,11 +11,11 @@ import xxhash
 
 from abs_embedded.state.contracts import (
     NewBackend,
-    Place,
     Snapshot,
     SnapshotStore,
     StateBackend,
-    Table,
+    StateOwner,
+    StateTable,
 )
 from abs_embedded.state.contracts import StateHandle as Handle
 from abs_embedded.state.keygroups import GroupRange, encode_key, key_group, owner
@@ -118,9 +118,9 @@ class StateCase:
             backend.close()
         self.backends = []
 
-    def place(self, subtask: int, parallelism: int) -> Place:
+    def place(self, subtask: int, parallelism: int) -> StateOwner:
         groups = GroupRange.of(subtask, parallelism, GROUPS)
-        return Place(self.job, "op", subtask, groups, GROUPS, self.generation, self.register)
+        return StateOwner(self.job, "op", subtask, groups, GROUPS, self.generation, self.register)
 
     # State
 
@@ -133,7 +133,7 @@ class StateCase:
             return text
         return xxhash.xxh3_64_digest(text)
 
-    def table(self, backend: StateBackend) -> Table:
+    def table(self, backend: StateBackend) -> StateTable:
         return backend.table(FLAT, self.shapes[FLAT])
 
     def put(self, texts: dict[bytes, bytes | None]) -> None:

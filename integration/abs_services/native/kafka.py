@@ -23,7 +23,7 @@ _JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 
 @dataclass(frozen=True)
-class Identity:
+class ServerIdentity:
     """Constant over restarts; kept in the broker's folder."""
 
     port: int
@@ -34,7 +34,7 @@ class Identity:
     """Of the controllers' quorum, as ``controller.quorum.voters``; itself alone where empty."""
 
     @classmethod
-    def new(cls) -> Identity:
+    def new(cls) -> ServerIdentity:
         """Free ports, and a new cluster id."""
         port, controller_port = free_ports(2)
         return cls(port, controller_port, new_cluster_id())
@@ -44,7 +44,7 @@ class Identity:
         return f"{self.node}@127.0.0.1:{self.controller_port}"
 
 
-class NativeKafka(NativeService[Identity], KafkaService):
+class NativeKafka(NativeService[ServerIdentity], KafkaService):
     """A broker: plain text on 127.0.0.1, no authentication.
 
     Args:
@@ -62,7 +62,7 @@ class NativeKafka(NativeService[Identity], KafkaService):
         folder: Path | None = None,
         *,
         settings: Mapping[str, str] | None = None,
-        identity: Identity | None = None,
+        identity: ServerIdentity | None = None,
     ) -> None:
         super().__init__(folder)
         self._given_identity = identity
@@ -75,7 +75,7 @@ class NativeKafka(NativeService[Identity], KafkaService):
     def _set_up(self) -> Command:
         java = find_java()
         jars = broker_jars(java)
-        identity = self._keep(Identity, lambda: self._given_identity or Identity.new())
+        identity = self._keep(ServerIdentity, lambda: self._given_identity or ServerIdentity.new())
         properties = self.folder / "server.properties"
         properties.touch(mode=0o600)
         properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()))

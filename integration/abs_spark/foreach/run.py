@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from functools import partial
 
 from abs_core import protocol, sinkmap
@@ -14,20 +13,17 @@ from abs_core.certificate import Certificate, Origin
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import IdentityError
 from abs_core.model import JobState, Share
-from abs_core.patience import Patience
-from abs_core.preflight import check, describe
-from abs_core.protocol import Identity, Skip, Write
-from abs_spark.certificates import certificates_of
-from abs_spark.checkpoint import fingerprint, with_checkpoint
-from abs_spark.failures import FailedBatch
+from abs_core.protocol import Skip, Write
+from abs_spark.checkpoint.certificates import certificates_of
+from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.spark_files import fingerprint, with_checkpoint
 from abs_spark.foreach.process import Known, runs
-from abs_spark.foreach.targets import Targets, joined
 from abs_spark.names import RunName
-from abs_spark.progress import observer
-from abs_spark.run import give_up, hasty
-from abs_spark.start import told_by_rows, warn
+from abs_spark.open_sinks import OpenSinks
+from abs_spark.run import give_up
+from abs_spark.start import HASTE_SECONDS, Start, told_by_rows, warn
 
-_start = logging.getLogger("abs_spark.start")
+_log = logging.getLogger("abs_spark.start")
 
 
 _LEFT_OUT = (
@@ -45,7 +41,9 @@ class EpochRun:
         checkpoint: the query's ``checkpointLocation``.
     """
 
-    def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
+    def __init__(
+        self, name: RunName, targets: OpenSinks, checkpoint: str, adopt: str | None
+    ) -> None:
         self.name = name
         self.targets = targets
         self._checkpoint = checkpoint
@@ -54,21 +52,16 @@ class EpochRun:
         self._failed: Failed | None = None
         self._looks_again = False
         self._origin: Origin | None = None
-        identities = targets.identities()
-        self._patience = replace(targets.patience, job=name.job)
+        self._start = Start(targets, name.job)
+        self._patience = self._start.patience
         beside = runs.jobs(name.lineage, name.run)
         self._certificates = with_checkpoint(self._patience).retry(
             lambda: certificates_of(checkpoint, name.job, beside)
         )
-        self._identity = Identity(
-            **asdict(name),
-            target=joined(identities),
-            adopt=adopt,
-            sinks=identities if any(targets.names) else (),
-        )
+        self._identity = self._start.identity(name, adopt)
         self.numbers = self._expected_numbers()
         """The numbers of the sinks, by name."""
-        self._coordinator = self._coordinate(self._patience)
+        self._coordinator = self._coordinate()
 
     def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         """Start the run if it has not started; return what to do with the epoch.
@@ -83,7 +76,10 @@ class EpochRun:
             origin = with_checkpoint(self._patience).retry(self._certificates.read)
             self._bring_note(origin.certificate)
             self._check_none_passed_over(epoch)
-            self._preflight()
+            warnings = self._start.check_once(self._identity)
+            if warnings is not None:
+                warn(warnings)
+                self._start.show()
             self._origin = origin
         elif self._looks_again:
             self._check_none_passed_over(epoch)
@@ -95,7 +91,7 @@ class EpochRun:
         if state.sinks and sinkmap.numbers(state) != self.numbers:
             # Another run started between our look and our start, with other sinks.
             self.numbers = sinkmap.numbers(state)
-            self._coordinator = self._coordinate(self._patience)
+            self._coordinator = self._coordinate()
         if isinstance(plan, Skip):
             self._known.check_not_written(self.name.job, epoch)
         return state, plan
@@ -139,42 +135,33 @@ class EpochRun:
 
     def end(self, *, tasks_may_run: bool) -> None:
         """Give the run up, see ``run.give_up``."""
-        ending = partial(self._coordinate, hasty(self._patience))
+        ending = partial(self._coordinate, in_haste=True)
         give_up(self.name.job, ending, tasks_may_run=tasks_may_run)
 
     def end_leftovers(self) -> None:
         """End the run if something of its job is in doubt; call when its query has ended."""
 
         def coordinator() -> Coordinator | None:
-            patience = hasty(self._patience)
+            retry = self._patience.at_most(HASTE_SECONDS).retry
             asked = (
                 partial(self.targets.in_doubt, name, self.name.job) for name in self.targets.names
             )
-            return self._coordinate(patience) if any(map(patience.retry, asked)) else None
+            return self._coordinate(in_haste=True) if any(map(retry, asked)) else None
 
         give_up(self.name.job, coordinator, tasks_may_run=False)
 
     def close(self) -> None:
-        self.targets.close()
+        self._start.close()
 
-    def _coordinate(self, patience: Patience) -> Coordinator:
-        protocols = {guarantee.protocol for _, guarantee in self.targets.guarantees()}
-        return Coordinator(
-            self._identity,
-            self.targets.register(),
-            self.targets.committer(self.numbers),
-            patience=patience,
-            observe=observer("+".join(sorted(protocols))),
-            certificates=self._certificates,
-            is_empty=self.targets.is_empty,
-            fence=self.targets.fence,
-        )
+    def _coordinate(self, *, in_haste: bool = False) -> Coordinator:
+        who = (self._identity, self._certificates, self.numbers)
+        return self._start.coordinator(*who, self._start.observer(), in_haste=in_haste)
 
     def _expected_numbers(self) -> dict[str, int]:
         """The numbers that the start will give the sinks."""
         if not self._identity.sinks:
             return {self.targets.names[0]: 0}
-        state = self._load()
+        state = self._start.state()
         if state is None:
             return {sink.name: sink.number for sink in sinkmap.first(self._identity.sinks)}
         mapped = sinkmap.assign(state, self._identity.sinks)
@@ -183,12 +170,8 @@ class EpochRun:
         present = {sink.number for sink in state.sinks if sink.until is None}
         for sink in mapped:
             if sink.until is not None and sink.number in present:
-                _start.warning(_LEFT_OUT, self.name.job, sink.name, sink.target, self.name.job)
+                _log.warning(_LEFT_OUT, self.name.job, sink.name, sink.target, self.name.job)
         return {sink.name: sink.number for sink in mapped if sink.until is None}
-
-    def _load(self) -> JobState | None:
-        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
-        return None if stored is None else stored.state
 
     @property
     def _known(self) -> Known:
@@ -201,7 +184,7 @@ class EpochRun:
         """If the job was renamed, give its note of a failed batch the new name."""
         if certificate is None or certificate.job == self.name.job:
             return
-        state = self._load()
+        state = self._start.state()
         if state is not None and state.register == certificate.register:
             old = certificate.job
             with_checkpoint(self._patience).retry(lambda: self._failed_batch.rename(old))
@@ -211,7 +194,7 @@ class EpochRun:
         failed = self._failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
         if failed is None or epoch <= failed.epoch:
             return
-        refused = births.passed_over(self._load(), self._identity, failed, epoch)
+        refused = births.passed_over(self._start.state(), self._identity, failed, epoch)
         if refused is not None:
             raise refused.error
         self._forget_failed()
@@ -219,22 +202,6 @@ class EpochRun:
     def _forget_failed(self) -> None:
         self._failed_batch.forget()
         self._failed = None
-
-    def _preflight(self) -> None:
-        if protocol.has_started(self._load(), self._identity):
-            return  # fenced, or started by an earlier process
-        for findings in self.targets.preflight(self.name.job):
-            warn(check(findings, self.name.job, _start))
-        for what, guarantee in self.targets.guarantees():
-            _start.info("%s", describe(what, guarantee, self.name.job))
-        for line in self.targets.shared_transactions():
-            _start.info("job %s: %s", self.name.job, line)
-        if not self.targets.own:
-            _start.info(
-                "job %s: %d sinks under one decision: after recovery an epoch is in all of them or in "
-                "none; while it commits, one may show it before another",
-                *(self.name.job, len(self.targets.names)),
-            )
 
 
 def _without_a_name(state: JobState) -> IdentityError:

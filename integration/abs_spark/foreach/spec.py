@@ -12,8 +12,8 @@ from abs_core.errors import OptionError
 from abs_sinks.burying import LETTERS
 from abs_sinks.door import format_named
 from abs_sinks.options import ToSink, sink_or
-from abs_spark.stopping import install_hooks
-from abs_spark.target import described, parse
+from abs_spark.hooks import install_hooks
+from abs_spark.sink_spec import described, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

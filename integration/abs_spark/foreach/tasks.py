@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructType
 
 from abs_core.contracts import Sink, Task, Writer
@@ -21,16 +22,45 @@ from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.sinkmap import STRIDE
 from abs_sinks.appended import BuryingSink
 from abs_sinks.burying import Keeping
-from abs_spark.context import partition
-from abs_spark.executor import check_reached, on_executor
-from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
-from abs_spark.gc_tuning import tune_gc
-from abs_spark.logs import show_logs
-from abs_spark.lru_cache import LruCache
+from abs_spark.process.executor import check_reached, on_executor, partition
+from abs_spark.process.gc_tuning import tune_gc
+from abs_spark.process.logs import show_logs
+from abs_spark.process.lru_cache import LruCache
 from abs_spark.progress import observer
-from abs_spark.share import Lane, TaskOutput, take_shares, to_group, to_one
-from abs_spark.target import Target, group_of, groups
+from abs_spark.share import SinkShare, TaskOutput, take_shares, to_group, to_one
+from abs_spark.sink_spec import SinkSpec, group_of, groups
+
+
+class Obscured:
+    """A picklable value that neither its ``repr`` nor its pickle shows (I9).
+
+    It hides options from eyes and searches, not from somebody who has the pickle and this code: tasks
+    must read them. Anyone who can read Spark's memory and network can read any connector's options.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def open(self) -> Any:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Obscured(...)"
+
+    def __getstate__(self) -> tuple[bytes, bytes]:
+        # It may hold a function of the user's.
+        content: bytes = cloudpickle.dumps(self._value)  # type: ignore[no-untyped-call]
+        pad = secrets.token_bytes(len(content))
+        return pad, _xor(content, pad)
+
+    def __setstate__(self, state: tuple[bytes, bytes]) -> None:
+        self._value = pickle.loads(_xor(*state))  # noqa: S301 - Spark unpickled what it lies in
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))
+
 
 REPORT = pa.schema([pa.field("report", pa.binary(), nullable=False)])
 REPORT_TYPE = StructType().add("report", BinaryType())
@@ -48,14 +78,14 @@ class Part:
     """
 
     number: int
-    target: Target
+    target: SinkSpec
     view: View
     name: str
     buries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TaskSecrets:
     """What all tasks of a pass get and no log may show.
 
     Args:
@@ -63,29 +93,29 @@ class Told:
     """
 
     parts: tuple[Part, ...]
-    register: Target
+    register: SinkSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class EpochTask:
     """What all tasks of a pass get.
 
     Args:
-        sealed: of ``Told``.
+        obscured: the ``TaskSecrets``.
         task: as the coordinator began the epoch; each task has its own partition and attempt.
         own: whether the register is in the sinks' own system, and nothing else is written.
         drain: the epoch is already decided: rows are counted and not written.
         digests: whether a replay can be recognised by its rows only.
     """
 
-    sealed: Sealed
+    obscured: Obscured
     task: Task
     own: bool
     drain: bool
     digests: bool
 
 
-def writing(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def writing(work: EpochTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function for ``mapInArrow``: yields one row, the task's report."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +126,7 @@ def writing(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
     return write
 
 
-def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> bytes:
+def take_part(work: EpochTask, partition: int, batches: Iterator[pa.RecordBatch]) -> bytes:
     """Do a task's whole work; return its report, for ``shares_of``: a share of each sink.
 
     Raises:
@@ -108,23 +138,23 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
             f"The micro-batch has {partition + 1} partitions or more.",
             remedy=f"coalesce the micro-batch to fewer than {STRIDE} partitions.",
         )
-    told: Told = work.sealed.open()
+    secret: TaskSecrets = work.obscured.open()
     if not work.drain:
-        for part in told.parts:
+        for part in secret.parts:
             kept_sink(part.target, work)  # each process asks the target before its first row
-    lanes = _lanes(work, told.parts, partition)
+    sinks = _sink_shares(work, secret.parts, partition)
     shares = take_shares(
-        lanes, batches, work.task, lambda: kept_sink(told.register, work).register()
+        sinks, batches, work.task, lambda: kept_sink(secret.register, work).register()
     )
     tune_gc()
     return pickle.dumps((partition, shares))
 
 
-def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
-    """One lane for each part; lanes that share a transaction have one ``TaskOutput``."""
+def _sink_shares(work: EpochTask, parts: Sequence[Part], partition: int) -> list[SinkShare]:
+    """One for each part; those that share a transaction have one ``TaskOutput``."""
     outs = {} if work.drain else _outs(work, {part.number: part for part in parts}, partition)
     return [
-        Lane(
+        SinkShare(
             part.view.schema,
             outs.get(part.number),
             digests=work.digests,
@@ -136,7 +166,7 @@ def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
     ]
 
 
-def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, TaskOutput[Any]]:
+def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[int, TaskOutput[Any]]:
     """The ``TaskOutput`` of each sink, by number."""
     outs: dict[int, TaskOutput[Any]] = {}
     for numbers in groups({number: part.target for number, part in parts.items()}):
@@ -164,12 +194,12 @@ def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Obser
     return (partition, names), observer(parts[0].target.options.common.protocol)
 
 
-def _writer(target: Target, work: Work, task: Task) -> Writer:
+def _writer(target: SinkSpec, work: EpochTask, task: Task) -> Writer:
     return kept_sink(target, work).writer(task)
 
 
 def _burying(
-    work: Work, task: Task, part: Part, other: Part, outs: Mapping[int, TaskOutput[Any]]
+    work: EpochTask, task: Task, part: Part, other: Part, outs: Mapping[int, TaskOutput[Any]]
 ) -> Writer:
     """The writer of a sink whose dead letters another one gets."""
     keeping = cast(Keeping, part.target.options)
@@ -186,15 +216,15 @@ def _burying(
     return SlowWriteReporter(writer, part.target.options.patience, task)
 
 
-def _task(work: Work, number: int, partition: int) -> Task:
+def _task(work: EpochTask, number: int, partition: int) -> Task:
     """The sink's part of the task's attempt."""
     return replace(work.task, partition=number * STRIDE + partition, attempt=secrets.token_hex(8))
 
 
-_sinks: LruCache[tuple[Target, str, int, bool], Sink] = LruCache(lambda sink: sink.close())
+_sinks: LruCache[tuple[SinkSpec, str, int, bool], Sink] = LruCache(lambda sink: sink.close())
 
 
-def kept_sink(target: Target, work: Work) -> Sink:
+def kept_sink(target: SinkSpec, work: EpochTask) -> Sink:
     """The sink, which this worker process keeps from epoch to epoch of one run.
 
     Raises:
@@ -208,7 +238,7 @@ def kept_sink(target: Target, work: Work) -> Sink:
     )
 
 
-def _reached(target: Target, work: Work) -> Sink:
+def _reached(target: SinkSpec, work: EpochTask) -> Sink:
     sink = target.sink(alone=work.own)
     try:
         check_reached(sink, replace(target.options.patience, job=work.task.job))

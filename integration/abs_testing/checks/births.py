@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from abs_core.certificate import Certificate, MemoryCertificates
 from abs_core.contracts import Inventory, Sink
-from abs_core.coordinator.parent_certificates import ParentCertificates
+from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.errors import IdentityError, RefusedError, RegisterLostError
 from abs_core.model import job_key
 from abs_testing.case import JOB, Case, consent_in, raises, rows

@@ -10,17 +10,17 @@ from itertools import chain
 from abs_core.errors import ReplayMismatchError
 from abs_core.source import (
     Bounded,
-    Checking,
-    Forgetful,
     Limit,
     Offsets,
-    Portioned,
     Reader,
     Split,
+    SupportsMaxRows,
+    SupportsTrim,
+    SupportsVerify,
 )
 from abs_testing.case import rules_in
+from abs_testing.harness import Record
 from abs_testing.ranges import SourceCase, as_engine, equal
-from abs_testing.source_harness import Record
 
 SourceCheck = Callable[[SourceCase], None]
 
@@ -190,7 +190,7 @@ def a_source_can_be_pickled_at_any_time(case: SourceCase) -> None:
 
 def what_is_committed_need_not_be_planned_again(case: SourceCase) -> None:
     source = case.source()
-    if not isinstance(source, Forgetful):
+    if not isinstance(source, SupportsTrim):
         return
     start, end, _ = case.filled()
     source.splits(start, end)
@@ -251,7 +251,7 @@ def a_past_that_changes_under_a_reader_is_an_error(case: SourceCase) -> None:
 def _kept(readers: Iterable[Reader]) -> None:
     """Check the readers, as an engine does before it stores their positions."""
     for reader in readers:
-        if isinstance(reader, Checking):
+        if isinstance(reader, SupportsVerify):
             reader.check()
 
 
@@ -260,10 +260,10 @@ def a_reader_keeps_to_the_portions_that_it_is_asked_for(case: SourceCase) -> Non
     found: list[Record] = []
     for split in case.source().splits(start, end):
         with case.opened([split]) as (reader,):
-            if isinstance(reader, Portioned):
+            if isinstance(reader, SupportsMaxRows):
                 reader.at_most(2)
             for batch in case.batches(reader):
-                most = 2 if isinstance(reader, Portioned) else batch.num_rows
+                most = 2 if isinstance(reader, SupportsMaxRows) else batch.num_rows
                 assert batch.num_rows <= most, f"a batch of {batch.num_rows} rows; 2 were asked for"
                 found += case.harness.records(batch)
     equal(found, added, "in small batches")

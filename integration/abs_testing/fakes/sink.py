@@ -21,8 +21,7 @@ from abs_core.model import (
 )
 from abs_core.protocol import sweepable
 from abs_core.routing import ByProtocol, NothingToCommit
-from abs_testing.fakes.register import FakeRegister, read, swap
-from abs_testing.fakes.target import FakeTarget
+from abs_testing.fakes.target import FakeRegister, FakeTarget, read, swap
 from abs_testing.fakes.writers import WRITERS, drop, upsert
 
 

@@ -1,14 +1,18 @@
-"""The fake sink's target: a SQLite database with data, staged rows, markers and a register."""
+"""The fake sink's target, a SQLite database with data, staged rows and markers, and its register."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
+from abs_core.codec import state_from_text, state_to_text
+from abs_core.contracts import Conflict, Inventory, Stored, Version
 from abs_core.errors import RefusedError, UnavailableError
+from abs_core.inventory import check_finished, others_among
+from abs_core.model import JobState
 
 _DATA = """
 CREATE TABLE IF NOT EXISTS data (id INTEGER, value TEXT);
@@ -84,3 +88,65 @@ class FakeTarget:
         if self._open is not None and self._path != ":memory:":
             self._open.close()
             self._open = None
+
+
+class FakeRegister(Inventory):
+    """One row per job; ``UPDATE ... WHERE version = ...``."""
+
+    def __init__(self, target: FakeTarget) -> None:
+        self._target = target
+
+    def load(self, job: str) -> Stored | None:
+        with self._target.transaction() as db:
+            return read(db, job)
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        with self._target.transaction() as db:
+            return swap(db, job, expected, state)
+
+    def jobs(self) -> Sequence[Stored]:
+        with self._target.transaction() as db:
+            names = [job for (job,) in db.execute("SELECT job FROM register ORDER BY job")]
+            found = [read(db, job) for job in names]
+        return [stored for stored in found if stored is not None]
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        return others_among((stored.state for stored in self.jobs()), target, job)
+
+    def retire(self, job: str) -> bool:
+        with self._target.transaction() as db:
+            stored = read(db, job)
+            if stored is None:
+                return False
+            check_finished(stored.state)
+            db.execute("DELETE FROM register WHERE job = ?", [job])
+            return True
+
+    def place(self, job: str) -> str:
+        return f"row {job} of table register of {self._target.name}"
+
+
+def read(db: sqlite3.Connection, job: str) -> Stored | None:
+    """The job's cell, within a transaction."""
+    row = db.execute("SELECT state, version FROM register WHERE job = ?", [job]).fetchone()
+    if row is None:
+        return None
+    state = state_from_text(row[0], "fake")
+    return Stored(state, row[1])
+
+
+def swap(
+    db: sqlite3.Connection, job: str, expected: Version | None, state: JobState
+) -> Version | Conflict:
+    """Compare-and-set within a transaction that may do more."""
+    stored = read(db, job)
+    if (None if stored is None else stored.version) != expected:
+        return Conflict()
+    number = 1 if expected is None else int(expected.partition(".")[0]) + 1
+    # With the register's id: a deleted and recreated cell has other versions.
+    version = f"{number}.{state.register}"
+    cell = [job, version, state_to_text(state)]
+    db.execute("INSERT OR REPLACE INTO register VALUES (?, ?, ?)", cell)
+    return version

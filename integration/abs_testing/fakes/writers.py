@@ -14,8 +14,7 @@ from abs_core.contracts import Task
 from abs_core.errors import FencedError, SchemaError, TargetError
 from abs_core.model import PROTOCOL, Committable
 from abs_core.stepwise import StepwiseWriter
-from abs_testing.fakes.register import read
-from abs_testing.fakes.target import FakeTarget
+from abs_testing.fakes.target import FakeTarget, read
 from abs_testing.harness import SCHEMA, Row
 
 

@@ -19,7 +19,7 @@ from abs_clients.layouts import is_text
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
 from abs_sinks.changes import Deletes
-from abs_sinks.kafka.columnar.murmur2 import murmur2
+from abs_sinks.kafka.columnar.encoder import murmur2
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import SEGMENT
 from abs_sinks.refusals import Code, Reason, refuse

@@ -25,10 +25,10 @@ from functools import partial
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided, side_topic
 from abs_core.contracts import Conflict, Version
-from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.errors import ConfigError, ProtocolError, RefusedError
 from abs_core.model import HandleName, JobState
-from abs_core.protocol import Identity, Verdict, start
+from abs_core.protocol import RunIdentity, Verdict, start
 from abs_sinks.kafka.options import KafkaOptions, identity
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
@@ -118,7 +118,9 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
         rows = Rows(partial(send_winners, topic=topic, decided=written[-1]))
         return register.compare_and_set(job, expected, state, rows)
 
-    Cell(register, job, options.patience).change(lambda s: _raised(options, job, run, s), swap)
+    RegisterCell(register, job, options.patience).change(
+        lambda s: _raised(options, job, run, s), swap
+    )
     return written[-1]
 
 
@@ -150,7 +152,7 @@ def _raised(options: KafkaOptions, job: str, run: str, state: JobState | None) -
             epoch=state.open[0].epoch,
             remedy="finish it first: `abs in-doubt commit`.",
         )
-    return start(state, Identity(job, state.lineage, run, state.target), state.register)
+    return start(state, RunIdentity(job, state.lineage, run, state.target), state.register)
 
 
 def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:

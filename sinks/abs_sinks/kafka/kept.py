@@ -12,11 +12,11 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.configs import consumer_settings
 from abs_clients.kafka.errors import to_abs_error, translate_errors
-from abs_clients.kafka.log_offsets import log_offsets
 from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import SchemaError, UnavailableError
 from abs_sinks.appended import AppendedLetters
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register.tail import log_offsets
 from abs_sinks.kafka.sink import KafkaSink
 
 

@@ -34,7 +34,7 @@ from abs_core.strictjson import fields, parse, whole
 from abs_sinks.kafka.open_transaction import id_name, with_open
 from abs_sinks.kafka.options import KafkaOptions
 
-MOST_IDS = 1_000
+MAX_IDS = 1_000
 """Most ids of one process that are looked at; it has two or three."""
 
 KEPT_SECONDS = 7 * 86_400
@@ -185,7 +185,7 @@ def _claimed(content: bytes) -> tuple[int, int] | None:
     """Epoch and number of ids of a claim; None: cut short by the process's end, it says nothing."""
     with suppress(ValueError):
         found = fields(parse(content))
-        return whole(found["epoch"]), min(whole(found["made"]), MOST_IDS)
+        return whole(found["epoch"]), min(whole(found["made"]), MAX_IDS)
     return None
 
 

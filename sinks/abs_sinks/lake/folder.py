@@ -16,7 +16,7 @@ from abs_clients.s3.location import OURS
 from abs_core.durable import disk_errors, flush_folder, make_durably
 from abs_core.model import HandleName, Outcome
 from abs_core.patience import Patience
-from abs_sinks.s3.partfile import Lanes
+from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.uploads import Pending, Upload
 
 STAGED = "staged"
@@ -34,7 +34,7 @@ class FolderStore:
         self._staged = root / OURS / STAGED
 
     def begin(
-        self, lanes: Lanes, key: str, metadata: dict[str, str], patience: Patience | None
+        self, pool: UploadPool, key: str, metadata: dict[str, str], patience: Patience | None
     ) -> StagedFile:
         return StagedFile(self._staged, key)
 

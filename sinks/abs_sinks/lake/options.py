@@ -22,7 +22,7 @@ from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
 from abs_sinks.options import COMMON, CommonOptions, column_names
-from abs_sinks.s3.options import COMPRESSIONS, LEAST_PART, MIB, S3Options
+from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
 
 if TYPE_CHECKING:
     from abs_sinks.lake.place import Place
@@ -64,7 +64,7 @@ class LakeOptions:
     createtable: Annotated[bool, boolean] = False
     compression: Annotated[str, one_of(*COMPRESSIONS["parquet"])] = "snappy"
     server: Server = field(default_factory=Server)
-    partsize: Annotated[int, size(LEAST_PART, 1 << 30)] = 8 * MIB
+    partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4
     rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
     maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30

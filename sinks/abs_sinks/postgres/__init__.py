@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 from abs_sinks import face
 
 if TYPE_CHECKING:
-    from abs_sinks.postgres.group import PostgresGroup, transactions_of
     from abs_sinks.postgres.options import PostgresOptions
     from abs_sinks.postgres.register import PostgresRegister
-    from abs_sinks.postgres.sink import PostgresSink
+    from abs_sinks.postgres.sink import PostgresGroup, PostgresSink, transactions_of
 
 __all__ = [
     "PostgresGroup",
@@ -20,9 +19,9 @@ __all__ = [
 
 __getattr__ = face(
     __name__,
-    PostgresGroup="group",
+    PostgresGroup="sink",
     PostgresOptions="options",
     PostgresRegister="register",
     PostgresSink="sink",
-    transactions_of="group",
+    transactions_of="sink",
 )

@@ -11,7 +11,7 @@ from psycopg import Connection, sql
 from abs_clients.arrow import alike
 from abs_core.errors import DataError, SchemaError
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.table import CatalogTable
 
 EMPTY = sql.SQL("")
 
@@ -197,6 +197,6 @@ def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
 _PARTITIONED = " A unique index of a partitioned table must contain the partition's columns."
 
 
-def _known_keys(table: Table) -> str:
+def _known_keys(table: CatalogTable) -> str:
     keys = " or ".join(f"({columns_of(key).as_string()})" for key in table.unique_keys)
     return f": {keys}" if keys else ""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from abs_clients.postgres.pool import leased
 from abs_core.model import Finding
-from abs_sinks.postgres.group import transactions_of
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import RAISE
+from abs_sinks.postgres.sink import transactions_of
 
 _REMEDY = f"{RAISE}, or set protocol=wal, which prepares one for an epoch, whatever its tasks."
 

@@ -22,9 +22,8 @@ from abs_sinks.changes import Deletes
 from abs_sinks.postgres.apply import columns_of, resolve_key
 from abs_sinks.postgres.create import column_type
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.plan import CopyPlan, plan_columns
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.refusals import MisfitError
 
@@ -153,7 +152,7 @@ comment on table {positions} is {agreement}
 
 
 def plan_changes(
-    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, table: Table
+    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, table: CatalogTable
 ) -> Changes:
     """Check that changes of this schema can be applied to the table. Reads only.
 
@@ -238,7 +237,7 @@ def _input_column(schema: pa.Schema, wanted: str, option: str) -> str:
 
 
 def _planned(
-    schema: pa.Schema, table: Table, extra: Sequence[str], dropped: Sequence[str]
+    schema: pa.Schema, table: CatalogTable, extra: Sequence[str], dropped: Sequence[str]
 ) -> CopyPlan:
     """The plan of the staged rows: of the table as if it had the extra columns."""
     names = [column.name for column in table.columns]

@@ -25,11 +25,11 @@ from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres.deadletters import naming_option
+from abs_sinks.postgres.encode import slices
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.tables import Table
-from abs_sinks.postgres.target import Target, noticing_new_columns
+from abs_sinks.postgres.target import ResolvedTable, SinkTable, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 
@@ -68,8 +68,8 @@ class CopyIn:
 
     def write(self, batch: pa.RecordBatch) -> None:
         with self._mapped():
-            for start in range(0, batch.num_rows, self._options.batchsize):
-                self._send(self._encoder.encode(batch.slice(start, self._options.batchsize)))
+            for piece in slices(batch, self._options.batchsize):
+                self._send(self._encoder.encode(piece))
         self.rows += batch.num_rows
 
     def finish(self) -> None:
@@ -102,7 +102,7 @@ class CopyWriter(StepwiseWriter):
         table: of the next rows; set to another one, they go there by a COPY of its own.
     """
 
-    def __init__(self, table: Table, task: Task) -> None:
+    def __init__(self, table: SinkTable, task: Task) -> None:
         super().__init__()
         self.table = table
         self._options = options = table.options
@@ -111,7 +111,7 @@ class CopyWriter(StepwiseWriter):
         self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
         self._connection: Connection[Any] | None = None
         self._copy: CopyIn | JudgedCopy | None = None
-        self._into: Table | None = None
+        self._into: SinkTable | None = None
         self._digests: list[str] = []
         self.number = number_of(task.handle)
         """Of the sink of the next rows."""
@@ -151,7 +151,7 @@ class CopyWriter(StepwiseWriter):
             self._counts[number] = replace(had, rows=had.rows + rows, dead=had.dead + dead)
 
     def _copying(
-        self, connection: Connection[Any], target: Target, into: sql.Identifier | None = None
+        self, connection: Connection[Any], target: ResolvedTable, into: sql.Identifier | None = None
     ) -> CopyIn | JudgedCopy:
         """The COPY of rows for the present table; see ``CopyIn``."""
         options, number = self.table.options, self.number
@@ -166,7 +166,7 @@ class CopyWriter(StepwiseWriter):
 
     @abstractmethod
     def _bury(
-        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+        self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
         """Put dead letters where the decision finds them, in the connection's transaction."""
 

@@ -50,11 +50,11 @@ class PostgresFormat(SinkFormat):
 
     def administer(self, options: PostgresOptions) -> tuple[Inventory, Committer]:
         from abs_sinks.postgres.register import PostgresRegister
-        from abs_sinks.postgres.tables import Table, Tables
+        from abs_sinks.postgres.target import SinkTable, SinkTables
         from abs_sinks.postgres.twophase import TwoPhaseCommitter
         from abs_sinks.postgres.wal import WalWithoutColumns
 
-        tables = Tables({0: Table(options, pa.schema([]))})
+        tables = SinkTables({0: SinkTable(options, pa.schema([]))})
         committers: dict[str, Committer] = {
             "2pc": TwoPhaseCommitter(options),
             "wal": WalWithoutColumns(tables),
@@ -101,12 +101,12 @@ class PostgresFormat(SinkFormat):
         return judge_together(sinks, tasks, apart=apart)
 
     def transactions(self, options: PostgresOptions) -> Hashable | None:
-        from abs_sinks.postgres.group import transactions_of
+        from abs_sinks.postgres.sink import transactions_of
 
         return transactions_of(options)
 
     def group(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> PostgresGroup:
-        from abs_sinks.postgres.group import PostgresGroup
+        from abs_sinks.postgres.sink import PostgresGroup
 
         return PostgresGroup(sinks)
 

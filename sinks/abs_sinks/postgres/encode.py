@@ -13,24 +13,26 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from abs_clients.arrow import cast_plain, plain_type
+from abs_clients.arrow import cast_plain, is_list, plain_type
 from abs_clients.buffers import bytes_of
 from abs_core.errors import SchemaError
-from abs_sinks.jsontext import json_text
+from abs_sinks.jsontext import joined, json_text
 from abs_sinks.postgres.checks import check_values
-from abs_sinks.postgres.copytext import copy_text
-from abs_sinks.postgres.payload import payload
+from abs_sinks.postgres.payload import payload, unnest
 from abs_sinks.postgres.type_mapping import Conversion, Wire
-from abs_sinks.postgres.types import Column, becomes_json
+from abs_sinks.postgres.types import Column, PgType, becomes_json
 from abs_sinks.refusals import (
     BadRows,
     BadValuesError,
     Code,
     Reason,
     find_bad_rows,
+    inside,
     naming_rows,
+    parents_of,
     refuse,
 )
+from abs_sinks.text import plain_text
 
 Aside = Callable[[pa.RecordBatch, BadRows], None]
 
@@ -83,9 +85,9 @@ class Encoder(ABC):
         self._check_schema(batch.schema)
         if aside is None:
             with naming_rows(batch, self.bad_rows, self._rows, self._key):
-                made = [self._encoded(piece) for piece in _pieces(batch)]
+                made = [self._encoded(piece) for piece in slices(batch)]
         else:
-            made = [self._encoded_good(piece, aside) for piece in _pieces(batch)]
+            made = [self._encoded_good(piece, aside) for piece in slices(batch)]
         self._rows += batch.num_rows
         return made[0] if len(made) == 1 else b"".join(made)
 
@@ -104,7 +106,7 @@ class Encoder(ABC):
         """The rows that the table cannot hold; nothing is encoded."""
 
         def check(part: pa.RecordBatch) -> None:
-            for piece in _pieces(part):
+            for piece in slices(part):
                 self._converted(piece.columns)
 
         return find_bad_rows(batch, check)
@@ -224,10 +226,69 @@ def _wire_type(planned: PlannedColumn) -> pa.DataType:
     return pa.string() if becomes_json(conversion.arrow, pg) else conversion.arrow
 
 
-def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, most_rows: int | None = None) -> list[pa.RecordBatch]:
+    """The batch in slices of about ``SLICE_BYTES`` at most, and of ``most_rows``."""
+    rows = batch.num_rows if most_rows is None else min(most_rows, batch.num_rows)
     # The buffers' size is cheap to get, and no less than what the rows take of them.
-    if batch.get_total_buffer_size() <= SLICE_BYTES:
+    if batch.get_total_buffer_size() > SLICE_BYTES and batch.nbytes > SLICE_BYTES:
+        rows = min(rows, -(-batch.num_rows // -(-batch.nbytes // SLICE_BYTES)))
+    if 0 < rows == batch.num_rows:
         return [batch]
-    slices = -(-batch.nbytes // SLICE_BYTES) or 1
-    rows = -(-batch.num_rows // slices) or 1
-    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows or 1)]
+
+
+NULL = r"\N"
+
+
+def copy_text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
+    """Each value as a field of COPY's text format (manual, COPY, Text Format); NULL is ``\\N``.
+
+    It is for types whose binary form only the server knows (inet, ranges, tsvector, types of
+    extensions): strings are passed on as the type's text input.
+
+    Args:
+        array: of the type that ``fit`` chose, after ``check_values``.
+        column: its name, for messages.
+
+    Raises:
+        RowError: nested lists are not rectangular; a date lies outside the years 1 to 9999.
+    """
+    if pa.types.is_null(array.type):
+        return pa.repeat(NULL, len(array))
+    text = _text(array, pg, column)
+    if pc.any(pc.match_substring_regex(text, r"[\\\n\r\t]")).as_py():
+        for character, escape in (("\\", r"\\"), ("\n", r"\n"), ("\r", r"\r"), ("\t", r"\t")):
+            text = pc.replace_substring(text, character, escape)
+    return text.fill_null(NULL)
+
+
+def _text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
+    if becomes_json(array.type, pg):
+        return json_text(array, column)
+    if pg.element is not None and is_list(array.type):
+        unnest(array, column)  # refuses what is not rectangular
+        return _array_literal(array, pg.element, column)
+    if pg.name == "uuid" and pa.types.is_binary(array.type):
+        return pc.utf8_slice_codeunits(plain_text(array, column), 2)
+    if pa.types.is_duration(array.type):
+        # PostgreSQL writes the minimum as a clock, and cannot read it.
+        ticks = array.view(pa.int64()).cast(pa.string())
+        return pc.binary_join_element_wise(ticks, "microseconds", " ")
+    return plain_text(array, column)
+
+
+def _array_literal(array: pa.Array, element: PgType, column: str) -> pa.StringArray:
+    """Manual, 8.15.2: {"a","b\\"c",NULL}; inner arrays are not quoted."""
+    inner = array.flatten()
+    if is_list(inner.type):
+        with inside(lambda: parents_of(array)):
+            items = _array_literal(inner, element, column)
+    elif pa.types.is_null(inner.type):
+        items = pa.repeat("NULL", len(inner))
+    else:
+        with inside(lambda: parents_of(array)):
+            items = _text(inner, element, column)
+        items = pc.replace_substring(pc.replace_substring(items, "\\", "\\\\"), '"', '\\"')
+        items = pc.binary_join_element_wise('"', items, '"', "").fill_null("NULL")
+    text = joined(items, pc.list_value_length(array), "{", "}")
+    return pc.if_else(array.is_valid(), text, None) if array.null_count else text

@@ -26,8 +26,7 @@ from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed
 from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.replacing import Result, delete, deleting, results_of
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Part, Tables
-from abs_sinks.postgres.target import Target, altered, noticing_changes
+from abs_sinks.postgres.target import Part, ResolvedTable, SinkTables, altered, noticing_changes
 
 _DOING = "applying staged rows"
 
@@ -42,7 +41,7 @@ class EpochTransaction:
     """
 
     def __init__(
-        self, tables: Tables, besides: Callable[[Connection[Any]], None] = lambda _: None
+        self, tables: SinkTables, besides: Callable[[Connection[Any]], None] = lambda _: None
     ) -> None:
         self._tables = tables
         self._besides = besides
@@ -209,7 +208,7 @@ class EpochTransaction:
         self,
         connection: Connection[Any],
         before: Sequence[sql.Composable],
-        parts: Sequence[tuple[Part, Target]],
+        parts: Sequence[tuple[Part, ResolvedTable]],
     ) -> tuple[Any, ...] | None:
         """Judge all changes, and apply the deletes; returns the second row of ``before``."""
         returned: tuple[Any, ...] | None = None
@@ -223,7 +222,7 @@ class EpochTransaction:
             self._apply(connection, part, target, changes, slice(1))
         return returned
 
-    def _bury(self, connection: Connection[Any], part: Part, target: Target) -> None:
+    def _bury(self, connection: Connection[Any], part: Part, target: ResolvedTable) -> None:
         """Move the dead letters of a table's staged rows."""
         for handle, dead in part.dead.items():
             source = self._staging.table(handle)
@@ -252,7 +251,7 @@ class EpochTransaction:
         connection: Connection[Any],
         before: Sequence[sql.Composable],
         part: Part,
-        target: Target,
+        target: ResolvedTable,
     ) -> list[Result]:
         """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
@@ -280,7 +279,7 @@ class EpochTransaction:
         connection: Connection[Any],
         before: Sequence[sql.Composable],
         part: Part,
-        target: Target,
+        target: ResolvedTable,
         changes: Changes,
     ) -> list[Result]:
         """Send ``before`` and judge the changes in one message; the statements' results.
@@ -314,7 +313,7 @@ class EpochTransaction:
         self,
         connection: Connection[Any],
         part: Part,
-        target: Target,
+        target: ResolvedTable,
         changes: Changes,
         which: slice,
     ) -> None:
@@ -336,7 +335,7 @@ class EpochTransaction:
         connection: Connection[Any],
         statements: sql.Composed,
         part: Part,
-        target: Target,
+        target: ResolvedTable,
     ) -> list[Result]:
         """Execute; a known error is explained."""
         options = part.table.options
@@ -389,6 +388,6 @@ class EpochTransaction:
                 )
         return None
 
-    def _union(self, part: Part, target: Target) -> sql.Composed:
+    def _union(self, part: Part, target: ResolvedTable) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]
         return union_of(target.plan, staged, deadletters.good(part.table.options))

@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from abs_clients.postgres.connection import connect
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.table import CatalogTable
 
 _SERVER = """
 select current_setting('server_version_num')::int as version,
@@ -150,7 +150,7 @@ def server_facts(connection: Connection[Any], options: PostgresOptions) -> Serve
     return ServerFacts(**_one(connection, sql.SQL(_SERVER).format(schema=schema)))
 
 
-def table_facts(connection: Connection[Any], table: Table) -> TableFacts:
+def table_facts(connection: Connection[Any], table: CatalogTable) -> TableFacts:
     row = _one(connection, sql.SQL(_TABLE).format(oid=table.oid))
     return TableFacts(**{**row, "insert_triggers": tuple(row["insert_triggers"])})
 

@@ -46,8 +46,13 @@ from abs_sinks.postgres.judging import judge, mark
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Table, Tables
-from abs_sinks.postgres.target import Target, altered, noticing_changes
+from abs_sinks.postgres.target import (
+    ResolvedTable,
+    SinkTable,
+    SinkTables,
+    altered,
+    noticing_changes,
+)
 
 DEADLOCK_TRIES = 5
 
@@ -84,10 +89,10 @@ class IdempotentWriter(CopyWriter):
     The register must be in the same database (``stateschema``).
     """
 
-    def __init__(self, table: Table, task: Task) -> None:
+    def __init__(self, table: SinkTable, task: Task) -> None:
         super().__init__(table, task)
         self._register = self._options.state.table("register")
-        self._target: Target | None = None
+        self._target: ResolvedTable | None = None
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         """Upsert, if the epoch may be written; the committable is evidence only.
@@ -123,7 +128,7 @@ class IdempotentWriter(CopyWriter):
         return self._copying(connection, self._target, staged)
 
     def _bury(
-        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+        self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
         deadletters.stage(connection, _staged(self._options, target.plan), letters)
 
@@ -131,7 +136,7 @@ class IdempotentWriter(CopyWriter):
     def _dead(self) -> int:
         return sum(count.dead for count in self._counts.values())
 
-    def _keeping(self, target: Target) -> list[sql.Composable]:
+    def _keeping(self, target: ResolvedTable) -> list[sql.Composable]:
         """Keep the dead letters in a table of the handle, for the transaction that decides."""
         if not self._dead:
             return []
@@ -144,7 +149,7 @@ class IdempotentWriter(CopyWriter):
         )
         return [staging.creating(handle, target.plan, logged=True), keep]
 
-    def _judge(self, connection: Connection[Any], target: Target) -> None:
+    def _judge(self, connection: Connection[Any], target: ResolvedTable) -> None:
         """Mark the rows that the table refuses; the transaction is back before its first upsert."""
         staged, options = _staged(self._options, target.plan), self._options
         connection.execute("rollback to savepoint staged")
@@ -153,7 +158,7 @@ class IdempotentWriter(CopyWriter):
         connection.execute("rollback to savepoint staged; release savepoint staged")
         self._count(self.number, 0, mark(connection, staged, found))
 
-    def _upsert(self, connection: Connection[Any], target: Target) -> int:
+    def _upsert(self, connection: Connection[Any], target: ResolvedTable) -> int:
         """Run the statement and its COMMIT; returns the number of rows changed.
 
         All tasks lock rows in key order, so only other writers can cause a deadlock.
@@ -189,7 +194,7 @@ class IdempotentWriter(CopyWriter):
             return changed[-2]  # the last is that of COMMIT
         raise unsettled(self._task.job, self._task.epoch)
 
-    def _change(self, connection: Connection[Any], target: Target, changes: Changes) -> int:
+    def _change(self, connection: Connection[Any], target: ResolvedTable, changes: Changes) -> int:
         """Apply the changes, if the epoch may be written; returns how many were judged.
 
         A row with a problem keeps the statements from changing anything, so the client need not be
@@ -229,7 +234,7 @@ class IdempotentWriter(CopyWriter):
         with noticing_changes(self._options, plan):
             return connection.execute(statements)
 
-    def _check_may_write(self, connection: Connection[Any], target: Target) -> None:
+    def _check_may_write(self, connection: Connection[Any], target: ResolvedTable) -> None:
         """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
         if connection.execute(target.plan.shape_query()).fetchone() != (target.shape,):
@@ -240,7 +245,7 @@ class IdempotentWriter(CopyWriter):
         state = None if row is None else state_from_text(row[0], f"job {task.job}")
         if state is None or state.register != task.register:
             place = self._register.as_string()
-            raise births.gone(task.job, "was deleted while the job runs", place)
+            raise births.lost_error(task.job, "was deleted while the job runs", place)
         # Gaps were checked when the task began.
         planned = protocol.plan(state, task.generation, task.epoch, gaps_allowed=True)
         if isinstance(planned, Refused):
@@ -252,7 +257,7 @@ class IdempotentCoCommitter(NothingToCommit):
 
     co_commits = True
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SinkTables) -> None:
         self._tables = tables
 
     def co_commit(

@@ -15,9 +15,10 @@ from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_sinks.deadletters import DeadLetter, dead_letters, why_bad
 from abs_sinks.postgres.deadletters import shown
+from abs_sinks.postgres.encode import slices
 from abs_sinks.postgres.judging import reason_of, refused_rows
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.target import Target, noticing_new_columns
+from abs_sinks.postgres.target import ResolvedTable, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 Bury = Callable[[Sequence[DeadLetter]], None]
@@ -34,7 +35,7 @@ class JudgedCopy:
     def __init__(
         self,
         connection: Connection[Any],
-        target: Target,
+        target: ResolvedTable,
         options: PostgresOptions,
         into: sql.Identifier | None,
         bury: Bury,
@@ -66,8 +67,8 @@ class JudgedCopy:
         doing = f"copying rows for table {self.plan.table.label}"
         with or_close(self.connection), translate_errors(doing):
             for piece in pa.Table.from_batches(held).combine_chunks().to_batches() if held else ():
-                for start in range(0, piece.num_rows, self._options.batchsize):
-                    self._judge(piece.slice(start, self._options.batchsize))
+                for some in slices(piece, self._options.batchsize):
+                    self._judge(some)
 
     def _judge(self, piece: pa.RecordBatch) -> None:
         letters: list[DeadLetter] = []

@@ -18,7 +18,7 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import to_abs_error
-from abs_core.deadletters import LEAST
+from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
 from abs_core.model import RECENT_MAX, HandleName
 from abs_sinks.deadletters import Shown
@@ -27,8 +27,7 @@ from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Part
-from abs_sinks.postgres.target import Target, noticing_changes
+from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
 
 _OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
 
@@ -54,7 +53,7 @@ def refused_rows(
         psycopg.Error: an error that is not of the rows' data.
     """
     # The exact limit is taken over several epochs, before the decision; this bounds the work.
-    most = max(LEAST, ceil(options.deadlettermax * (share_of or rows) * RECENT_MAX))
+    most = max(MIN_DEAD, ceil(options.deadlettermax * (share_of or rows) * RECENT_MAX))
     found: dict[int, psycopg.Error] = {}
     waiting = [(0, rows)]
     while waiting:
@@ -203,7 +202,7 @@ def _judge(connection: Connection[Any], staging: Staging, part: Part) -> Found:
 def judge(
     connection: Connection[Any],
     options: PostgresOptions,
-    target: Target,
+    target: ResolvedTable,
     tables: Sequence[sql.Identifier],
     judged: sql.Identifier,
     rows: int,

@@ -18,13 +18,13 @@ from abs_core.contracts import Conflict, Task, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, OptionError
 from abs_core.model import Committable, JobState, Wrote, job_key
-from abs_core.protocol import Identity, Skip
+from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters import KeptLetters, rows_together
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
-from abs_sinks.postgres.tables import Table, Tables
+from abs_sinks.postgres.target import SinkTable, SinkTables
 from abs_sinks.postgres.wal import WalCoCommitter
 
 _LIST = "take those that `abs deadletters list` shows."
@@ -70,10 +70,10 @@ class PostgresLetters(KeptLetters):
         # A row that is refused again is an error, and no other dead letter.
         plain = replace(self._options, deadletter=None)
         sink = PostgresSink(plain, batch.schema)
-        committer = _Marking(self._name, Table(plain, batch.schema), ids, token)
+        committer = _Marking(self._name, SinkTable(plain, batch.schema), ids, token)
         run = secrets.token_hex(8)
         coordinator = Coordinator(
-            Identity(job, token, run, sink.target), sink.register(), committer, fence=sink.fence
+            RunIdentity(job, token, run, sink.target), sink.register(), committer, fence=sink.fence
         )
         state, planned = coordinator.begin(0)
         if isinstance(planned, Skip):
@@ -104,8 +104,8 @@ class PostgresLetters(KeptLetters):
 class _Marking(WalCoCommitter):
     """Marks dead letters in the transaction that writes their rows."""
 
-    def __init__(self, name: TableName, table: Table, ids: Sequence[int], token: str) -> None:
-        super().__init__(Tables({0: table}))
+    def __init__(self, name: TableName, table: SinkTable, ids: Sequence[int], token: str) -> None:
+        super().__init__(SinkTables({0: table}))
         self._name, self._ids, self._token = name, list(ids), token
 
     def co_commit(

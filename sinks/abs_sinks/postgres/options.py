@@ -21,11 +21,10 @@ from abs_clients.options import (
     text,
     whole_number,
 )
-from abs_clients.postgres.address import Address
+from abs_clients.postgres.address import Address, Server
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.name import TableName, check_identifier
 from abs_clients.postgres.password import SOURCES, PasswordSource
-from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.changes import DELETES, Deletes

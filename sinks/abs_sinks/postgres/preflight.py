@@ -28,11 +28,10 @@ from abs_sinks.postgres.facts import (
     way_of,
 )
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.plan import CopyPlan, left_empty
 from abs_sinks.postgres.prepared import OR_ALONE, OR_WAL, RAISE
 from abs_sinks.postgres.register import PostgresRegister
-from abs_sinks.postgres.schema import left_empty
-from abs_sinks.postgres.table import Table, read_table
+from abs_sinks.postgres.table import CatalogTable, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
 
 OLDEST_VERSION = 140000
@@ -231,7 +230,7 @@ def judge_pooling(found: str) -> Iterator[Finding]:
 
 
 def judge_table(
-    table: Table, facts: TableFacts, server: ServerFacts, options: PostgresOptions
+    table: CatalogTable, facts: TableFacts, server: ServerFacts, options: PostgresOptions
 ) -> Iterator[Finding]:
     lacking = [
         right
@@ -309,7 +308,7 @@ def judge_plan(plan: CopyPlan) -> Iterator[Finding]:
         )
 
 
-def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[Finding]:
+def judge_others(others: Sequence[str], known: bool, table: CatalogTable) -> Iterator[Finding]:
     if not others:
         return
     names = ", ".join(others[:5])

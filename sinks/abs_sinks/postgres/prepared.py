@@ -7,7 +7,7 @@ and cannot be ended from here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any, LiteralString
@@ -15,21 +15,21 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.ending import end_prepared
+from abs_clients.postgres.connection import end_prepared
 from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.pool import leased
 from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import counts_of, noted
 from abs_core.errors import (
     AbsError,
+    ConfigError,
     ContentionError,
     PreflightError,
     RefusedError,
     TargetError,
     UnavailableError,
 )
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_sinks.postgres import proof
+from abs_core.model import PROTOCOL, Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.options import PostgresOptions
 
 _LISTED = """
@@ -202,7 +202,7 @@ def composed_of(staged: Sequence[Committable], stateschema: str) -> Committable:
     name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
     rows = sum(committable.rows for committable in staged)
     digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
-    return Committable(name, rows, digest, tuple(sorted((*proof.noted(stateschema), *counts))))
+    return Committable(name, rows, digest, tuple(sorted((*proof_noted(stateschema), *counts))))
 
 
 def prepare(
@@ -307,3 +307,42 @@ def _another_roles(connection: Connection[Any], handle: HandleName) -> RefusedEr
         remedy="run the whole job under one role. To end what another role left, run `abs "
         "in-doubt abort` or `commit` with a url of that role or of a superuser.",
     )
+
+
+_SCHEMA = "stateschema"
+
+
+def proof_noted(stateschema: str | None) -> tuple[tuple[str, str], ...]:
+    """The ``extra`` of a committable of ``2pc``, with the schema of its marker.
+
+    Args:
+        stateschema: None: the register is in the same schema.
+    """
+    # With a register elsewhere a changed option ``stateschema`` would hide the marker, the only proof
+    # of a commit, and committed rows would count as lost.
+    return ((PROTOCOL, "2pc"), *(((_SCHEMA, stateschema),) if stateschema is not None else ()))
+
+
+def check_proof_is_here(
+    stateschema: str, committables: Sequence[Committable], found: Mapping[HandleName, Outcome]
+) -> None:
+    """Refuse an unknown outcome of a handle whose marker is in another schema.
+
+    Args:
+        stateschema: the schema of the markers that were read.
+
+    Raises:
+        ConfigError: a handle is neither prepared nor marked, and records another schema.
+    """
+    for committable in committables:
+        there = dict(committable.extra).get(_SCHEMA, stateschema)
+        if found[committable.handle] is Outcome.UNKNOWN and there != stateschema:
+            raise ConfigError(
+                f"The option stateschema is {stateschema}, but the schema {there} records whether "
+                "this is committed.",
+                job=committable.handle.job,
+                epoch=committable.handle.epoch,
+                handle=str(committable.handle),
+                remedy=f"set stateschema={there} until the decided epoch is finished; after that "
+                "it may be changed.",
+            )

@@ -9,7 +9,7 @@ from psycopg import Connection, Cursor, sql
 
 from abs_clients.postgres.errors import translate_errors
 from abs_core.errors import SchemaError
-from abs_sinks.postgres.target import Target
+from abs_sinks.postgres.target import ResolvedTable
 
 
 class Result(NamedTuple):
@@ -31,7 +31,7 @@ def results_of(cursor: Cursor[Any]) -> list[Result]:
 def delete(
     connection: Connection[Any],
     before: Sequence[sql.Composable],
-    targets: Sequence[Target],
+    targets: Sequence[ResolvedTable],
 ) -> tuple[Any, ...] | None:
     """Delete the tables' rows; returns the row of ``before``.
 
@@ -53,12 +53,12 @@ def delete(
     return results[1].row
 
 
-def emptied(targets: Sequence[Target]) -> dict[str, Any]:
+def emptied(targets: Sequence[ResolvedTable]) -> dict[str, Any]:
     """The tables by label, in reverse order for foreign keys; a table of two sinks once."""
     return {target.table.label: target.table for target in reversed(targets)}
 
 
-def deleting(targets: Sequence[Target]) -> list[sql.Composed]:
+def deleting(targets: Sequence[ResolvedTable]) -> list[sql.Composed]:
     """For each table a DELETE, and whether rows are left."""
     # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
     statements = ("DELETE FROM {}", "SELECT EXISTS (SELECT FROM {})")

@@ -16,7 +16,7 @@ from abs_sinks.postgres.types import Column, PgType
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class CatalogTable:
     """An ordinary or partitioned table that rows can be copied into.
 
     Args:
@@ -52,7 +52,7 @@ class Table:
         return next((column for column in self.columns if column.name == name), None)
 
 
-def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "") -> Table:
+def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "") -> CatalogTable:
     """The table's shape as this role sees it now. Reads only; takes no lock that outlives it.
 
     Partitioned tables are fine if no partition is a foreign table. Views, foreign tables, temporary
@@ -82,7 +82,7 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         keys = cursor.execute(_KEYS, {"oid": found["oid"]}).fetchall()
     encoding = connection.info.parameter_status("server_encoding")
     by_oid = {row["oid"]: {**row, "one_byte": encoding == "SQL_ASCII"} for row in types}
-    return Table(
+    return CatalogTable(
         schema=found["schema"],
         name=found["name"],
         oid=found["oid"],

@@ -7,7 +7,7 @@ cached ``shape`` against the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,19 +18,21 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.metadata import MetadataSchema, exists, in_turn
 from abs_clients.postgres.pool import leased, pool
-from abs_core.errors import SchemaError
+from abs_core.deadletters import counts_of
+from abs_core.errors import ProtocolError, SchemaError
+from abs_core.model import Committable, HandleName
+from abs_core.sinkmap import number_of
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.changes import Changes, created_columns, plan_changes
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.table import Table, read_table
+from abs_sinks.postgres.plan import CopyPlan, plan_columns
+from abs_sinks.postgres.table import CatalogTable, read_table
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResolvedTable:
     """A resolved table.
 
     Args:
@@ -49,11 +51,11 @@ class Target:
     changes: Changes | None = None
 
     @property
-    def table(self) -> Table:
+    def table(self) -> CatalogTable:
         return self.plan.table
 
 
-def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
+def resolve(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
     """Resolve the target for this input; creates the table with ``createtable``.
 
     Raises:
@@ -62,7 +64,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         TargetError: the server refused or did not answer.
     """
     key = _key(options, schema)
-    kept: Target | None = pool(options.server).answers.get(key)
+    kept: ResolvedTable | None = pool(options.server).answers.get(key)
     if kept is not None:
         return kept
     with leased(
@@ -77,7 +79,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         deadletters.ensure(connection, options)
     assert identity is not None
     found = "" if shape is None else shape[0]
-    target = Target(identity, plan, found, unique, ordering, changes)
+    target = ResolvedTable(identity, plan, found, unique, ordering, changes)
     pool(options.server).answers[key] = target
     return target
 
@@ -151,7 +153,11 @@ def plan_for(
 
 
 def identity_of(
-    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool = False
+    connection: Connection[Any],
+    options: PostgresOptions,
+    table: CatalogTable,
+    *,
+    mint: bool = False,
 ) -> str | None:
     """``postgres:<system identifier>/<database>/<schema>.<table>``, the same on every route.
 
@@ -220,7 +226,7 @@ insert into {0} (id) values (gen_random_uuid()) on conflict do nothing
 
 def _table(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
-) -> Table:
+) -> CatalogTable:
     name = options.dbtable
     if exists(connection, str(name)):
         return read_table(connection, name)
@@ -243,3 +249,77 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.stateschema,  # the identity may lie there (``identity_of``)
         schema,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTable:
+    """A table as a sink writes to it.
+
+    Args:
+        schema: of the batches.
+    """
+
+    options: PostgresOptions
+    schema: pa.Schema
+
+    def target(self) -> ResolvedTable:
+        """See ``resolve``."""
+        return resolve(self.options, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An epoch's staged rows for one table."""
+
+    table: SinkTable
+    staged: tuple[Committable, ...]
+
+    @property
+    def rows(self) -> int:
+        """With the dead ones."""
+        return sum(committable.rows for committable in self.staged)
+
+    @property
+    def dead(self) -> dict[HandleName, int]:
+        """How many rows of a handle are dead letters, where there are any."""
+        own = [(c.handle, n) for c in self.staged for n in counts_of([c])]
+        # Those of other sinks were given to this table as rows.
+        return {handle: n.dead for handle, n in own if n.dead and n.sink == number_of(handle)}
+
+
+class SinkTables:
+    """The tables of one database to which one committer applies rows.
+
+    Args:
+        by_number: by the sink's number, in the order of applying: a table after those that it refers
+            to. A single table takes handles of any number.
+    """
+
+    def __init__(self, by_number: Mapping[int, SinkTable]) -> None:
+        self._by_number = dict(by_number)
+
+    @property
+    def options(self) -> PostgresOptions:
+        """The first sink's options: server, state schema and protocol are the same for all."""
+        return next(iter(self._by_number.values())).options
+
+    def parts(self, staged: Sequence[Committable]) -> list[Part]:
+        """The staged rows by table, without tables that have nothing to do.
+
+        Raises:
+            ProtocolError: a handle is of none of these sinks.
+        """
+        shares: dict[int, list[Committable]] = {number: [] for number in self._by_number}
+        only = next(iter(shares)) if len(shares) == 1 else None
+        for committable in staged:
+            number = number_of(committable.handle) if only is None else only
+            if number not in shares:
+                raise ProtocolError(
+                    f"Staged rows belong to sink number {number}, which no longer writes to this "
+                    "database.",
+                    handle=committable.handle,
+                    remedy="run the query with that sink once more; then remove it.",
+                )
+            shares[number].append(committable)
+        parts = [Part(self._by_number[number], tuple(share)) for number, share in shares.items()]
+        return [part for part in parts if part.staged or part.table.options.replaces]

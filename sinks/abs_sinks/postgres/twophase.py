@@ -19,13 +19,18 @@ from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres import deadletters, proof
+from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
-from abs_sinks.postgres.tables import Table
-from abs_sinks.postgres.target import Target, altered, noticing_changes
+from abs_sinks.postgres.prepared import (
+    OR_WAL,
+    PreparedTransactions,
+    check_proof_is_here,
+    prepare,
+    proof_noted,
+)
+from abs_sinks.postgres.target import ResolvedTable, SinkTable, altered, noticing_changes
 
 MANY_HANDLES = 8
 """Number of handles from which several connections commit them."""
@@ -45,9 +50,9 @@ class TwoPhaseWriter(CopyWriter):
         elsewhere: whether the register is elsewhere than the markers.
     """
 
-    def __init__(self, table: Table, task: Task, *, elsewhere: bool = False) -> None:
+    def __init__(self, table: SinkTable, task: Task, *, elsewhere: bool = False) -> None:
         super().__init__(table, task)
-        self._extra = proof.noted(self._options.stateschema if elsewhere else None)
+        self._extra = proof_noted(self._options.stateschema if elsewhere else None)
 
     def _begin(self) -> CopyIn | JudgedCopy:
         table, target, connection = self.table, self.table.target(), self._connection
@@ -62,7 +67,7 @@ class TwoPhaseWriter(CopyWriter):
         return self._copying(connection, target)
 
     def _bury(
-        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+        self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
         # Rows are held: ``table`` can be that of the next ones.
         options = (self._into or self.table).options
@@ -79,7 +84,7 @@ class GroupTwoPhaseWriter:
     Foreign keys of later rows see earlier rows.
     """
 
-    def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
+    def __init__(self, tables: Mapping[int, SinkTable], task: Task) -> None:
         first = next(iter(tables.values()))
         self._writer = TwoPhaseWriter(first, task, elsewhere=True)
         self._told = SlowWriteReporter(self._writer, first.options.patience, task)
@@ -109,7 +114,7 @@ class TwoPhaseCommitter(Committer):
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         done = self._commit_all([c.handle for c in committables])
-        proof.check_proof_is_here(self._options.stateschema, committables, done)
+        check_proof_is_here(self._options.stateschema, committables, done)
         return done
 
     def _commit_all(self, prepared: Sequence[HandleName]) -> dict[HandleName, Outcome]:
@@ -152,7 +157,9 @@ class TwoPhaseCommitter(Committer):
             return self._prepared.commit(connection, handles)
 
 
-def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Target) -> None:
+def begin_on_planned_shape(
+    connection: Connection[Any], table: SinkTable, target: ResolvedTable
+) -> None:
     """Begin a transaction that locks the table in the planned shape; one round trip.
 
     Raises:
@@ -167,7 +174,7 @@ def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Ta
 
 
 def hold_planned_shape(
-    connection: Connection[Any], table: Table, target: Target, *before: sql.Composable
+    connection: Connection[Any], table: SinkTable, target: ResolvedTable, *before: sql.Composable
 ) -> None:
     """Lock one more table in its planned shape, after these statements; one round trip.
 

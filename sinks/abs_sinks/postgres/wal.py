@@ -21,8 +21,7 @@ from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.tables import Table, Tables
-from abs_sinks.postgres.target import Target
+from abs_sinks.postgres.target import ResolvedTable, SinkTable, SinkTables
 
 
 class WalWriter(CopyWriter):
@@ -34,7 +33,7 @@ class WalWriter(CopyWriter):
         logged: whether the rows must survive a crash of the server (see ``staging``).
     """
 
-    def __init__(self, table: Table, task: Task, *, logged: bool) -> None:
+    def __init__(self, table: SinkTable, task: Task, *, logged: bool) -> None:
         super().__init__(table, task)
         self._logged = logged
 
@@ -49,7 +48,7 @@ class WalWriter(CopyWriter):
         return self._copying(connection, target, staging.table(self._task.handle))
 
     def _bury(
-        self, connection: Connection[Any], target: Target, letters: Sequence[DeadLetter]
+        self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
         deadletters.stage(connection, Staging(self._options).table(self._task.handle), letters)
 
@@ -61,7 +60,7 @@ class WalWriter(CopyWriter):
 class WalCommitter(Committer):
     """A ``Committer`` for staging tables, with a marker as the proof of a commit."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: SinkTables) -> None:
         self._tables = tables
         self._options = options = tables.options
         self._staging = Staging(options)

@@ -13,7 +13,7 @@ from abs_core.patience import Patience
 from abs_sinks.s3.layout import FileName
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.register import Cell, S3Register
+from abs_sinks.s3.register import RegisterObject, S3Register
 
 LOOK_SECONDS = 20.0
 """How long a reader retries when its manifests were folded meanwhile."""
@@ -105,7 +105,7 @@ class _Jobs:
             self.files |= {file.key: file for file in files}
 
 
-def _of(options: S3Options, job: str) -> tuple[Cell, list[CommittedFile]] | None:
+def _of(options: S3Options, job: str) -> tuple[RegisterObject, list[CommittedFile]] | None:
     found = S3Register(options).cell(job)
     if found is None:
         return None

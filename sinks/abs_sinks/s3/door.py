@@ -61,11 +61,11 @@ class S3Format(SinkFormat):
 
     def administer(self, options: S3Options) -> tuple[Inventory, Committer]:
         from abs_sinks.s3.register import S3Register, Seen
-        from abs_sinks.s3.sink import looking_after_any
+        from abs_sinks.s3.sink import admin_committer
 
         # It ends what any protocol left: which one a job used does not matter here.
         seen: Seen = {}
-        return S3Register(options, seen), looking_after_any(options, seen, sized=True)
+        return S3Register(options, seen), admin_committer(options, seen, sized=True)
 
     def guarantee(self, options: S3Options) -> Guarantee:
         from abs_sinks.s3.sink import guarantee

@@ -20,7 +20,7 @@ from abs_core.routing import none_to_commit
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.perhandle import PerHandle
-from abs_sinks.s3.register import Cell, S3Register, Seen
+from abs_sinks.s3.register import RegisterObject, S3Register, Seen
 from abs_sinks.s3.twophase import digest_of, inspected
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Upload, Uploads, uploads_from_text, uploads_of, uploads_to_text
@@ -236,10 +236,10 @@ class IdempotentCommitter(Committer):
         cell = self._register.present(handle.job)
         if cell is None and not self._orphans:
             why, place = "is missing", self._register.place(handle.job)
-            raise births.gone(handle.job, why, place)
+            raise births.lost_error(handle.job, why, place)
         return self._committed(cell, handle)
 
-    def _committed(self, cell: Cell | None, handle: HandleName) -> set[str]:
+    def _committed(self, cell: RegisterObject | None, handle: HandleName) -> set[str]:
         """The keys of the handle's epoch that the register lists."""
         if cell is None:
             return set()

@@ -22,7 +22,7 @@ from abs_core.model import JobState
 from abs_core.strictjson import fields, of, parse, reading, text, version, whole
 from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.register import Cell
+from abs_sinks.s3.register import RegisterObject
 
 FORMAT = 1
 FOLDER = "manifests"
@@ -145,7 +145,7 @@ class Manifests:
         about = [n for n in map(_parsed, listed) if n.first <= epoch <= n.last]
         return {file.key for name in about for file in self.read(str(name))}
 
-    def forget(self, names: Sequence[str], cell: Cell) -> None:
+    def forget(self, names: Sequence[str], cell: RegisterObject) -> None:
         """Delete those among ``names`` that ``cell``, read after them, does not list and never will."""
         listed = set(cell.manifests)
         over = [

@@ -37,7 +37,7 @@ from abs_sinks.options import (
 NAME = "abs-s3"
 
 MIB = 1 << 20
-LEAST_PART = 5 * MIB
+MIN_PART = 5 * MIB
 """Smallest part of an upload, except its last (Amazon S3 user guide, "Multipart upload limits")."""
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
@@ -116,7 +116,7 @@ class S3Options:
     sse: Annotated[str | None, _sse] = None
     ssekmskeyid: Annotated[str | None, text] = None
     filename: Annotated[str, _lead] = "part"
-    partsize: Annotated[int, size(LEAST_PART, 1 << 30)] = 8 * MIB
+    partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4
     rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
     maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30

@@ -1,6 +1,6 @@
 """A file object that becomes a multipart upload, sent in parts.
 
-Memory: the part being filled, and one part in flight per lane. All files of a task share the lanes.
+Memory: the part being filled, and one part in flight per thread. All files of a task share the threads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PutPart = Callable[[bytearray], str]
 """Uploads one part, and returns its ETag."""
 
 
-class Lanes:
+class UploadPool:
     """Threads that upload parts; ``send`` waits while all are busy.
 
     Args:
@@ -79,7 +79,7 @@ class PartFile(io.RawIOBase):
     def __init__(
         self,
         options: S3Options,
-        lanes: Lanes,
+        pool: UploadPool,
         key: str,
         metadata: dict[str, str],
         patience: Patience | None,
@@ -88,7 +88,7 @@ class PartFile(io.RawIOBase):
         self.key = key
         self._uploads = Uploads(options)
         self._patience = patience
-        self._lanes = lanes
+        self._pool = pool
         self._part_bytes = options.partsize
         self._filling = bytearray()
         self._filled = 0
@@ -160,7 +160,7 @@ class PartFile(io.RawIOBase):
         if wanted <= room:
             return
         if self._sent:
-            self._filling = self._lanes.buffer()
+            self._filling = self._pool.buffer()
         else:
             self._filling.extend(bytes(min(self._part_bytes, max(2 * room, wanted)) - room))
 
@@ -181,10 +181,10 @@ class PartFile(io.RawIOBase):
         self._crc = combine_crc64nvme(self._crc, crc, len(part))
         self._crcs.append(crc)
         self._size += len(part)
-        self._sent.append(self._lanes.send(partial(self._put, number, crc), part))
+        self._sent.append(self._pool.send(partial(self._put, number, crc), part))
 
     def _put(self, number: int, crc: int, data: bytearray) -> str:
-        """Upload a part; runs in a lane."""
+        """Upload a part; runs in a thread of the pool."""
         put = self._uploads.put_part
         return self._try(partial(put, self.key, self.upload_id, number, crc, data))
 

@@ -31,7 +31,7 @@ _FIRST = "job="
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class RegisterObject:
     """The content of a register object.
 
     Args:
@@ -55,7 +55,7 @@ class Cell:
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, job: str | None = None) -> Cell:
+    def from_bytes(cls, data: bytes, where: str, job: str | None = None) -> RegisterObject:
         """The inverse of ``to_bytes``.
 
         Raises:
@@ -106,17 +106,17 @@ class S3Register(Inventory):
             return Conflict()
         return self.swap(job, expected, state, manifests)
 
-    def cell(self, job: str) -> tuple[Cell, Version] | None:
+    def cell(self, job: str) -> tuple[RegisterObject, Version] | None:
         """The job's cell and its version, if any."""
         body = self._objects.get(self.key(job), CELL_MAX)
         if body is None:
             return None
-        found = Cell.from_bytes(body.data, self.place(job), job)
+        found = RegisterObject.from_bytes(body.data, self.place(job), job)
         cell = replace(found, changed=body.changed.timestamp() if body.changed else None)
         self._manifests = {body.etag: cell.manifests}
         return cell, body.etag
 
-    def present(self, job: str) -> Cell | None:
+    def present(self, job: str) -> RegisterObject | None:
         """The job's cell, at least as new as what was seen; None if none was seen, and none is there.
 
         Raises:
@@ -129,14 +129,14 @@ class S3Register(Inventory):
         if seen is not None:
             why = births.went_back(None if cell is None else cell.state, seen)
             if why is not None:
-                raise births.gone(job, why, self.place(job))
+                raise births.lost_error(job, why, self.place(job))
         return cell
 
     def swap(
         self, job: str, expected: Version | None, state: JobState, manifests: Sequence[str]
     ) -> Version | Conflict:
         """Compare-and-set state and manifests together."""
-        cell = Cell(state, tuple(manifests), secrets.token_hex(8))
+        cell = RegisterObject(state, tuple(manifests), secrets.token_hex(8))
         etag = self._objects.put_if(self.key(job), cell.to_bytes(), expected)
         if etag is None:
             return Conflict()
@@ -185,7 +185,7 @@ class S3Register(Inventory):
         if found is not None:
             self._check_movable(job, found[0])
 
-    def _check_movable(self, job: str, cell: Cell) -> None:
+    def _check_movable(self, job: str, cell: RegisterObject) -> None:
         if cell.manifests:
             raise ProtocolError(
                 "The job's register names the files that readers use (protocol idempotent).",

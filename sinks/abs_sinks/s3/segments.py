@@ -24,7 +24,7 @@ from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName, Outcome
 from abs_core.wal import Entry
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.partfile import PartFile, UploadPool
 from abs_sinks.s3.perhandle import PerHandle
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import HANDLE, Pending, Uploads
@@ -141,14 +141,14 @@ class S3SegmentFile:
         self._patience = replace(options.patience, job=handle.job)
         self._kept = bytearray()
         self._upload: PartFile | None = None
-        self._lanes: Lanes | None = None
+        self._pool: UploadPool | None = None
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         content = memoryview(data).cast("B")
         if self._upload is None and len(self._kept) + len(content) > self._options.partsize:
-            self._lanes = Lanes(self._options.uploadthreads, self._options.partsize)
+            self._pool = UploadPool(self._options.uploadthreads, self._options.partsize)
             metadata = {HANDLE: str(self._handle)}
-            self._upload = PartFile(self._options, self._lanes, self._key, metadata, self._patience)
+            self._upload = PartFile(self._options, self._pool, self._key, metadata, self._patience)
             self._upload.write(self._kept)
             self._kept = bytearray()
         if self._upload is None:
@@ -181,9 +181,9 @@ class S3SegmentFile:
 
     def _end(self) -> None:
         self._upload = None
-        if self._lanes is not None:
-            self._lanes.close()
-            self._lanes = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
 
 def _delete(file: IO[bytes]) -> None:

@@ -162,7 +162,7 @@ class S3Sink(Sink):
         """Nothing: the process's client is kept for the next sink."""
 
 
-def looking_after_any(
+def admin_committer(
     options: S3Options, seen: Seen | None = None, *, sized: bool = False
 ) -> ByProtocol:
     """A committer for all jobs and protocols, for commands.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from abs_core.model import HandleName, Outcome
 from abs_core.patience import Patience
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.partfile import PartFile, UploadPool
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Pending, Upload
 
@@ -33,7 +33,7 @@ class Store(Protocol):
     """Prepares, completes and lists data files. Every call but ``begin`` can be repeated."""
 
     def begin(
-        self, lanes: Lanes, key: str, metadata: dict[str, str], patience: Patience | None
+        self, pool: UploadPool, key: str, metadata: dict[str, str], patience: Patience | None
     ) -> OutFile: ...
 
     def inspect(self, handle: HandleName, upload: Upload) -> Outcome: ...
@@ -65,9 +65,9 @@ class BucketStore(PendingUploads):
         self._options = options
 
     def begin(
-        self, lanes: Lanes, key: str, metadata: dict[str, str], patience: Patience | None
+        self, pool: UploadPool, key: str, metadata: dict[str, str], patience: Patience | None
     ) -> PartFile:
-        return PartFile(self._options, lanes, key, metadata, patience)
+        return PartFile(self._options, pool, key, metadata, patience)
 
     def abort(self, key: str, upload_id: str) -> None:
         self._uploads.abort(key, upload_id)

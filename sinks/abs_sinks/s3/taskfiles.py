@@ -6,28 +6,88 @@ and ``uploadthreads`` parts in flight.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from abs_core.errors import AbsError
+from abs_core.durable import disk_errors
+from abs_core.errors import AbsError, TargetError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_sinks.refusals import BadRows, find_bad_rows, naming_rows
-from abs_sinks.s3.datafile import DataFile
-from abs_sinks.s3.formats import try_encoding
+from abs_sinks.s3.formats import Encoder, encoder, encoding, try_encoding
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.partfile import Lanes
+from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.partitions import Partitioning
-from abs_sinks.s3.spill import Spill
-from abs_sinks.s3.store import BucketStore, Store
+from abs_sinks.s3.store import BucketStore, OutFile, Store
 from abs_sinks.s3.uploads import HANDLE, Upload
 
 Ended = Callable[[Upload, Any], None]
 """Takes each finished file, and the metadata that its format's library made (Parquet), else None."""
+
+
+class DataFile:
+    """Memory: one row group of Arrow data, and what ``PartFile`` keeps."""
+
+    def __init__(self, out: OutFile, schema: pa.Schema, options: S3Options) -> None:
+        self._options = options
+        self._schema = schema
+        self._out = out
+        self._gathered: list[pa.RecordBatch] = []
+        self.gathered_bytes = 0
+        self._encoder: Encoder = encoder(out, schema, options)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next rows go to another file."""
+        return self._out.tell() >= self._options.maxfilesize
+
+    @property
+    def metadata(self) -> Any:
+        """Of the finished file, by its format's library; None if it has none."""
+        return self._encoder.metadata
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows.
+
+        Raises:
+            RowError: the format cannot hold a value.
+            TargetError: a part could not be uploaded.
+        """
+        self._gathered.append(batch)
+        self.gathered_bytes += batch.nbytes
+        if self.gathered_bytes >= self._options.rowgroupsize:
+            self.flush()
+
+    def flush(self) -> None:
+        """Encode the gathered rows as one row group."""
+        if not self._gathered:
+            return
+        table = pa.Table.from_batches(self._gathered, self._schema)
+        self._gathered, self.gathered_bytes = [], 0
+        with naming_rows(table, self._bad_rows), encoding(self._options):
+            self._encoder.write(table)
+
+    def finish(self) -> Upload:
+        """End the file; every part is acknowledged when it returns."""
+        self.flush()
+        with encoding(self._options):
+            self._encoder.close()
+        return self._out.finish()
+
+    def discard(self) -> None:
+        """Abort the upload, at best effort. Never raises."""
+        self._gathered = []
+        self._out.discard()
+
+    def _bad_rows(self, table: pa.Table) -> BadRows:
+        return find_bad_rows(table, lambda part: try_encoding(part, self._options))
 
 
 class TaskFiles:
@@ -58,7 +118,7 @@ class TaskFiles:
         self._patience = patience
         self._partitioning = Partitioning(schema, options.partitionby, keep=keep)
         self._schema = schema
-        self._lanes = Lanes(options.uploadthreads, options.partsize)
+        self._pool = UploadPool(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}
         self._done: list[Upload] = []
         self._spill: Spill | None = None
@@ -93,7 +153,7 @@ class TaskFiles:
         """End every file; all parts are acknowledged when it returns."""
         self._finish_open()
         self._empty(self._spilled(), 0)
-        self._lanes.close()
+        self._pool.close()
         return tuple(self._done)
 
     def discard(self) -> None:
@@ -105,7 +165,7 @@ class TaskFiles:
                 self._store.abort(upload.key, upload.upload_id)
         if self._spill is not None:
             self._spill.close()
-        self._lanes.close()
+        self._pool.close()
 
     def _take(self, batch: pa.RecordBatch) -> None:
         for folder, rows in self._partitioning.split(batch):
@@ -170,7 +230,7 @@ class TaskFiles:
         self._files += 1
         key = data_key(self._options.path, folder, name)
         told = {HANDLE: str(self._handle)}
-        out = self._store.begin(self._lanes, key, told, self._patience)
+        out = self._store.begin(self._pool, key, told, self._patience)
         try:
             return DataFile(out, self._partitioning.file_schema, self._options)
         except BaseException:
@@ -185,3 +245,83 @@ class TaskFiles:
             (BY_MANIFEST if self._options.protocol == "idempotent" else "")
             + ending(self._options.fileformat, self._options.compression),
         )
+
+
+BUCKETS = 16
+
+
+class Spill:
+    """Rows of folders that are not open, on local disk, in buckets by a hash of the folder.
+
+    They stay in order within each folder.
+
+    Args:
+        level: of the recursion; each level has another hash.
+    """
+
+    def __init__(self, schema: pa.Schema, level: int) -> None:
+        self._schema = schema
+        self._level = level
+        self._where = tempfile.gettempdir()
+        self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+        with self._mapped():
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="abs-s3-spill-", ignore_cleanup_errors=True
+            )
+
+    def add(self, folder: str, rows: pa.RecordBatch) -> None:
+        """Keep the rows of one folder.
+
+        Raises:
+            TargetError: the local disk is full or gone.
+        """
+        bucket = zlib.crc32(f"{self._level}:{folder}".encode()) % BUCKETS
+        with self._mapped():
+            if bucket not in self._writers:
+                self._writers[bucket] = pa.ipc.new_stream(
+                    str(self._path(bucket)),
+                    self._schema,
+                    options=pa.ipc.IpcWriteOptions(compression="lz4"),
+                )
+            self._writers[bucket].write_batch(rows)
+
+    def buckets(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The rows of each bucket, deleted as they are read. Raises as ``add``."""
+        with self._mapped():
+            for writer in self._writers.values():
+                writer.close()
+        for bucket in sorted(self._writers):
+            yield self._read(bucket)
+            self._path(bucket).unlink()
+
+    def close(self) -> None:
+        """Delete all files. Never raises."""
+        for writer in self._writers.values():
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
+        self._folder.cleanup()
+
+    def _read(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as held:
+            with self._mapped():
+                file = held.enter_context(pa.OSFile(str(self._path(bucket))))
+                batches = held.enter_context(pa.ipc.open_stream(file))
+            yield from batches
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            with disk_errors(
+                f"Local disk in {self._where}, where rows wait for their folders,",
+                room="make room, name another folder by TMPDIR, raise maxopenfiles, or repartition "
+                "the data frame by the columns of partitionby",
+            ):
+                yield
+        except pa.ArrowException as error:
+            raise TargetError(
+                f"Rows cannot be kept on local disk in {self._where}: {error}.",
+                remedy="this is a defect of the sink: please report it.",
+            ) from error
+
+    def _path(self, bucket: int) -> Path:
+        return Path(self._folder.name) / f"{bucket}.arrows"

@@ -13,8 +13,7 @@ from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, message_of, status_of, translate_errors
-from abs_clients.s3.listing import PARTS, UPLOADS, pages
-from abs_clients.s3.objects import checksum_header, checksum_text
+from abs_clients.s3.objects import PARTS, UPLOADS, checksum_header, checksum_text, pages
 from abs_core.model import Committable
 from abs_core.strictjson import of, parse, reading, shown, text, whole
 from abs_sinks.s3 import direct_uploads

@@ -11,7 +11,7 @@ from typing import Protocol
 from abs_core.durable import create_durably, disk_errors, flush_folder
 
 
-class Cells(Protocol):
+class WriteOnceStore(Protocol):
     """Cells that appear whole and are never changed, only deleted. Picklable."""
 
     @property
@@ -42,7 +42,7 @@ class Cells(Protocol):
 
 
 @dataclass(frozen=True)
-class FolderCells:
+class WriteOnceFolder:
     """One file per cell, written aside, flushed to disk, then linked under its name.
 
     A hard link fails if the name exists, on POSIX and on network file systems.
@@ -86,7 +86,7 @@ class FolderCells:
 
 
 @dataclass(frozen=True)
-class MemoryCells:
+class WriteOnceMemory:
     """Cells that need not outlive their process: for a batch read."""
 
     kept: dict[str, bytes] = field(default_factory=dict)

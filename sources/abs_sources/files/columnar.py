@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from abs_clients.arrow import with_inner
 from abs_core.errors import RowError
-from abs_sources.files.errors import reading
-from abs_sources.files.model import Piece
+from abs_sources.files.model import Piece, reading
 from abs_sources.files.schema import engine_schema, fit, match
 
 Progress = list[int] | int | None
@@ -42,6 +42,8 @@ class Rest:
 
 _ARROW = b"ARROW1"
 _INSTANT = pa.timestamp("us", "UTC")
+_JULIAN_DAY_0 = -210_866_760_000_000_000
+"""Microseconds from 1970 to noon of the first day that INT96 counts."""
 
 
 @contextmanager
@@ -65,12 +67,33 @@ def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
     """The schema of a Parquet file; 96-bit timestamps, as Spark writes them, are in UTC."""
     with malformed(name):
         file = pq.ParquetFile(content)
-        columns = [file.schema.column(n) for n in range(len(file.schema))]
-        old = [f"{c.path}." for c in columns if c.physical_type == "INT96"]
+        old = _int96(file)
         return pa.schema(
-            f.with_type(_instants(f.type)) if any(p.startswith(f"{f.name}.") for p in old) else f
+            f.with_type(_instants(f.type)) if f.name in old else f
             for f in engine_schema(file.schema_arrow)
         )
+
+
+def _int96(file: pq.ParquetFile) -> set[str]:
+    """Names of the columns with 96-bit timestamps, at any depth."""
+    leaves = [file.schema.column(n) for n in range(len(file.schema))]
+    old = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
+    return {name for name in file.schema_arrow.names if any(p.startswith(f"{name}.") for p in old)}
+
+
+def _check_int96(array: pa.Array, column: str) -> None:
+    """Raise ArrowInvalid for moments that Arrow reads wrong: INT96 with a negative day.
+
+    Spark's sums overflow beyond the year 285,000, and it writes such a day.
+    """
+    if pa.types.is_nested(array.type):
+        inner = array.flatten() if pa.types.is_struct(array.type) else [array.flatten()]
+        for each in inner:
+            _check_int96(each, column)
+    elif pa.types.is_timestamp(array.type):
+        least = pc.min(array.cast(pa.int64())).as_py()
+        if least is not None and least < _JULIAN_DAY_0:
+            raise pa.ArrowInvalid(f"{column} has a moment that INT96 does not hold")
 
 
 def _instants(kind: pa.DataType) -> pa.DataType:
@@ -86,12 +109,15 @@ def read_parquet(rest: Rest) -> Iterator[Step]:
         file = pq.ParquetFile(rest.content, pre_buffer=True, coerce_int96_timestamp_unit="us")
         columns = match(schema.names, file.schema_arrow.names, name)
         wanted = [columns[column] for column in schema.names if column in columns]
+        old = _int96(file) & set(wanted)
         first, skip = rest.at if isinstance(rest.at, list) else (0, 0)
         for group in range(first, file.num_row_groups):
             if not piece.start <= _middle(file.metadata.row_group(group), piece) < piece.end:
                 continue
             read = 0
             for batch in file.iter_batches(rest.most, row_groups=[group], columns=wanted):
+                for column in old:
+                    _check_int96(batch.column(column), column)
                 read += batch.num_rows
                 left = min(batch.num_rows, read - (skip if group == first else 0))
                 if left > 0:

@@ -1,6 +1,6 @@
 """Reads lines of JSON objects: Arrow parses them; what it cannot read, Python reads or explains.
 
-Arrow knows neither maps nor "NaN", nor dates and binary, which are texts (see ``texts``).
+Arrow knows neither maps nor "NaN", nor dates and binary, which are texts (see ``from_text``).
 """
 
 from __future__ import annotations
@@ -90,7 +90,11 @@ def _value(found: Any, kind: pa.DataType, path: str) -> Any:
         return found
     if not isinstance(found, bool | dict | list):
         if types.is_floating(kind) and (not isinstance(found, str) or found in _INFINITE):
-            return float(_INFINITE.get(found, found) if isinstance(found, str) else found)
+            number = _INFINITE.get(found, found) if isinstance(found, str) else found
+            if kind.bit_width == 64:
+                return float(number)
+            # By its text, as Arrow's reader does: by way of a double it would be rounded twice.
+            return pa.scalar(str(number)).cast(kind).as_py()
         if types.is_integer(kind) and isinstance(found, int):
             return found
         if types.is_decimal(kind) and _DECIMAL.issuperset(str(found)):

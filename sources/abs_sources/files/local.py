@@ -11,8 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.errors import RefusedError
-from abs_sources.files.errors import changed, gone, reading
-from abs_sources.files.model import Found, OpenFile, Pin
+from abs_sources.files.model import Found, OpenFile, Pin, changed, gone, reading
 from abs_sources.files.pattern import Pattern
 
 

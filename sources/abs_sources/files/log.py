@@ -60,7 +60,7 @@ from abs_core.strictjson import (
     text,
     version,
 )
-from abs_sources.files.cells import Cells
+from abs_sources.files.cells import WriteOnceStore
 from abs_sources.files.consent import record, recorded
 from abs_sources.files.model import Pin, pin_from_json
 
@@ -89,7 +89,7 @@ class SeenLog:
         total: number of files, as of the last ``refresh`` or ``append``.
     """
 
-    def __init__(self, cells: Cells, root: str) -> None:
+    def __init__(self, cells: WriteOnceStore, root: str) -> None:
         self.lock = Lock()
         self._cells = cells
         self._root = root
@@ -101,7 +101,7 @@ class SeenLog:
         self._pins: dict[int, Sequence[Pin]] = {}
         self._consents: dict[str, Pin] = {}
 
-    def __reduce__(self) -> tuple[type[SeenLog], tuple[Cells, str]]:
+    def __reduce__(self) -> tuple[type[SeenLog], tuple[WriteOnceStore, str]]:
         """Another process has a view of its own."""
         return SeenLog, (self._cells, self._root)
 

@@ -28,7 +28,7 @@ from abs_clients.options import (
 from abs_clients.s3.server import HADOOP, Bucket, Server
 from abs_core.errors import ConfigError, OptionError
 from abs_core.source import Limit
-from abs_sources.files.cells import Cells, FolderCells
+from abs_sources.files.cells import WriteOnceFolder, WriteOnceStore
 from abs_sources.files.lines import CsvForm
 from abs_sources.files.local import LocalStore
 from abs_sources.files.model import Store
@@ -44,14 +44,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FileRoot:
     """A path, absolute or a key, without a slash at its end; ``bucket`` is None for a local one."""
 
     bucket: str | None
     path: str
 
     @classmethod
-    def parse(cls, given: str) -> Place:
+    def parse(cls, given: str) -> FileRoot:
         """Parse a path or URL in any of Spark's spellings; raises OptionError for other systems."""
         in_bucket = _S3.fullmatch(given.strip())
         if in_bucket is not None:
@@ -70,12 +70,12 @@ class Place:
         """For people, and to identify the place."""
         return self.path if self.bucket is None else f"s3://{self.bucket}/{self.path}"
 
-    def below(self, name: str) -> Place:
-        return Place(self.bucket, posixpath.join(self.path, name))
+    def below(self, name: str) -> FileRoot:
+        return FileRoot(self.bucket, posixpath.join(self.path, name))
 
 
-def _glob(text: str) -> Place:
-    place = Place.parse(text)
+def _glob(text: str) -> FileRoot:
+    place = FileRoot.parse(text)
     check_glob(place.path)
     return place
 
@@ -153,9 +153,9 @@ class FileOptions:
         readers: number of splits of an endless reading.
     """
 
-    path: Annotated[Place, _glob]
+    path: Annotated[FileRoot, _glob]
     fileformat: Annotated[str, one_of(*FORMATS)] = "parquet"
-    log: Annotated[Place | None, Place.parse] = None
+    log: Annotated[FileRoot | None, FileRoot.parse] = None
     limit: Limit = field(default_factory=Limit)
     latest_first: Annotated[bool, Option("latestFirst", boolean, False)] = False
     names: Annotated[str | None, Option("pathGlobFilter", text)] = None
@@ -209,20 +209,20 @@ class FileOptions:
             from abs_sources.files.s3 import S3Store
         return S3Store(Bucket(self.server, self.path.bucket), pattern)
 
-    def cells(self) -> Cells | None:
+    def cells(self) -> WriteOnceStore | None:
         """Storage of the log, if there is one."""
         if self.log is None:
             return None
         if self.log.bucket is None:
-            return FolderCells(Path(self.log.path))
+            return WriteOnceFolder(Path(self.log.path))
         with _needs_boto3():
-            from abs_sources.files.bucket_cells import BucketCells
-        return BucketCells(Bucket(self.server, self.log.bucket), self.log.path)
+            from abs_sources.files.s3 import WriteOnceBucket
+        return WriteOnceBucket(Bucket(self.server, self.log.bucket), self.log.path)
 
 
 OPTIONS = (
     *options_of(FileOptions),
-    Option("checkpointLocation", Place.parse),
+    Option("checkpointLocation", FileRoot.parse),
     Option("maxFilesPerTrigger", _COUNT),
     Option("maxBytesPerTrigger", _BYTES),
     Option("changedFiles", one_of("error", "ignore"), "error"),
@@ -241,9 +241,9 @@ def _needs_boto3() -> Iterator[None]:
         ) from error
 
 
-def _log(values: Mapping[str, Any]) -> Place | None:
+def _log(values: Mapping[str, Any]) -> FileRoot | None:
     if values["log"] is not None:
-        named: Place = values["log"]
+        named: FileRoot = values["log"]
         return named
-    checkpoint: Place | None = values["checkpointLocation"]
+    checkpoint: FileRoot | None = values["checkpointLocation"]
     return None if checkpoint is None else checkpoint.below("abs-files")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_core.strictjson import fields, parse, text, whole
-from abs_sources.files.cells import Cells, MemoryCells
+from abs_sources.files.cells import WriteOnceMemory, WriteOnceStore
 from abs_sources.files.consent import (
     given_up,
     is_given_up,
@@ -19,10 +19,9 @@ from abs_sources.files.consent import (
     to_give_up,
     to_pin_anew,
 )
-from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
 from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
-from abs_sources.files.model import Found, Piece, Pin, Store
+from abs_sources.files.model import Found, Piece, Pin, Store, changed
 from abs_sources.files.options import FileOptions
 from abs_sources.files.readers import (
     EndlessReader,
@@ -144,7 +143,7 @@ class FileSource:
         self._options = options
         self._store = store or options.store()
         self._schema = schema
-        self._cells: Cells = options.cells() or MemoryCells()
+        self._cells: WriteOnceStore = options.cells() or WriteOnceMemory()
         self._log = SeenLog(self._cells, options.path.name)
         self._closing: _Closing | None = None
         self._known = 0

@@ -28,7 +28,7 @@ _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 REQUEST_SECONDS = 2.0
 """How long the first request may take; each next one may take twice as long."""
 
-LONGEST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 """How long a request may take at most."""
 
 
@@ -149,7 +149,7 @@ class Lookup:
         }
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
-        longest = min(LONGEST_SECONDS, self._patience.seconds)
+        longest = min(MAX_SECONDS, self._patience.seconds)
         doubling = itertools.accumulate(
             itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, longest)
         )

@@ -19,7 +19,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TopicOffsets:
     """Position in each partition.
 
     Args:
@@ -59,7 +59,7 @@ class Place:
             ) from error
         return cls(ids, ends)
 
-    def same_topic(self, other: Place, topic: str) -> bool:
+    def same_topic(self, other: TopicOffsets, topic: str) -> bool:
         """Whether both know the topic under the same id."""
         return topic in self.ids and self.ids[topic] == other.ids.get(topic)
 

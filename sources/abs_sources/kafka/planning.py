@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from abs_sources.kafka.offsets import Partition, Place, Range
+from abs_sources.kafka.offsets import Partition, Range, TopicOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Facts:
     end: Mapping[Partition, int]
 
     @property
-    def ends(self) -> Place:
-        return Place(self.ids, self.end)
+    def ends(self) -> TopicOffsets:
+        return TopicOffsets(self.ids, self.end)
 
 
-def losses(start: Place, facts: Facts) -> list[str]:
+def losses(start: TopicOffsets, facts: Facts) -> list[str]:
     """Reasons why records after a place have changed; empty if none have.
 
     A partition that is new to the place has all of its records after it, from offset 0 on.
@@ -54,7 +54,7 @@ def losses(start: Place, facts: Facts) -> list[str]:
     return [*found, *(f"the partition {topic}-{number} is gone" for topic, number in sorted(gone))]
 
 
-def begins(start: Place, facts: Facts) -> dict[Partition, int]:
+def begins(start: TopicOffsets, facts: Facts) -> dict[Partition, int]:
     """The start of each partition now: its old position, or 0 if it is new.
 
     A partition that ends before its position has lost records; reading continues from its end.
@@ -67,7 +67,9 @@ def begins(start: Place, facts: Facts) -> dict[Partition, int]:
     }
 
 
-def advance(start: Place, facts: Facts, most: int | None, closed: Place | None = None) -> Place:
+def advance(
+    start: TopicOffsets, facts: Facts, most: int | None, closed: TopicOffsets | None = None
+) -> TopicOffsets:
     """The furthest place after ``start`` within a number of offsets.
 
     An unavailable topic keeps its place: if it comes back it is not read a second time.
@@ -95,7 +97,7 @@ def advance(start: Place, facts: Facts, most: int | None, closed: Place | None =
         if partition not in facts.end and ids[partition[0]] == start.ids[partition[0]]
     }
     ends |= away
-    return Place({topic: ids[topic] for topic, _ in ends}, ends)
+    return TopicOffsets({topic: ids[topic] for topic, _ in ends}, ends)
 
 
 def share_out(
@@ -122,7 +124,11 @@ def share_out(
 
 
 def ranges(
-    start: Place, end: Place, *, at_least: int | None = None, most_records: int | None = None
+    start: TopicOffsets,
+    end: TopicOffsets,
+    *,
+    at_least: int | None = None,
+    most_records: int | None = None,
 ) -> Sequence[Range]:
     """The parts between two places; the same ones for the same places.
 

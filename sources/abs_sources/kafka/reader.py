@@ -107,7 +107,7 @@ class KafkaReader:
         return self._part.end is not None and self._at >= self._part.end
 
     def at_most(self, rows: int) -> None:
-        """As ``abs_core.source.Portioned``: compaction may remove records of a batch's range."""
+        """As ``abs_core.source.SupportsMaxRows``: compaction may remove records of a batch's range."""
         self._most = min(self._options.batchsize, rows)
         self._fitting = min(self._fitting, self._most)
 
@@ -153,7 +153,7 @@ class KafkaReader:
         return None
 
     def check(self) -> None:
-        """As ``abs_core.source.Checking``, whatever ``failOnDataLoss`` is: a restart relies on it."""
+        """As ``SupportsVerify`` says, whatever ``failOnDataLoss`` is: a restart relies on it."""
         if self._moved is None:
             return
         topic = self._part.topic

@@ -17,7 +17,7 @@ from abs_sources.kafka.attempt_filter import attempt_filter, decided_until
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, Bound, resolve
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from abs_sources.kafka.lookup import lookup
-from abs_sources.kafka.offsets import Partition, Place, Range
+from abs_sources.kafka.offsets import Partition, Range, TopicOffsets
 from abs_sources.kafka.options import KafkaSourceOptions, log
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
 from abs_sources.kafka.reader import KafkaReader
@@ -71,19 +71,19 @@ class KafkaSource:
                     f"{offset}.",
                     remedy="take one of those; -2 is the first and -1 the last.",
                 )
-        return Place(facts.ids, start).text
+        return TopicOffsets(facts.ids, start).text
 
     def latest(self, start: Offsets, limit: Limit) -> Offsets:
         """The end that can be read now; in a batch read, that of ``endingOffsets``.
 
         Raises ReplayMismatchError if the records after ``start`` are gone or have changed.
         """
-        begin = Place.parse(start)
+        begin = TopicOffsets.parse(start)
         facts = self._facts(begin)
         self._report(start, losses(begin, facts))
         if self.options.end is not None:
             facts = replace(facts, end=self._ending(facts, begins(begin, facts)))
-        closed = None if self.closed is None else Place.parse(self.closed)
+        closed = None if self.closed is None else TopicOffsets.parse(self.closed)
         return self._decided(begin, advance(begin, facts, limit.rows, closed)).text
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
@@ -92,9 +92,9 @@ class KafkaSource:
         Raises ReplayMismatchError if the records after ``start`` have changed since ``end`` was
         planned. An engine may have asked for the end without its start (Spark 4.1).
         """
-        begin = Place.parse(start)
+        begin = TopicOffsets.parse(start)
         if end is not None:
-            until = Place.parse(end)
+            until = TopicOffsets.parse(end)
             self._report(
                 start, losses(begin, Facts(until.ids, dict.fromkeys(until.next, 0), until.next))
             )
@@ -132,7 +132,7 @@ class KafkaSource:
                 "`drop_state` for the unread rest of the old one.",
             )
         parts = [Range.of(split) for split in left]
-        place = Place(
+        place = TopicOffsets(
             {part.topic: part.topic_id for part in parts},
             {(part.topic, part.partition): part.start for part in parts},
         )
@@ -159,7 +159,7 @@ class KafkaSource:
             return fits(options.pattern, topic)
         return topic in (options.subscribe or ())
 
-    def _facts(self, known: Place | None = None) -> Facts:
+    def _facts(self, known: TopicOffsets | None = None) -> Facts:
         """The topics to read now; those in ``known`` may be missing."""
         options, ask = self.options, lookup(self.options)
         ids_known = {} if known is None else known.ids
@@ -174,7 +174,7 @@ class KafkaSource:
             there = [partition for partition in there if partition in options.assign]
         self._check_there(topics, there, ids_known)
         ids = {name: topic.id for name, topic in topics.items()}
-        now, before = Place(ids), known or Place()
+        now, before = TopicOffsets(ids), known or TopicOffsets()
         read = {p: at for p, at in before.next.items() if before.same_topic(now, p[0])}
         return Facts(ids, ask.first(there), ask.end(there, read))
 
@@ -198,7 +198,7 @@ class KafkaSource:
                 remedy="set winners=true to read those that count; winners=false reads them all.",
             )
 
-    def _decided(self, start: Place, end: Place) -> Place:
+    def _decided(self, start: TopicOffsets, end: TopicOffsets) -> TopicOffsets:
         """With ``winners``, the place up to which all records are decided."""
         if not self.options.winners:
             return end

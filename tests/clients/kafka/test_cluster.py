@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from abs_clients.kafka.cluster import Cluster, Lane, close_clusters, cluster
+from abs_clients.kafka.cluster import Channel, Cluster, close_clusters, cluster
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 
@@ -39,7 +39,7 @@ def test_a_process_has_one_cluster_of_an_address_and_settings(mine: Cluster) -> 
 
 
 def test_records_and_questions_have_a_connection_each(mine: Cluster) -> None:
-    assert mine.connection(Lane.DATA) is not mine.connection(Lane.CONTROL)
+    assert mine.connection(Channel.DATA) is not mine.connection(Channel.CONTROL)
 
 
 def test_what_was_learnt_and_kept_ends_with_the_cluster(mine: Cluster) -> None:

@@ -12,9 +12,9 @@ from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.errors import to_abs_error
-from abs_clients.kafka.failures import Failures
 from abs_core.errors import AbsError, FencedError, RowError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.librdkafka import Failures
 
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 FENCED = KafkaError(KafkaError._FENCED, "a newer one", fatal=True)

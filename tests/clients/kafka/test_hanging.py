@@ -7,13 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from abs_clients.kafka import hanging
 from abs_clients.kafka.cluster_facts import ClusterFacts
-from abs_clients.kafka.hanging import PartitionTransaction, find_hanging, open_in, unknown
 from abs_clients.kafka.topics import TopicFacts
 from abs_clients.kafka.transactions import Description, State
 from abs_services import KafkaService
-from abs_sinks.kafka.preflight import judge_hanging
+from abs_sinks.kafka import preflight as hanging
+from abs_sinks.kafka.preflight import (
+    PartitionTransaction,
+    find_hanging,
+    judge_hanging,
+    open_in,
+    unknown,
+)
 from abs_testing.case import Case, rows
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register.tail import Extent, log_offsets
 from tests.kit.kafka import delete_topics, make_topic
 
 pytestmark = [pytest.mark.services]

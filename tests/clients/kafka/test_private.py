@@ -79,7 +79,9 @@ def test_such_a_use_would_be_found() -> None:
 
 def _private(tree: ast.Module) -> Iterator[str]:
     """Inner modules of the clients that are imported, and private attributes of clients' objects."""
-    attributes = {name for path in private.NEEDS for name in path.split(".") if name[0] == "_"}
+    attributes = {
+        name for path in private.REQUIRED_ATTRIBUTES for name in path.split(".") if name[0] == "_"
+    }
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import confluent_kafka
 import pytest
 
-from abs_clients.kafka import settings_probe
+from abs_clients.kafka import settings
 from abs_clients.kafka.setting_rules import PYTHONS
 from abs_clients.kafka.setting_table import JAVA_ONLY
 from abs_clients.kafka.settings import Settings
@@ -71,5 +71,5 @@ def test_options_that_were_parsed_once_are_parsed_again_without_a_client(
     def made(*_: object, **__: object) -> confluent_kafka.Producer:
         raise AssertionError("a client was made")
 
-    monkeypatch.setattr(settings_probe, "Producer", made)
+    monkeypatch.setattr(settings, "Producer", made)
     assert parse(given) == first

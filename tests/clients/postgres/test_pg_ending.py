@@ -9,7 +9,7 @@ import pytest
 from psycopg import Connection
 from psycopg.errors import ObjectNotInPrerequisiteState, UndefinedObject
 
-from abs_clients.postgres.ending import end_prepared
+from abs_clients.postgres.connection import end_prepared
 from abs_core.errors import ContentionError
 
 GID = "abs1:gid"

@@ -9,9 +9,8 @@ from functools import partial
 
 import pytest
 
-from abs_clients.postgres.address import Address
+from abs_clients.postgres.address import Address, Server
 from abs_clients.postgres.connection import SILENCE_MS, connect
-from abs_clients.postgres.server import Server
 from abs_core.errors import UnavailableError
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table

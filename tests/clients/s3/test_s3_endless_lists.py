@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from abs_clients.s3 import listing
-from abs_clients.s3.listing import OBJECTS, UPLOADS, pages
+from abs_clients.s3 import objects as listing
+from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import CorruptionError
 
 
@@ -30,7 +30,7 @@ def test_a_list_that_goes_round_in_a_circle_is_refused(circle: str) -> None:
 
 
 def test_a_list_whose_answers_never_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "MOST_ANSWERS", 100)
+    monkeypatch.setattr(listing, "MAX_ANSWERS", 100)
     numbers = iter(range(1000))
     read = pages(answering(lambda: str(next(numbers))), OBJECTS, "objects")
     with pytest.raises(CorruptionError, match="without an end"):

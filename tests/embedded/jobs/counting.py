@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.contracts import Sink
-from abs_core.several.sinks import Sinks
 from abs_embedded import Graph, Job, Settings
 from abs_embedded.keyed import KeyedContext
 from abs_embedded.operators import Row
+from abs_embedded.sinks import Sinks
 from abs_embedded.state.codecs import INT64
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.tables import TableSource

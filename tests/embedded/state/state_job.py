@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from abs_embedded.state.contracts import NewBackend, Place, StateBackend, StateHandle
+from abs_embedded.state.contracts import NewBackend, StateBackend, StateHandle, StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, encode_key
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -18,7 +18,7 @@ from abs_embedded.state.retention import sweep
 from abs_embedded.state.rocks import RocksBackends, Tuning
 
 KEYS = [encode_key(n) for n in range(300)]
-PLACE = Place("job", "op", 0, GroupRange(0, 16), 16)
+PLACE = StateOwner("job", "op", 0, GroupRange(0, 16), 16)
 
 
 def opened(kind: str, store: LocalSnapshotStore, work: Path) -> StateBackend:

@@ -14,7 +14,7 @@ import pytest
 from abs_core.errors import RowError
 from abs_embedded.state.codecs import FLOAT64, INT64
 from abs_embedded.state.columns import SPARSE_MIN, ColumnTable, Copy, Era, Slots, Store, Words
-from abs_embedded.state.contracts import Place, Version
+from abs_embedded.state.contracts import StateOwner, Version
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, groups_of
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -23,7 +23,7 @@ from abs_embedded.state.states import ValueState
 from tests import sample
 
 Numbers = npt.NDArray[np.int64]
-PLACE = Place("job", "op", 0, GroupRange(0, 128), 128)
+PLACE = StateOwner("job", "op", 0, GroupRange(0, 128), 128)
 KEYS = [b"key-%d" % n for n in range(6 * SPARSE_MIN)]
 
 

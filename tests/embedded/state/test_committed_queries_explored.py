@@ -10,7 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from abs_embedded.state.contracts import Place, StateBackend, Version
+from abs_embedded.state.contracts import StateBackend, StateOwner, Version
 from abs_embedded.state.keygroups import GroupRange, encode_keys
 from abs_embedded.state.query import Published
 
@@ -59,7 +59,7 @@ def published(kind: Callable[..., Published], schedule: Schedule) -> Published:
     return kind(
         [
             (
-                Place("job", "op", n, GroupRange.of(n, TASKS, 16), 16, 1, "r"),
+                StateOwner("job", "op", n, GroupRange.of(n, TASKS, 16), 16, 1, "r"),
                 cast("StateBackend", Task(n, schedule)),
             )
             for n in range(TASKS)

@@ -11,7 +11,7 @@ from pyarrow import flight
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_embedded.state.codecs import INT64, JSON
-from abs_embedded.state.contracts import Place, Version
+from abs_embedded.state.contracts import StateOwner, Version
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, encode_key, key_group
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -24,13 +24,13 @@ KEYS = pa.record_batch({"name": NAMES})
 
 
 @pytest.fixture
-def subtasks(new_store: Callable[[], LocalSnapshotStore]) -> list[tuple[Place, HeapBackend]]:
-    places = [Place("job", "count", n, GroupRange.of(n, 3, 16), 16) for n in range(3)]
+def subtasks(new_store: Callable[[], LocalSnapshotStore]) -> list[tuple[StateOwner, HeapBackend]]:
+    places = [StateOwner("job", "count", n, GroupRange.of(n, 3, 16), 16) for n in range(3)]
     return [(place, HeapBackend(new_store(), place)) for place in places]
 
 
 @pytest.fixture
-def server(subtasks: list[tuple[Place, HeapBackend]]) -> Iterator[QueryServer]:
+def server(subtasks: list[tuple[StateOwner, HeapBackend]]) -> Iterator[QueryServer]:
     with QueryServer(TOKEN) as server:
         server.publish("count", subtasks)
         yield server
@@ -43,7 +43,7 @@ def client(server: QueryServer) -> Iterator[QueryClient]:
     client.close()
 
 
-def add(subtasks: list[tuple[Place, HeapBackend]], amount: int) -> None:
+def add(subtasks: list[tuple[StateOwner, HeapBackend]], amount: int) -> None:
     for place, backend in subtasks:
         state = ReducingState(backend, "total", INT64, operators.add)
         for n, name in enumerate(NAMES[:40]):
@@ -51,14 +51,14 @@ def add(subtasks: list[tuple[Place, HeapBackend]], amount: int) -> None:
                 state.add(encode_key(name), n * amount)
 
 
-def complete(subtasks: list[tuple[Place, HeapBackend]], number: int) -> None:
+def complete(subtasks: list[tuple[StateOwner, HeapBackend]], number: int) -> None:
     for _, backend in subtasks:
         backend.snapshot(number).persist()
         backend.notify_complete(number)
 
 
 def test_live_and_committed_values_are_told_apart(
-    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+    subtasks: list[tuple[StateOwner, HeapBackend]], client: QueryClient
 ) -> None:
     add(subtasks, 1)
     complete(subtasks, 1)
@@ -74,7 +74,7 @@ def test_live_and_committed_values_are_told_apart(
 
 
 def test_what_there_is_can_be_listed(
-    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+    subtasks: list[tuple[StateOwner, HeapBackend]], client: QueryClient
 ) -> None:
     add(subtasks, 1)
     ValueState(subtasks[0][1], "last", JSON)
@@ -112,7 +112,7 @@ def test_another_programs_answer_is_a_typed_error(told: bytes) -> None:
 
 
 def test_what_is_not_there_is_a_clear_error(
-    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+    subtasks: list[tuple[StateOwner, HeapBackend]], client: QueryClient
 ) -> None:
     add(subtasks, 1)
     MapState(subtasks[0][1], "deep", INT64, INT64)
@@ -139,7 +139,7 @@ def test_a_withdrawn_or_ended_server_is_a_clear_error(
 
 
 def test_a_state_that_is_closed_meanwhile_is_no_answer_that_there_is_no_value(
-    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+    subtasks: list[tuple[StateOwner, HeapBackend]], client: QueryClient
 ) -> None:
     add(subtasks, 1)
     complete(subtasks, 1)

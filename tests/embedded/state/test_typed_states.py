@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from abs_core.errors import AbsError, ConfigError, CorruptionError, RowError
 from abs_embedded.state.codecs import BYTES, FLOAT64, INT64, JSON, PICKLE, TEXT
-from abs_embedded.state.contracts import Place
+from abs_embedded.state.contracts import StateOwner
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, encode_key, encode_keys
 from abs_embedded.state.local_store import LocalSnapshotStore
@@ -23,7 +23,7 @@ from abs_embedded.state.operator_state import Contents, Mode, OperatorState, red
 from abs_embedded.state.states import ListState, MapState, ReducingState, ValueState
 from abs_embedded.state.timers import Timers
 
-PLACE = Place("job", "op", 0, GroupRange(0, 128), 128)
+PLACE = StateOwner("job", "op", 0, GroupRange(0, 128), 128)
 A, B, C = encode_key("a"), encode_key("b"), encode_key("c")
 
 

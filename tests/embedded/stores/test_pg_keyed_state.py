@@ -12,8 +12,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from abs_clients.postgres.address import Address
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Address, Server
 from abs_core.errors import (
     AbsError,
     FencedError,

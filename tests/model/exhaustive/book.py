@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from abs_core import consent
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Identity, Refused, Skip, Verdict, ended
+from abs_core.protocol import Refused, RunIdentity, Skip, Verdict, ended
 from tests.model.exhaustive.configuration import Configuration
 
 REGISTER, JOB, TARGET = "0" * 16, "job", "target"
@@ -243,10 +243,10 @@ class Book:
             known = self._known[key] = compute()
         return known
 
-    def _who(self, run: int, state: JobState | None) -> Identity:
+    def _who(self, run: int, state: JobState | None) -> RunIdentity:
         """The run, with the consent that its operator would read off the error."""
         spec = self.config.runs[run]
-        who = Identity(JOB, spec.lineage, f"run{run}", TARGET)
+        who = RunIdentity(JOB, spec.lineage, f"run{run}", TARGET)
         if not spec.adopts or state is None:
             return who
         return replace(who, adopt=consent.to_adopt(state, who, 0))

@@ -9,7 +9,7 @@ from abs_core import protocol, sinkmap
 from abs_core.births.rules import Failed
 from abs_core.errors import AbsError, EpochGapError
 from abs_core.model import Committable, HandleName, JobState
-from abs_core.protocol import Changed, Identity, Refused, Skip, Verdict
+from abs_core.protocol import Changed, Refused, RunIdentity, Skip, Verdict
 from abs_spark.foreach.process import Known
 from tests.model.exhaustive.book import Violated
 from tests.model.exhaustive.engine_world import (
@@ -282,14 +282,14 @@ def _state(verdict: Verdict) -> JobState:
     return verdict.state
 
 
-def _who(ways: Ways, world: Job) -> Identity:
+def _who(ways: Ways, world: Job) -> RunIdentity:
     sinks = tuple((sink, f"target {sink}") for sink in _call(ways, world).sinks)
     target = "+".join(target for _, target in sinks)
-    who = Identity(JOB, "lineage", f"run{world.run}", target, sinks=sinks)
+    who = RunIdentity(JOB, "lineage", f"run{world.run}", target, sinks=sinks)
     return replace(who, adopt=_consent(ways, world, who)) if world.consents else who
 
 
-def _consent(ways: Ways, world: Job, who: Identity) -> str | None:
+def _consent(ways: Ways, world: Job, who: RunIdentity) -> str | None:
     """The token that the refusal of this very start would name."""
     refused = ways.passed_over(world.register, who, world.failed, world.noted)
     return None if refused is None else refused.error.remedy.partition("adopt=")[2].split()[0]

@@ -10,7 +10,7 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.births.rules import Failed
 from abs_core.model import HandleName, JobState
-from abs_core.protocol import Identity, Refused, Verdict
+from abs_core.protocol import Refused, RunIdentity, Verdict
 from abs_spark.foreach.process import Known
 
 JOB, REGISTER = "job", "0" * 16
@@ -52,8 +52,8 @@ class Ways:
     keeps_errors: bool = True
     failures: int = 1
     deaths: int = 1
-    start: Callable[[JobState | None, Identity, str], Verdict] = protocol.start
-    passed_over: Callable[[JobState | None, Identity, Failed | None, int], Refused | None] = (
+    start: Callable[[JobState | None, RunIdentity, str], Verdict] = protocol.start
+    passed_over: Callable[[JobState | None, RunIdentity, Failed | None, int], Refused | None] = (
         births.passed_over
     )
     keeps_the_first: bool = True

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from abs_core.births import rules as births
 from abs_core.certificate import Certificate, Origin
 from abs_core.model import HandleName, JobState
-from abs_core.protocol import Identity, Refused, Verdict
+from abs_core.protocol import Refused, RunIdentity, Verdict
 
 OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, TELL, NOTE = range(10)
 """What a run does next. ``BEGIN`` is its tasks' step, the others are the commit process's."""
 
-StartRule = Callable[[JobState | None, Identity, str, Origin, int, str], Verdict]
-Uncertified = Callable[[JobState, Identity, Origin, int, str, str], Refused | None]
+StartRule = Callable[[JobState | None, RunIdentity, str, Origin, int, str], Verdict]
+Uncertified = Callable[[JobState, RunIdentity, Origin, int, str, str], Refused | None]
 
 
 @dataclass(frozen=True, slots=True)

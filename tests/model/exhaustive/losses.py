@@ -33,7 +33,7 @@ from abs_core.errors import (
     RegisterLostError,
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Identity, Refused, Skip
+from abs_core.protocol import Refused, RunIdentity, Skip
 from tests.model.exhaustive.book import Violated
 from tests.model.exhaustive.loss import (
     AFTERWARDS,
@@ -179,9 +179,9 @@ def _off(world: Loss) -> Loss:
     return replace(world, at=OFF, seen=None, certified=False, origin=Origin())
 
 
-def _who(ways: Ways, world: Loss) -> Identity:
+def _who(ways: Ways, world: Loss) -> RunIdentity:
     sinks = SINKS if ways.several else ()
-    return Identity(JOB, "lineage", f"run{world.run}", "target", adopt=world.adopt, sinks=sinks)
+    return RunIdentity(JOB, "lineage", f"run{world.run}", "target", adopt=world.adopt, sinks=sinks)
 
 
 def _partitions(ways: Ways) -> list[int]:
@@ -197,7 +197,7 @@ def _begin(ways: Ways, world: Loss) -> Loss:
     if isinstance(verdict, Refused):
         raise verdict.error
     state = verdict.state
-    if births.lost(world.register, who, world.origin, world.noted) is not None:
+    if births.why_lost(world.register, who, world.origin, world.noted) is not None:
         # By consent: the job begins anew.
         world = replace(world, lost=False, top=-1, below=-1)
     planned = protocol.plan(state, state.generation, world.noted, gaps_allowed=ways.gaps)
@@ -316,9 +316,9 @@ def _looked(ways: Ways, world: Loss) -> JobState:
     if world.seen is not None:
         why = births.went_back(world.register, world.seen)
         if why is not None:
-            raise births.gone(JOB, why, PLACE)
+            raise births.lost_error(JOB, why, PLACE)
     if world.register is None:
-        raise births.missing(_who(ways, world), PLACE).error
+        raise births.missing_verdict(_who(ways, world), PLACE).error
     return world.register
 
 

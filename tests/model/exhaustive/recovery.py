@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abs_core import protocol
 from abs_core.model import Committable, HandleName, JobState
-from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict
+from abs_core.protocol import Changed, Refused, RunIdentity, Skip, Unchanged, Verdict
 from tests.model.exhaustive.book import JOB, REGISTER, TARGET, Book, Violated
 from tests.model.exhaustive.drivers import complete
 from tests.model.exhaustive.effects import VISIBLE
@@ -24,7 +24,7 @@ class _Alone:
         )
         self.spec = book.config.runs[run]
         self.content = book.content_of[run]
-        self.who = Identity(JOB, self.spec.lineage, "fresh", TARGET)
+        self.who = RunIdentity(JOB, self.spec.lineage, "fresh", TARGET)
         self.handles: dict[HandleName, int] = {}
         self.written: list[HandleName] = []
         for writer in book.writers:

@@ -25,7 +25,7 @@ from abs_core.model import (
     Wrote,
 )
 from abs_core.patience import Patience
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 from abs_core.registers.memory import MemoryRegister
 from abs_embedded.assembly import Part
 from tests.model.simulation.inputs import Journal
@@ -185,7 +185,7 @@ class Keeper:
         self._world = world
         self._run = run
         self.coordinator = Coordinator(
-            Identity(JOB, "lineage", run, "simulated"),
+            RunIdentity(JOB, "lineage", run, "simulated"),
             Register(world),
             Target(world),
             co_commit=False,

@@ -168,7 +168,7 @@ def test_keys_lie_where_our_own_partitioner_puts_them(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
     from abs_clients.kafka.producer_ids import describe_producers
-    from abs_sinks.kafka.columnar.murmur2 import partitions_of
+    from abs_sinks.kafka.columnar.encoder import partitions_of
     from abs_sinks.kafka.open_transaction import OpenTransaction
 
     keys = [f"key-{n}" for n in range(200)] + ["", "ä"]

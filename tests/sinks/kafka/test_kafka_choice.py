@@ -10,7 +10,7 @@ from kafka.net.connection import KafkaConnection
 
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.columnar.transport import lacking_to_produce
+from abs_sinks.kafka.columnar.transport import missing_for_producer
 from abs_sinks.kafka.sink import guarantee
 
 SCHEMA = pa.schema([("value", pa.string())])
@@ -109,10 +109,10 @@ def test_a_producer_that_is_forced_where_it_cannot_be_is_refused_with_a_way_out(
 def other_version(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A kafka-python whose connections send requests by another name."""
     monkeypatch.delattr(KafkaConnection, "send_request")
-    lacking_to_produce.cache_clear()
+    missing_for_producer.cache_clear()
     yield
     monkeypatch.undo()
-    lacking_to_produce.cache_clear()
+    missing_for_producer.cache_clear()
 
 
 @pytest.mark.usefixtures("other_version")

@@ -15,14 +15,18 @@ from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar.choice import compression_of
 from abs_sinks.kafka.columnar.compression import Compression
-from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, cuts, pieces, placed
-from abs_sinks.kafka.columnar.headers import NO_HEADERS, encoded_headers
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
-from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
-from abs_sinks.kafka.columnar.varints import lengths_of, varints, zigzag
+from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, cuts, partitions_of, pieces, placed
+from abs_sinks.kafka.columnar.headers import (
+    NO_HEADERS,
+    encoded_headers,
+    lengths_of,
+    varints,
+    zigzag,
+)
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity, record_batch
 from abs_sinks.kafka.records import Records
 
-WHO = Identity("id", 2**40 + 7, 12)
+WHO = ProducerIdentity("id", 2**40 + 7, 12)
 NOW = 1_700_000_000_123
 LATER = st.lists(st.integers(-(2**40), 2**40), min_size=40, max_size=40)
 TEXT = st.none() | st.binary(max_size=300)
@@ -106,7 +110,7 @@ def test_records_without_headers_of_their_own_get_those_of_all() -> None:
 
 
 def test_a_producer_without_a_transactional_id_writes_outside_transactions() -> None:
-    who = Identity(None, 7, 0)
+    who = ProducerIdentity(None, 7, 0)
     made = record_batch(None, pa.array([b"x"]), who, np.array([NOW]), sequence=0)
     batch = MemoryRecords(made).next_batch()
     assert batch.validate_crc()

@@ -19,7 +19,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar import sender as sending
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
 from abs_sinks.kafka.records import plan_columns, records_of
@@ -27,7 +27,7 @@ from abs_sinks.kafka.records import plan_columns, records_of
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "producer": "columnar"}
 )
-WHO = Identity("id", 1, 0)
+WHO = ProducerIdentity("id", 1, 0)
 PATIENCE = 100.0
 OLD, NEW = 8, 9
 

@@ -18,7 +18,7 @@ from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.cluster import Lane, close_clusters, cluster
+from abs_clients.kafka.cluster import Channel, close_clusters, cluster
 from abs_clients.kafka.private import manager_of
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import topic_facts
@@ -29,7 +29,7 @@ from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
+from abs_sinks.kafka.columnar.encoder import partitions_of
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.open_transaction import id_name
@@ -296,7 +296,7 @@ def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
     )
     line.send(first)
     line.sender.flush()  # where the coordinator is, is known from here on
-    manager = manager_of(cluster(line.options.kafka).client(Lane.DATA))
+    manager = manager_of(cluster(line.options.kafka).client(Channel.DATA))
     get_connection, gone = manager.get_connection, [Gone(), Gone()]
     monkeypatch.setattr(
         manager,
@@ -316,7 +316,7 @@ def test_records_on_a_connection_that_is_closed_meanwhile_are_sent_again(
     line = line_of()
     line.send(pa.record_batch({"value": ["a"], "partition": pa.array([0], pa.int32())}))
     line.sender.flush()
-    manager = manager_of(cluster(line.options.kafka).client(Lane.DATA))
+    manager = manager_of(cluster(line.options.kafka).client(Channel.DATA))
     send, lost = manager.send, [RuntimeError("Transport closed for writes")]
 
     def sent(request: Any, *given: Any, **more: Any) -> Any:

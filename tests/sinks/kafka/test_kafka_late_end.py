@@ -20,7 +20,7 @@ from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register.session import FencedProducer, Rows, register_id
 from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.register.topic import Cells, Record
+from abs_sinks.kafka.register.topic import Record, StoredCells
 from abs_sinks.kafka.sending import TransactionalProducer
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_log
@@ -117,7 +117,7 @@ def test_a_change_of_a_cell_that_ends_early_leaves_the_cell_before_it_or_after_i
 
 
 def _text(records: Sequence[Record]) -> str | None:
-    cells = Cells()
+    cells = StoredCells()
     for key, value in records:
         cells.apply(key, value)
     cell = cells.get("job", "here")

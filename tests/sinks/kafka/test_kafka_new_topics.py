@@ -21,7 +21,7 @@ from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka import side_topic as winners
 from abs_sinks.kafka.columnar.encoder import Encoder
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.register.store import KafkaRegister
@@ -177,7 +177,7 @@ def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
     brokers: list[Broker],
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    encoder = Encoder(OPTIONS.kafka, "t", Identity("id", 1, 0))
+    encoder = Encoder(OPTIONS.kafka, "t", ProducerIdentity("id", 1, 0))
     encoder.gather(records_of(VALUE, plan_columns(VALUE.schema, "t")))
     assert [batch.count for batch in encoder.batches()] == [1]
 

@@ -17,7 +17,7 @@ from abs_core.source import Limit
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
 from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
+from abs_sinks.kafka.columnar.encoder import partitions_of
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests import sample

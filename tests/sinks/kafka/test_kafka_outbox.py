@@ -219,8 +219,8 @@ def test_a_first_batch_that_is_overtaken_is_found_out(monkeypatch: pytest.Monkey
 
         def add(self, batches: Iterable[Batch]) -> None:
             super().add(batches)
-            for lane in self._lanes.values():
-                lane.known = True
+            for queue in self._queues.values():
+                queue.known = True
 
     monkeypatch.setattr("tests.sinks.kafka.test_kafka_outbox.Outbox", Hasty)
     _must_fail()

@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_sinks.kafka.columnar.murmur2 import murmur2, partitions_of
+from abs_sinks.kafka.columnar.encoder import murmur2, partitions_of
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
 VECTORS = {

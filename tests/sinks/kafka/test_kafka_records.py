@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abs_clients.kafka.failures import Failures
 from abs_core.errors import SchemaError
-from abs_sinks.kafka.librdkafka import LibrdkafkaSender
+from abs_sinks.kafka.librdkafka import Failures, LibrdkafkaSender
 from abs_sinks.kafka.records import (
     Digest,
     header_lists,

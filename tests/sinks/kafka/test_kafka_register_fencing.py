@@ -10,7 +10,6 @@ from itertools import repeat
 
 import pytest
 
-from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
@@ -19,7 +18,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import tail as register_tail
 from abs_sinks.kafka.register.session import FencedProducer, Session
 from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.register.tail import BlockedError
+from abs_sinks.kafka.register.tail import BlockedError, Extent, log_offsets
 from abs_sinks.kafka.register.topic import partition_of, records_of, version_after
 from abs_testing.check_register import an_old_answer_lets_no_change_through
 from tests.sinks.kafka.registers import create

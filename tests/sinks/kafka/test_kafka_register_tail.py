@@ -9,11 +9,10 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.log_offsets import Extent
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import tail as register_tail
-from abs_sinks.kafka.register.tail import BlockedError, Tail
-from abs_sinks.kafka.register.topic import Cell, records_of, version_after
+from abs_sinks.kafka.register.tail import BlockedError, Extent, Tail
+from abs_sinks.kafka.register.topic import StoredCell, records_of, version_after
 
 SETTINGS = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
 VERSION = version_after(None)
@@ -80,7 +79,7 @@ def test_behind_a_leader_that_has_died_the_cell_is_read_by_a_new_consumer(
 ) -> None:
     old, new = Scripted([]), Scripted([Read(0), Read(2, is_end=True)])
     consumers += [old, new]
-    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == Cell(VERSION, "text")
+    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == StoredCell(VERSION, "text")
     assert old.closed
     assert not new.closed
 
@@ -89,7 +88,7 @@ def test_a_leader_that_dies_while_it_is_read_is_looked_for_anew(
     consumers: list[Scripted],
 ) -> None:
     consumers += [Scripted([Read(0)]), Scripted([Read(1)])]
-    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == Cell(VERSION, "text")
+    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == StoredCell(VERSION, "text")
 
 
 def test_a_transaction_in_the_way_is_told_by_the_consumer_that_has_met_it(
@@ -135,11 +134,11 @@ def ends(consumers: list[Scripted], monkeypatch: pytest.MonkeyPatch) -> list[Ext
 
 def test_what_this_process_has_committed_last_is_not_read(ends: list[Extent]) -> None:
     tail = Tail(SETTINGS, "r", 0)
-    assert tail.load("job", PATIENCE) == Cell(VERSION, "text")
+    assert tail.load("job", PATIENCE) == StoredCell(VERSION, "text")
     for number in (1, 2):
         tail.wrote(OWN, tail.reads)
         ends.append(Extent(0, 2 + 2 * number, 2 + 2 * number, "id"))
-        assert tail.load("job", PATIENCE) == Cell(NEXT, "own")
+        assert tail.load("job", PATIENCE) == StoredCell(NEXT, "own")
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
-from abs_core.errors import CorruptionError, PreflightError
+from abs_core.errors import CorruptionError, PreflightError, RefusedError
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import Session
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import (
     PARTITIONS,
-    Cells,
+    StoredCells,
     partition_of,
     records_of,
     version_after,
@@ -76,14 +76,14 @@ def test_a_part_that_is_missing_or_damaged_is_named() -> None:
     records = records_of("job", version, "x" * 1000, 300)
     assert len(records) == 5
     for lost in range(4):
-        cells = Cells()
+        cells = StoredCells()
         for number, (key, value) in enumerate(records):
             if number != lost:
                 cells.apply(key, value)
         assert not cells.has("job")
         with pytest.raises(CorruptionError, match="lacks its part"):
             cells.get("job", "here")
-    cells = Cells()
+    cells = StoredCells()
     for key, value in [*records, (records[0][0], b"y" * 300)]:
         cells.apply(key, value)
     with pytest.raises(CorruptionError, match="not what was written"):
@@ -92,7 +92,7 @@ def test_a_part_that_is_missing_or_damaged_is_named() -> None:
 
 @pytest.mark.parametrize("chunks", [10**12, 10**400, -1, 0, True, 2.5, "3", None])
 def test_a_number_of_parts_that_cannot_be_is_an_error_and_costs_no_memory(chunks: object) -> None:
-    cells = Cells()
+    cells = StoredCells()
     for key, value in records_of("job", version_after(None), "x" * 1000, 300):
         cells.apply(key, value)
     fields = json.loads(records_of("job", version_after(None), "x" * 1000, 300)[-1][1] or b"")
@@ -118,6 +118,22 @@ def test_a_topic_that_cannot_hold_registers_is_refused(
     _make(options, partitions, {"cleanup.policy": policy})
     with pytest.raises(PreflightError, match=said):
         KafkaRegister(options).compare_and_set("job", None, STATE)
+
+
+@pytest.mark.parametrize("more", [{}, {"protocol": "wal", "wal": "file:///tmp"}])
+def test_a_topic_that_does_not_take_the_register_s_record_is_named(
+    protocol: str, kafka: KafkaService
+) -> None:
+    options = options_of(
+        kafka, {"protocol": protocol, "wal": "file:///tmp"} if protocol == "wal" else {}
+    )
+    _make(options, PARTITIONS, {"cleanup.policy": "compact", "max.message.bytes": "150"})
+    with pytest.raises(
+        RefusedError, match=f"{options.registertopic}, which holds the job's"
+    ) as met:
+        KafkaRegister(options).compare_and_set("job", None, STATE)
+    assert (met.value.job, met.value.handle) == ("job", None)
+    assert KafkaRegister(options).load("job") is None
 
 
 def test_the_topic_is_made_with_the_right_settings(

@@ -8,11 +8,11 @@ from abs_clients.kafka.configs import producer_settings
 from abs_clients.kafka.transactions import EndTxn, _end_request
 from abs_sinks.kafka.columnar import transport
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.transport import adding, producing
 from abs_sinks.kafka.options import KafkaOptions
 
-WHO = Identity("id", 7, 3)
+WHO = ProducerIdentity("id", 7, 3)
 PRODUCE = (
     b"\x03id"  # transactional id
     b"\xff\xff"  # acks: all replicas in sync

@@ -14,7 +14,6 @@ from kafka import KafkaConsumer, TopicPartition
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.failures import Failures
 from abs_core.errors import (
     FencedError,
     RowError,
@@ -23,8 +22,8 @@ from abs_core.errors import (
 )
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
-from abs_sinks.kafka.librdkafka import CHUNK, LibrdkafkaSender
+from abs_sinks.kafka.columnar.encoder import partitions_of
+from abs_sinks.kafka.librdkafka import CHUNK, Failures, LibrdkafkaSender
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.kit.kafka import PARTITIONS, make_topic
 

@@ -25,7 +25,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import JobState, Wrote
-from abs_core.protocol import Identity
+from abs_core.protocol import RunIdentity
 from abs_services import PostgresService
 from abs_services.native import NativePostgres
 from abs_services.processes import free_port
@@ -315,7 +315,7 @@ def test_odd_names_of_table_columns_and_schema(shared_database: str) -> None:
 
 
 def _one_epoch(sink: PostgresSink, batch: pa.RecordBatch) -> None:
-    who = Identity("job", "lineage", "run", sink.target)
+    who = RunIdentity("job", "lineage", "run", sink.target)
     coordinator = Coordinator(who, sink.register(), sink.committer())
     state, _ = coordinator.begin(0)
     writer = sink.writer(Task(state.register, "job", state.generation, 0, 0, "ab"))

@@ -23,8 +23,7 @@ from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.name import TableName
 from abs_core.errors import RefusedError, RowError, SchemaError
 from abs_sinks.postgres import checks, type_mapping
-from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.schema import plan_columns
+from abs_sinks.postgres.plan import CopyPlan, plan_columns
 from abs_sinks.postgres.table import read_table
 from abs_sinks.postgres.types import PgType
 from abs_sinks.text import interval_parts

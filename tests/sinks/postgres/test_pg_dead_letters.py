@@ -18,7 +18,7 @@ from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.kept import PostgresLetters
-from abs_sinks.postgres.target import Target
+from abs_sinks.postgres.target import ResolvedTable
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
@@ -233,7 +233,9 @@ def check_replays(harness: Poisoned) -> None:
 def test_a_dead_letter_written_outside_the_decision_is_found(
     shared_database: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def at_once(writer: CopyWriter, _: object, target: Target, letters: list[DeadLetter]) -> None:
+    def at_once(
+        writer: CopyWriter, _: object, target: ResolvedTable, letters: list[DeadLetter]
+    ) -> None:
         with leased(writer.table.options.server) as other:
             handle = writer._task.handle
             deadletters.write(other, writer.table.options, target.plan, handle, letters)
@@ -257,7 +259,7 @@ def test_a_bad_row_that_is_dropped_is_found(
 def test_a_limit_that_is_ignored_is_found(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(core, "LEAST", 10**9)
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_target_that_refuses_everything_stops_the_query(shared_database, "wal-append", "a\0b")
 

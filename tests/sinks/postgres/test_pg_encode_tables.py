@@ -16,7 +16,7 @@ from psycopg import sql
 
 from abs_clients.postgres.name import TableName
 from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.schema import plan_columns
+from abs_sinks.postgres.plan import plan_columns
 from abs_sinks.postgres.table import read_table
 from tests.sinks.postgres.copied import (
     BOTH,

@@ -14,7 +14,7 @@ from abs_core.errors import AbsError, ContentionError, UnavailableError
 from abs_core.model import Committable
 from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
-from abs_sinks.postgres.tables import Table
+from abs_sinks.postgres.target import SinkTable
 
 GIVEN = {"url": "postgresql://h/d", "dbtable": "t", "patience": "20s"}
 ROWS = pa.record_batch({"id": [1]})
@@ -33,7 +33,7 @@ class Writer(CopyWriter):
     """Its first beginnings fail with these errors."""
 
     def __init__(self, *errors: AbsError) -> None:
-        table = Table(PostgresOptions.parse(GIVEN), ROWS.schema)
+        table = SinkTable(PostgresOptions.parse(GIVEN), ROWS.schema)
         super().__init__(table, Task("0" * 16, "job", 1, 0, 0, "ab"))
         self.errors = list(errors)
         self.begun = 0

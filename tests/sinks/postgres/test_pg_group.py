@@ -15,8 +15,8 @@ from abs_core.model import Committable
 from abs_core.registers.memory import MemoryRegister
 from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
-from abs_sinks.postgres import group as of_groups
-from abs_sinks.postgres.tables import Table
+from abs_sinks.postgres import sink as of_groups
+from abs_sinks.postgres.target import SinkTable
 from abs_sinks.postgres.testing import Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
 from abs_testing.case import JOB, Case, rows
@@ -121,7 +121,7 @@ def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
     class Two:
         """Each table's rows are prepared in a transaction of their own; one of them is told."""
 
-        def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
+        def __init__(self, tables: Mapping[int, SinkTable], task: Task) -> None:
             self._writers = [
                 TwoPhaseWriter(table, replace(task, attempt=f"{n:x}"))
                 for n, table in tables.items()

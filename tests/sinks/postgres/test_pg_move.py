@@ -9,8 +9,7 @@ import pytest
 
 from abs_core.errors import IdentityError
 from abs_services import PostgresService, Provider, fresh_database, services
-from abs_services.native.initdb import find_binaries
-from abs_services.native.postgres import NativePostgres
+from abs_services.native.postgres import NativePostgres, find_binaries
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing.case import Case, consent_in, raises, rows
 

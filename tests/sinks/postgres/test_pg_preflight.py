@@ -30,7 +30,7 @@ from abs_sinks.postgres.preflight import (
     judge_table,
     judge_way,
 )
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows, within
@@ -58,7 +58,7 @@ GOOD_SERVER = ServerFacts(
     role="me",
 )
 GOOD_TABLE = TableFacts(True, True, True, True, has_rules=False, insert_triggers=())
-TABLE = Table("public", "t", 1, ())
+TABLE = CatalogTable("public", "t", 1, ())
 
 
 def _options(**more: str) -> PostgresOptions:
@@ -176,7 +176,11 @@ def test_without_prepared_transactions_both_remedies_are_named() -> None:
     ],
 )
 def test_what_is_wrong_with_a_table_is_found(
-    options: PostgresOptions, table: Table, change: dict[str, Any], severity: Severity, told: str
+    options: PostgresOptions,
+    table: CatalogTable,
+    change: dict[str, Any],
+    severity: Severity,
+    told: str,
 ) -> None:
     (finding,) = judge_table(table, replace(GOOD_TABLE, **change), GOOD_SERVER, options)
     assert finding.severity is severity

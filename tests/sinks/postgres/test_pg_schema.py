@@ -10,9 +10,8 @@ import pytest
 from psycopg import sql
 
 from abs_core.errors import SchemaError
-from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.schema import left_empty, plan_columns
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.plan import CopyPlan, left_empty, plan_columns
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.types import Column, PgType
 
 INT4, INT8 = PgType(23, "int4", "integer"), PgType(20, "int8", "bigint")
@@ -20,11 +19,11 @@ TEXT = PgType(25, "text", "text", receive="textrecv")
 INET = PgType(869, "inet", "inet")
 
 
-def table(*columns: Column) -> Table:
-    return Table("public", "t", 1, columns)
+def table(*columns: Column) -> CatalogTable:
+    return CatalogTable("public", "t", 1, columns)
 
 
-def problems(schema: pa.Schema, target: Table) -> list[str]:
+def problems(schema: pa.Schema, target: CatalogTable) -> list[str]:
     with pytest.raises(SchemaError) as refused:
         plan_columns(schema, target)
     return refused.value.what.split("\n  - ")[1:]

@@ -16,8 +16,8 @@ from abs_core.errors import PreflightError, RefusedError, SchemaError, TargetErr
 from abs_services import PostgresService
 from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.table import Table, read_table
+from abs_sinks.postgres.plan import plan_columns
+from abs_sinks.postgres.table import CatalogTable, read_table
 
 pytestmark = pytest.mark.services
 
@@ -39,7 +39,7 @@ def admin(postgres: PostgresService, database: str) -> Iterator[Connection]:
         yield made
 
 
-def read(connection: Connection, name: str) -> Table:
+def read(connection: Connection, name: str) -> CatalogTable:
     return read_table(connection, TableName.parse(name))
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.postgres import encode
-from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.plan import plan_columns
+from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.types import Column, PgType
 
 INT4 = PgType(23, "int4", "integer")
@@ -39,7 +39,7 @@ def array(element: PgType) -> PgType:
 
 
 def encoded(values: pa.Array, pg: PgType, *others: Column, not_null: bool = False) -> bytes:
-    target = Table("public", "t", 1, (Column("the col", pg, not_null), *others))
+    target = CatalogTable("public", "t", 1, (Column("the col", pg, not_null), *others))
     batch = pa.record_batch({"the col": values})
     encoder = plan_columns(batch.schema, target).encoder()
     return encoder.header() + encoder.encode(batch) + encoder.finish()
@@ -177,7 +177,7 @@ def test_no_value_is_shown_in_an_error() -> None:
 
 
 def test_a_batch_of_another_schema_is_refused() -> None:
-    target = Table("public", "t", 1, (Column("a", TIMESTAMPTZ), Column("b", TEXT)))
+    target = CatalogTable("public", "t", 1, (Column("a", TIMESTAMPTZ), Column("b", TEXT)))
     planned = pa.schema([("a", pa.timestamp("us", tz="UTC")), ("b", pa.string())])
     encoder = plan_columns(planned, target).encoder()
     encoder.header()

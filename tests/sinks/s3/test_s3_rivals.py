@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from abs_core.errors import FencedError
-from abs_sinks.s3.sink import looking_after_any
+from abs_sinks.s3.sink import admin_committer
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
@@ -29,7 +29,7 @@ def test_drivers_whose_clocks_differ_write_each_row_once(
     shares = first.tasks(0, LEFT, RIGHT)
     set_clock(timedelta(minutes=-10))
     second = case.run()
-    doubts = looking_after_any(harness.options).in_doubt(None)
+    doubts = admin_committer(harness.options).in_doubt(None)
     assert all((doubt.age_seconds or 0) >= 0 for doubt in doubts)
     second.epoch(0, LEFT, RIGHT)
     set_clock(timedelta(minutes=10))
@@ -71,7 +71,7 @@ def test_leftovers_of_several_jobs_are_ended_in_one_call(harness: FolderHarness)
     case = Case(harness)
     for name in ("one", "two"):
         case.run(name).tasks(0, LEFT)
-    committer = looking_after_any(harness.options)
+    committer = admin_committer(harness.options)
     doubts = committer.in_doubt(None)
     assert {doubt.handle.job for doubt in doubts} == {"one", "two"}
     committer.abort([doubt.handle for doubt in doubts])

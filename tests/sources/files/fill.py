@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from abs_core.source import Limit, Source
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
-from abs_testing.source_harness import Record
+from abs_testing.harness import Record
 
 SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string())])
 TEXT = pa.schema([("value", pa.string())])

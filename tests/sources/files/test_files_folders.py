@@ -23,7 +23,7 @@ from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.partitions import NULL_FOLDER, Partitioning
 from abs_sinks.text import plain_text
 from abs_sources.files import FileOptions, FileSource
-from abs_sources.files.folders import FolderColumns
+from abs_sources.files.formats import FolderColumns
 from tests.sources.files.spark_folders import (
     ANSWERS,
     BY_HAND,

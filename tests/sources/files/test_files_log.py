@@ -15,10 +15,10 @@ from abs_core.source import Limit
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
-from abs_sources.files.bucket_cells import BucketCells
-from abs_sources.files.cells import Cells, FolderCells, MemoryCells
+from abs_sources.files.cells import WriteOnceFolder, WriteOnceMemory, WriteOnceStore
 from abs_sources.files.log import KEPT, SeenLog, seen_as
 from abs_sources.files.model import Pin
+from abs_sources.files.s3 import WriteOnceBucket
 from tests.sources.files.fill import TEXT, Folder, credentials
 from tests.sources.files.test_files_choice import put, source_on, words
 
@@ -27,7 +27,7 @@ def pin(number: int) -> Pin:
     return Pin(f"file-{number:06d}", number, "s")
 
 
-def grown(cells: Cells, entries: int, *, commit: bool = True) -> SeenLog:
+def grown(cells: WriteOnceStore, entries: int, *, commit: bool = True) -> SeenLog:
     """A log with two files an entry, as a query makes it that commits each."""
     log = SeenLog(cells, "/data")
     log.refresh()
@@ -39,7 +39,7 @@ def grown(cells: Cells, entries: int, *, commit: bool = True) -> SeenLog:
 
 
 def test_what_is_in_the_log_is_numbered_for_ever() -> None:
-    cells = MemoryCells()
+    cells = WriteOnceMemory()
     grown(cells, 5)
     log = SeenLog(cells, "/data")
     log.refresh()
@@ -50,7 +50,7 @@ def test_what_is_in_the_log_is_numbered_for_ever() -> None:
 
 
 def test_a_long_log_is_folded_and_only_its_newer_entries_are_kept() -> None:
-    cells = MemoryCells()
+    cells = WriteOnceMemory()
     log = grown(cells, 6 * KEPT)
     names = sorted(cells.names())
     assert sum(name.startswith("fold-") for name in names) == 1
@@ -66,7 +66,7 @@ def test_a_long_log_is_folded_and_only_its_newer_entries_are_kept() -> None:
 
 
 def test_what_is_not_committed_is_never_forgotten() -> None:
-    cells = MemoryCells()
+    cells = WriteOnceMemory()
     log = grown(cells, 3 * KEPT, commit=False)
     log.committed(7)
     assert any(name.startswith("fold-") for name in cells.names())
@@ -77,14 +77,14 @@ def test_what_is_not_committed_is_never_forgotten() -> None:
 
 def test_a_log_that_nobody_commits_is_folded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_FOLD_ANYWAY", 50)
-    cells = MemoryCells()
+    cells = WriteOnceMemory()
     grown(cells, 120, commit=False)
     assert any(name.startswith("fold-") for name in cells.names())
 
 
 def test_an_append_that_comes_after_its_entry_was_folded_counts_for_nothing() -> None:
     """The stale process is given its place in the true order, and what it put is gone again."""
-    cells = MemoryCells()
+    cells = WriteOnceMemory()
     stale = grown(cells, 3)
     log = SeenLog(cells, "/data")
     log.refresh()
@@ -108,9 +108,9 @@ def test_of_writers_that_race_each_entry_has_one_and_no_file_is_taken_twice_or_l
     for name, value in credentials(s3).items():
         monkeypatch.setenv(name, value)
     server = Server(s3.endpoint, s3.region, pathstyle=True)
-    cells: Cells = FolderCells(tmp_path / "log")
+    cells: WriteOnceStore = WriteOnceFolder(tmp_path / "log")
     if kind == "bucket":
-        cells = BucketCells(Bucket(server, s3.bucket), f"{prefix}/log")
+        cells = WriteOnceBucket(Bucket(server, s3.bucket), f"{prefix}/log")
     pins = [pin(number) for number in range(60)]
     views = [SeenLog(cells, "/data") for _ in range(3)]
 
@@ -213,7 +213,7 @@ def test_a_damaged_log_is_told(tmp_path: Path) -> None:
         source_on(disk).latest(start, Limit())
 
 
-class Careless(MemoryCells):
+class Careless(WriteOnceMemory):
     """Lets the second writer win."""
 
     def put_new(self, name: str, content: bytes) -> bool:

@@ -6,15 +6,18 @@ import bz2
 import datetime as dt
 import gzip
 import io
+import itertools
+import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from abs_core.errors import OptionError, RowError, SchemaError
-from abs_sources.files import FileOptions, FileSource
+from abs_sources.files import FileOptions, FileSource, lines
 from tests.sources.files.fill import Folder
 from tests.sources.files.test_files_reading import rows_of
 
@@ -178,6 +181,46 @@ def test_instants_of_96_bits_are_instants_within_structs_lists_and_maps(tmp_path
     disk.put("a", out.getvalue())
     stored = FileSource(FileOptions.parse(disk.given, streaming=True)).schema
     assert stored == pa.schema([("s", pa.struct([("t", MOMENT)])), ("l", pa.list_(MOMENT))])
+
+
+def test_what_the_quick_look_at_quotes_lets_pass_the_pattern_does_not_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    form = lines.CsvForm()
+    texts = [bytes(t) for n in range(8) for t in itertools.product(b'",a\n', repeat=n)]
+    passed = [t for t in texts if b'"' in t and lines._is_quoted_plainly(t, b'"', b",")]
+    assert len(passed) > 1000
+    monkeypatch.setattr(lines, "_is_quoted_plainly", lambda *_: False)
+    assert all(form.plain(t, "f").removesuffix(b"\n") == t.removesuffix(b"\n") for t in passed)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_96_bits_whose_day_has_overflowed_are_refused(nested: bool, tmp_path: Path) -> None:
+    day = -107_700_000  # what Spark writes for the year 289,000 or so
+    moments = pa.array([dt.datetime.fromisoformat("2026-01-02T00:00:01")], CLOCK)
+    column = pa.StructArray.from_arrays([moments], names=["t"]) if nested else moments
+    out = io.BytesIO()
+    table = pa.table({"c": column})
+    plain: Any = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    pq.write_table(table, out, use_deprecated_int96_timestamps=True, **plain)
+    julian = 2_440_588 + (dt.date(2026, 1, 2) - dt.date(1970, 1, 1)).days
+    old, new = (struct.pack("<qi", 1_000_000_000, each) for each in (julian, day))
+    assert out.getvalue().count(old) == 1
+    disk = Folder(tmp_path)
+    disk.put("a", out.getvalue().replace(old, new))
+    with pytest.raises(RowError, match=r"/a .*c has a moment that INT96 does not hold"):
+        rows_of(disk, None)
+
+
+@pytest.mark.parametrize("way", ["by Arrow", "by Python"])
+def test_a_float_in_json_is_rounded_once(way: str, tmp_path: Path) -> None:
+    # By way of a double it would be 1.0000002, and so is no nearer.
+    disk = Folder(tmp_path)
+    disk.put("a", b'{"f": 1.00000017881393432617187499}\n')
+    more = [pa.field("m", pa.map_(pa.string(), pa.string()))] if way == "by Python" else []
+    schema = pa.schema([pa.field("f", pa.float32()), *more])
+    [row] = rows_of(disk, schema, {"fileformat": "json"})
+    assert row["f"] == 1 + 2**-23
 
 
 def test_a_return_ends_a_line_of_text_and_of_json(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow.json
 import pytest
 
 from abs_clients import arrow
-from abs_sources.files import formats, jsontypes, lines, schema, texts
+from abs_sources.files import formats, jsontypes, lines, schema
 from abs_sources.files.columnar import Rest, Step
 from tests import sample
 from tests.sources.files.fill import TEXT
@@ -77,13 +77,6 @@ def _null(one: Group, mine: Answer, spark: Answer) -> bool:
     return own and mine == [spark[0].replace("int", "string"), spark[1]]
 
 
-def _far(one: Group, mine: Answer, spark: Answer) -> bool:
-    far = 9_000_000_000_000_000_000  # microseconds: in the year 287,000
-    if one.form != "parquet" or one.schema is not None or mine[0] != spark[0]:
-        return False
-    return all(m == s or s[0] > far for m, s in zip(mine[1], spark[1], strict=True))
-
-
 DIFFERENCES: dict[str, Callable[[Group, Answer, Answer], bool]] = {
     "A CSV value in quotes is never NULL": _quoted,
     "A CSV line of blanks": _blank,
@@ -94,7 +87,6 @@ DIFFERENCES: dict[str, Callable[[Group, Answer, Answer], bool]] = {
     "Parquet that Spark does not read": _refused,
     "Unsigned integers of 32 bits as DOUBLE": _unsigned,
     "A Parquet column of nothing but NULL": _null,
-    "INT96 beyond the year 285,000": _far,
 }
 """By the name that the page gives them; each says whether it explains a difference."""
 
@@ -199,7 +191,7 @@ def _by_newlines(rest: Rest) -> Iterator[Step]:
     yield pa.RecordBatch.from_pydict({"value": [t.removesuffix("\r") for t in whole]}, TEXT), 0
 
 
-_required = texts._require
+_required = schema._require
 
 
 def _any_form(array: pa.Array, pattern: str, path: str, shown: str) -> None:
@@ -219,8 +211,8 @@ BUGS: dict[str, tuple[str, Any, str, Any]] = {
         "plain",
         lambda form, text, name: text,
     ),
-    "Arrow's conversions of text": ("csv", texts, "_require", lambda *given: None),
-    "JSON times without an offset": ("json", texts, "_require", _any_form),
+    "Arrow's conversions of text": ("csv", schema, "_require", lambda *given: None),
+    "JSON times without an offset": ("json", schema, "_require", _any_form),
     "several objects in a line": ("json", jsontypes, "_by_arrow", _unchecked),
     "a return does not end a line": ("text", formats._READ, "text", _by_newlines),
 }

@@ -118,7 +118,7 @@ def test_what_fails_at_once_many_times_is_not_given_more_time_than_there_is(
     at_once = Patience(180.0, first_pause=0.0)
     asked = _cluster(monkeypatch, *clients, Client([7]), patience=at_once)
     assert asked.end([PLACE]) == {PLACE: 7}
-    assert max(client.seconds[0] for client in clients) == lookups.LONGEST_SECONDS
+    assert max(client.seconds[0] for client in clients) == lookups.MAX_SECONDS
 
 
 def test_where_nobody_answers_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from abs_core.source import Limit, Reader
 from abs_services.native.kafka import NativeKafka
-from abs_testing.source_harness import Record
+from abs_testing.harness import Record
 from tests import sample
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_source import KafkaSourceHarness

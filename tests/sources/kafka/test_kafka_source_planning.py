@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from abs_core.errors import ReplayMismatchError
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from abs_sources.kafka.offsets import Partition, Place, Range
+from abs_sources.kafka.offsets import Partition, Range, TopicOffsets
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges, share_out
 
 ID = "anId"
@@ -19,8 +19,8 @@ NUMBERS = st.integers(0, 5)
 OFFSETS = st.integers(0, 10**12)
 
 
-def place(*offsets: int, topic: str = "t", name: str = ID) -> Place:
-    return Place({topic: name}, {(topic, n): offset for n, offset in enumerate(offsets)})
+def place(*offsets: int, topic: str = "t", name: str = ID) -> TopicOffsets:
+    return TopicOffsets({topic: name}, {(topic, n): offset for n, offset in enumerate(offsets)})
 
 
 def facts(first: list[int], end: list[int], name: str = ID) -> Facts:
@@ -38,16 +38,18 @@ def whole(parts: list[Range]) -> dict[Partition, list[tuple[int, int | None]]]:
 def test_a_place_is_the_same_place_after_its_text(
     offsets: dict[int, int], indent: int | None
 ) -> None:
-    before = Place({"t.a-b_c": ID}, {("t.a-b_c", n): offset for n, offset in offsets.items()})
+    before = TopicOffsets(
+        {"t.a-b_c": ID}, {("t.a-b_c", n): offset for n, offset in offsets.items()}
+    )
     respaced = json.dumps(json.loads(before.text), indent=indent)
-    assert Place.parse(respaced) == before
-    assert Place.parse(respaced).text == before.text
+    assert TopicOffsets.parse(respaced) == before
+    assert TopicOffsets.parse(respaced).text == before.text
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "1", '{"t":{"0":3}}', '{"t":null}', '{"t":{"id":1}}'])
 def test_offsets_of_another_source_are_refused(text: str) -> None:
     with pytest.raises(ReplayMismatchError, match="not offsets of this source"):
-        Place.parse(text)
+        TopicOffsets.parse(text)
 
 
 def test_a_range_is_the_same_range_after_its_split() -> None:
@@ -184,7 +186,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning() -> None:
 @pytest.mark.parametrize("away", [Facts({}, {}, {}), facts([0], [9])])
 @pytest.mark.parametrize("closed", [None, place(9, 9)])
 def test_what_was_away_and_comes_back_is_not_read_a_second_time(
-    away: Facts, closed: Place | None
+    away: Facts, closed: TopicOffsets | None
 ) -> None:
     before, back = place(9, 5), facts([0, 0], [9, 7])
     meanwhile = advance(before, away, None, closed)
@@ -221,13 +223,13 @@ def test_a_closed_source_knows_no_later_partitions_and_never_goes_back() -> None
     ("start", "end", "told"),
     [
         (place(5), place(9, name="another"), "the topic t was deleted and created again"),
-        (place(5), Place({}, {}), "the topic t is gone"),
+        (place(5), TopicOffsets({}, {}), "the topic t is gone"),
         (place(5), place(3), "t-0 ends at 3, and was read up to 5"),
         (place(5, 5), place(7), "the partition t-1 is gone"),
     ],
 )
 def test_a_range_whose_end_was_planned_without_its_start_is_never_cut_short_in_silence(
-    start: Place, end: Place, told: str, caplog: pytest.LogCaptureFixture
+    start: TopicOffsets, end: TopicOffsets, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     given = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}
     source = KafkaSource(KafkaSourceOptions.parse(given))

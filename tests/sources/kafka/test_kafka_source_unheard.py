@@ -23,10 +23,10 @@ from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka.attempt_filter import AttemptFilter
 from abs_sources.kafka.lookup import Lookup, Topic
-from abs_sources.kafka.offsets import Place, Range
+from abs_sources.kafka.offsets import Range, TopicOffsets
 
 SETTINGS = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
-PLACE = Place({"t": "an id"}, {("t", 0): 3})
+PLACE = TopicOffsets({"t": "an id"}, {("t", 0): 3})
 THERE = {"t": "an id"}
 FOUND = {"t": Topic("an id", (0,))}
 
@@ -167,7 +167,7 @@ def test_a_start_is_not_refused_where_one_broker_has_not_heard_of_the_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _among(monkeypatch, Broker(), Broker(THERE))
-    assert Place.parse(_source(subscribe="t").initial()) == PLACE
+    assert TopicOffsets.parse(_source(subscribe="t").initial()) == PLACE
 
 
 def test_a_start_is_refused_after_a_while_each_time_as_the_topic_may_be_made_meanwhile(
@@ -176,7 +176,7 @@ def test_a_start_is_refused_after_a_while_each_time_as_the_topic_may_be_made_mea
     _among(monkeypatch, *[Broker()] * 4, Broker(THERE))
     with pytest.raises(RefusedError, match="there is no topic t"):
         _source(subscribe="t").initial()
-    assert Place.parse(_source(subscribe="t").initial()) == PLACE
+    assert TopicOffsets.parse(_source(subscribe="t").initial()) == PLACE
 
 
 def test_a_range_is_opened_where_one_broker_has_not_heard_of_its_topic(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.source import Limit, Offsets, Reader, Source, Split
-from abs_spark.readable import ReadableDataSource
+from abs_spark.datasource.readable import ReadableDataSource
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("word", pa.string())])
 

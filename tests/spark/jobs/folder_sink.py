@@ -31,7 +31,7 @@ from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
 from abs_sinks.door import SinkFormat
 from abs_sinks.options import COMMON, CommonOptions
-from abs_spark.source import AbsDataSource
+from abs_spark.datasource.source import AbsDataSource
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import abs_spark
 from abs_spark.foreach import function as of_epoch
-from abs_spark.foreach.tasks import Work, writing
+from abs_spark.foreach.tasks import EpochTask, writing
 from tests.spark.jobs.session import small_session
 from tests.spark.jobs.stream_files import SCHEMA
 
@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
         sinks, job="together", checkpointLocation=str(folder / "checkpoint-epoch")
     )
 
-    def sent(work: Work) -> object:
+    def sent(work: EpochTask) -> object:
         made = writing(work)
         (shown / "task.pickle").write_bytes(cloudpickle.dumps(made))  # type: ignore[no-untyped-call]
         return made

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from abs_clients.postgres.server import Server
+from abs_clients.postgres.address import Server
 from abs_core.errors import HandleLostError
-from abs_embedded.state.contracts import Place, StateHandle
+from abs_embedded.state.contracts import StateHandle, StateOwner
 from abs_embedded.state.external import Changes
 from abs_embedded.stores.postgres.tables import UNNESTED, StateTables
 
@@ -62,7 +62,7 @@ select key, sub, case when checkpoint <= %(committed)s then value else before en
   from {schema}.keyed_opaque where scope = %(scope)s {filter}
 """
 
-    def __init__(self, server: Server, schema: str, place: Place) -> None:
+    def __init__(self, server: Server, schema: str, place: StateOwner) -> None:
         super().__init__(server, schema, place)
         self._committed = -1
 

@@ -15,12 +15,12 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
+from abs_clients.postgres.address import Server
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased
-from abs_clients.postgres.server import Server
 from abs_core.errors import ContentionError, FencedError, IdentityError
-from abs_embedded.state.contracts import NewBackend, Place
+from abs_embedded.state.contracts import NewBackend, StateOwner
 from abs_embedded.state.external import Changes, Entry, ExternalBackend, ExternalState
 from abs_embedded.state.keygroups import GroupRange, groups_of
 
@@ -52,7 +52,7 @@ class StateTables(ExternalState):
     source: LiteralString
     """Selects key, sub, value of committed rows; ``{{filter}}`` narrows them."""
 
-    def __init__(self, server: Server, schema: str, place: Place) -> None:
+    def __init__(self, server: Server, schema: str, place: StateOwner) -> None:
         self.server = server
         self.place = place
         self.scope = hashlib.sha256(f"{place.job}\0{place.operator}".encode()).hexdigest()[:24]

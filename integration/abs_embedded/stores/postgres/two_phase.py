@@ -16,12 +16,12 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
-from abs_clients.postgres.ending import end_prepared
+from abs_clients.postgres.address import Server
+from abs_clients.postgres.connection import end_prepared
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
-from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
-from abs_embedded.state.contracts import Place, StateHandle
+from abs_embedded.state.contracts import StateHandle, StateOwner
 from abs_embedded.state.external import Changes
 from abs_embedded.stores.postgres.tables import UNNESTED, StateTables
 
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 """
     source = "select key, sub, value from {schema}.keyed_2pc where scope = %(scope)s {filter}"
 
-    def __init__(self, server: Server, schema: str, place: Place) -> None:
+    def __init__(self, server: Server, schema: str, place: StateOwner) -> None:
         super().__init__(server, schema, place)
         self._gid: str | None = None
 

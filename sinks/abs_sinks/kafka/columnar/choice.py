@@ -13,7 +13,7 @@ from abs_clients.kafka.setting_table import EVERYWHERE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 from abs_sinks.kafka.columnar.compression import Compression
-from abs_sinks.kafka.columnar.transport import lacking_to_produce
+from abs_sinks.kafka.columnar.transport import missing_for_producer
 
 AUTO, COLUMNAR, LIBRDKAFKA = PRODUCERS = ("auto", "columnar", "librdkafka")
 """Values of the option ``producer``."""
@@ -100,7 +100,7 @@ def refusals_of(topic: str | None, settings: Settings) -> Iterator[Refusal]:
     for name, _ in settings.pairs:
         if name.startswith(_SECURITY) and name not in EVERYWHERE:
             yield Refusal(f"does not heed kafka.{name}", f"leave that out, {instead}")
-    if (lacking := lacking_to_produce()) is not None:
+    if (lacking := missing_for_producer()) is not None:
         yield Refusal(
             f"cannot send with the kafka-python that is installed: {lacking}",
             f"install a version that the package asks for, {instead}",

@@ -7,20 +7,25 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from abs_clients.buffers import offsets_of
+from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
-from abs_clients.kafka.topics import topics_in_time
+from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.columnar.choice import compression_of
 from abs_sinks.kafka.columnar.headers import Header, Headers, encoded_headers, header_bytes
-from abs_sinks.kafka.columnar.murmur2 import partitions_of
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import HEADER_BYTES, SEQUENCES, Identity, record_batch
+from abs_sinks.kafka.columnar.recordbatch import (
+    HEADER_BYTES,
+    SEQUENCES,
+    ProducerIdentity,
+    record_batch,
+)
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, joined, slices
 
 GATHERED_BYTES = 2 << 20
@@ -43,7 +48,7 @@ class Encoder:
     """
 
     def __init__(
-        self, settings: Settings, topic: str, who: Identity, more: Sequence[Header] = ()
+        self, settings: Settings, topic: str, who: ProducerIdentity, more: Sequence[Header] = ()
     ) -> None:
         self._settings = settings
         self._topic = topic
@@ -77,12 +82,7 @@ class Encoder:
             return
         records = joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
-        facts = topics_in_time(self._settings, [self._topic]).get(self._topic)
-        if facts is None:
-            raise SchemaError(
-                f"Topic {self._topic} is gone.",
-                remedy="create it again; nothing of the epoch is committed.",
-            )
+        facts = self._facts
         given = min(self._settings.batch_size_bytes, self._settings.message_max_bytes)
         limit = min(given, facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
@@ -90,6 +90,17 @@ class Encoder:
         now_ms = time.time_ns() // 1_000_000
         headers = encoded_headers(records.headers, self._more)
         yield from (self._batch(cut) for cut in cuts(records, headers, places, now_ms, limit))
+
+    @cached_property
+    def _facts(self) -> TopicFacts:
+        # Once for each sender: the writer has looked at the topic for every batch of rows.
+        facts = topics_in_time(self._settings, [self._topic]).get(self._topic)
+        if facts is None:
+            raise SchemaError(
+                f"Topic {self._topic} is gone.",
+                remedy="create it again; nothing of the epoch is committed.",
+            )
+        return facts
 
     def _batch(self, cut: Cut) -> Batch:
         at, count = cut.partition, len(cut.values)
@@ -183,3 +194,56 @@ def _bytes_of(records: Records) -> int:
 def pieces(records: Records) -> Iterator[Records]:
     """Slice the records to a few megabytes: an Arrow batch may be of any size."""
     return slices(records, max(1, records.rows * PIECE_BYTES // max(1, _bytes_of(records))))
+
+
+_M = np.uint32(0x5BD1E995)
+_SEED = np.uint32(0x9747B28C)
+_POSITIVE = np.uint32(0x7FFFFFFF)
+
+
+def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+    """The unsigned hash of each key, by the Java client's partitioner; undefined at nulls.
+
+    Source: ``Utils.murmur2`` and ``BuiltInPartitioner.partitionForKey`` of Apache Kafka.
+    Works on all keys at once, four bytes at a time: as many steps as the longest key has words.
+    """
+    ends = offsets_of(keys).astype(np.int64)
+    data, starts, lengths = bytes_of(keys), ends[:-1] - ends[0], np.diff(ends)
+    data_words = _words(data)
+    with np.errstate(over="ignore"):
+        h: npt.NDArray[np.uint32] = _SEED ^ lengths.astype(np.uint32)
+        words = lengths >> 2
+        size = int(lengths[0]) if len(keys) else 0
+        equal = size > 0 and bool((lengths == size).all())
+        for word in range(int(words.max(initial=0))):
+            long = words > word
+            at = slice(None) if long.all() else np.flatnonzero(long)
+            if equal:  # one behind the other: they are read without an index
+                k = data_words[starts[0] + 4 * word :: size][: len(keys)] * _M
+            else:
+                k = data_words[starts[at] + 4 * word] * _M
+            k ^= k >> np.uint32(24)
+            h[at] = h[at] * _M ^ k * _M
+        tails = starts + (words << 2)
+        rest = lengths & 3
+        for count, shift in ((3, 16), (2, 8), (1, 0)):
+            at = np.flatnonzero(rest >= count)
+            h[at] ^= data[tails[at] + count - 1].astype(np.uint32) << np.uint32(shift)
+        h = np.where(rest > 0, h * _M, h)
+        h ^= h >> np.uint32(13)
+        h *= _M
+        h ^= h >> np.uint32(15)
+    return h
+
+
+def partitions_of(keys: pa.BinaryArray, count: int) -> npt.NDArray[np.int32]:
+    """The partition of each key among ``count``; -1 (the client's choice) for null."""
+    found = ((murmur2(keys) & _POSITIVE) % np.uint32(count)).astype(np.int32)
+    if keys.null_count:
+        found[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+    return found
+
+
+def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
+    """The four bytes from each position on, little-endian, without a copy."""
+    return np.ndarray((max(0, len(data) - 3),), "<u4", data, strides=(1,))

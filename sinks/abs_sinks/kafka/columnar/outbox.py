@@ -52,7 +52,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Lane:
+class PartitionQueue:
     """One partition's batches, oldest first; ``known`` after the first acknowledgement."""
 
     waiting: deque[Batch] = field(default_factory=deque)
@@ -83,7 +83,7 @@ class Outbox:
     """All unacknowledged batches of one transaction."""
 
     def __init__(self) -> None:
-        self._lanes: dict[int, Lane] = defaultdict(Lane)
+        self._queues: dict[int, PartitionQueue] = defaultdict(PartitionQueue)
         self.unsent_bytes = 0
         """Of batches that wait, or wait again."""
         self.unfinished = 0
@@ -93,7 +93,7 @@ class Outbox:
 
     def add(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
-            self._lanes[batch.partition].waiting.append(batch)
+            self._queues[batch.partition].waiting.append(batch)
             self.unsent_bytes += len(batch.payload)
             self.unfinished += 1
 
@@ -104,11 +104,11 @@ class Outbox:
         """
         taken: list[Batch] = []
         room = most_bytes
-        for lane in self._lanes.values():
-            if not lane.may_send or (taken and len(lane.waiting[0].payload) > room):
+        for queue in self._queues.values():
+            if not queue.may_send or (taken and len(queue.waiting[0].payload) > room):
                 continue
-            batch = lane.waiting.popleft()
-            lane.flying[batch.number] = batch
+            batch = queue.waiting.popleft()
+            queue.flying[batch.number] = batch
             room -= len(batch.payload)
             taken.append(batch)
         size = sum(len(batch.payload) for batch in taken)
@@ -121,21 +121,21 @@ class Outbox:
 
         ``code`` is the protocol's; any of ``PRODUCE_RETRIABLE`` if nothing was sent or answered.
         """
-        lane = self._lanes[batch.partition]
-        verdict = _verdict(lane, batch, code)
+        queue = self._queues[batch.partition]
+        verdict = _verdict(queue, batch, code)
         if verdict is not Verdict.REFUSED:
             again = verdict is Verdict.AGAIN
-            lane.answered(batch, again=again)
+            queue.answered(batch, again=again)
             self.flying_bytes -= len(batch.payload)
             self.unfinished -= not again
             self.unsent_bytes += again * len(batch.payload)
         return verdict
 
 
-def _verdict(lane: Lane, batch: Batch, code: int) -> Verdict:
+def _verdict(queue: PartitionQueue, batch: Batch, code: int) -> Verdict:
     if code in (_OK, _DUPLICATE):
         return Verdict.ACKNOWLEDGED
     # Out of order behind one that has not arrived is what follows; without such a one the broker has
     # lost records that it had acknowledged, and no repetition brings them back.
-    follows = code == _OUT_OF_ORDER and min((*lane.flying, *lane.failed)) < batch.number
+    follows = code == _OUT_OF_ORDER and min((*queue.flying, *queue.failed)) < batch.number
     return Verdict.AGAIN if follows or code in PRODUCE_RETRIABLE else Verdict.REFUSED

@@ -21,8 +21,16 @@ import pyarrow.compute as pc
 
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_sinks.kafka.columnar.compression import NONE, Compression
-from abs_sinks.kafka.columnar.headers import NO_HEADERS, NOTHING, Headers, header_bytes
-from abs_sinks.kafka.columnar.varints import Numbers, lengths_of, varints, zigzag
+from abs_sinks.kafka.columnar.headers import (
+    NO_HEADERS,
+    NOTHING,
+    Headers,
+    Numbers,
+    header_bytes,
+    lengths_of,
+    varints,
+    zigzag,
+)
 
 HEADER_BYTES = 61
 
@@ -42,7 +50,7 @@ _KEPT = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProducerIdentity:
     """The producer id and epoch that InitProducerId gave.
 
     Without ``transactional_id`` it is an idempotent producer outside transactions.
@@ -56,7 +64,7 @@ class Identity:
 def record_batch(
     keys: pa.BinaryArray | None,
     values: pa.BinaryArray,
-    who: Identity,
+    who: ProducerIdentity,
     times: Numbers,
     *,
     sequence: int,

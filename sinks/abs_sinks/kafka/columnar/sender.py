@@ -15,7 +15,7 @@ from typing import NoReturn
 import kafka.errors
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.cluster import Lane, cluster
+from abs_clients.kafka.cluster import Channel, cluster
 from abs_clients.kafka.cluster_facts import request_bytes
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.producer_ids import init_producer_id, new_producer_id
@@ -28,7 +28,7 @@ from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
 from abs_sinks.kafka.columnar.headers import Header
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
 from abs_sinks.kafka.records import Records
 
@@ -63,7 +63,7 @@ class ColumnarSender:
         self,
         settings: Settings,
         topic: str,
-        who: Identity,
+        who: ProducerIdentity,
         patience: float,
         more: Sequence[Header] = (),
     ) -> None:
@@ -243,10 +243,10 @@ class ColumnarProducer:
         self, settings: Settings, name: str, topic: str | None, timeout_ms: int | None = None
     ) -> None:
         made = init_producer_id(settings, name, timeout_ms)
-        cluster(settings).client(Lane.DATA)
+        cluster(settings).client(Channel.DATA)
         if topic is not None:
             topic_facts(settings, [topic], again=True)
-        self.who = Identity(name, *made)
+        self.who = ProducerIdentity(name, *made)
         self._settings = settings
         self._timeout_ms = timeout_ms
         self._committed = False
@@ -264,7 +264,9 @@ class ColumnarProducer:
             return
         name, held = self.who.transactional_id, (self.who.producer_id, self.who.epoch)
         assert name is not None
-        self.who = Identity(name, *init_producer_id(self._settings, name, self._timeout_ms, held))
+        self.who = ProducerIdentity(
+            name, *init_producer_id(self._settings, name, self._timeout_ms, held)
+        )
         self._senders, self._committed = {}, False
 
     def to(self, topic: str | None, patience: float) -> ColumnarSender:
@@ -306,7 +308,7 @@ def outside_transactions(
 ) -> ColumnarSender:
     """A sender with a producer id of its own; ``TargetError`` if none comes in ``INIT_SECONDS``."""
     trying = Patience(seconds=timeouts.INIT_SECONDS)
-    who = Identity(None, *trying.retry(lambda: new_producer_id(settings)))
+    who = ProducerIdentity(None, *trying.retry(lambda: new_producer_id(settings)))
     return ColumnarSender(settings, topic, who, patience, more)
 
 
@@ -331,7 +333,7 @@ class Pause:
         if self.left():
             return False
         self.reason = reason
-        self._seconds = min(timeouts.LONGEST_PAUSE, 2 * self._seconds or timeouts.FIRST_PAUSE)
+        self._seconds = min(timeouts.MAX_PAUSE, 2 * self._seconds or timeouts.FIRST_PAUSE)
         self._until = time.monotonic() + self._seconds
         return True
 

@@ -19,14 +19,14 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
 from abs_clients.kafka import private
-from abs_clients.kafka.cluster import Lane, cluster
+from abs_clients.kafka.cluster import Channel, cluster
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.routing import coordinators_of, invalidate, leaders_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.timeouts import REQUEST_SECONDS
 from abs_core.errors import AbsError, UnavailableError
 from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 
 NO_ANSWER = 13
 """NETWORK_EXCEPTION: what became of a request is not known."""
@@ -63,7 +63,7 @@ class Transport:
     ``unanswered`` counts sent batches whose answer was not taken yet.
     """
 
-    def __init__(self, settings: Settings, who: Identity, topic: str) -> None:
+    def __init__(self, settings: Settings, who: ProducerIdentity, topic: str) -> None:
         self._settings = settings
         self._who = who
         self._topic = topic
@@ -82,7 +82,7 @@ class Transport:
             return {number: node for node, led in found.items() for _, number in led}
 
         return cluster(self._settings).run(
-            f"looking who leads topic {self._topic}", work, Lane.DATA
+            f"looking who leads topic {self._topic}", work, Channel.DATA
         )
 
     def add(self, partitions: Sequence[int]) -> AbsError | None:
@@ -121,7 +121,7 @@ class Transport:
 
         doing = f"adding partitions of topic {self._topic} to a transaction"
         try:
-            refused = cluster(self._settings).run(doing, work, Lane.DATA)
+            refused = cluster(self._settings).run(doing, work, Channel.DATA)
         except AbsError as error:
             if asked or not error.retryable:
                 raise
@@ -148,12 +148,12 @@ class Transport:
             for answer in answers:
                 self._answers.put(answer)
 
-        client = cluster(self._settings).client(Lane.DATA)
+        client = cluster(self._settings).client(Channel.DATA)
         self.unanswered += len(batches)
         try:
             private.begin(client, work)
         except RuntimeError as error:  # its loop has ended
-            cluster(self._settings).connection(Lane.DATA).close(client)
+            cluster(self._settings).connection(Channel.DATA).close(client)
             raise UnavailableError(
                 f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
                 remedy="the epoch is tried again with a new client.",
@@ -169,7 +169,7 @@ class Transport:
         return found
 
 
-def adding(who: Identity, topic: str, partitions: Sequence[int]) -> Any:
+def adding(who: ProducerIdentity, topic: str, partitions: Sequence[int]) -> Any:
     """The request that adds partitions to a transaction."""
     asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     return AddPartitionsToTxnRequest(
@@ -181,7 +181,7 @@ def adding(who: Identity, topic: str, partitions: Sequence[int]) -> Any:
     )
 
 
-def producing(who: Identity, topic: str, batches: Sequence[Batch]) -> Any:
+def producing(who: ProducerIdentity, topic: str, batches: Sequence[Batch]) -> Any:
     """The request that appends batches, at most one per partition."""
     asked = ProduceRequest.TopicProduceData
     return ProduceRequest(
@@ -202,15 +202,15 @@ def producing(who: Identity, topic: str, batches: Sequence[Batch]) -> Any:
 
 
 @cache
-def lacking_to_produce() -> str | None:
+def missing_for_producer() -> str | None:
     """Why the installed kafka-python cannot send records; None if it can.
 
     Checked before connecting, and so before a job begins.
     """
-    missing = private.lacking_to_produce()
+    missing = private.missing_for_producer()
     if missing:
         return f"it has no {', '.join(missing)}"
-    who = Identity("id", 1, 0)
+    who = ProducerIdentity("id", 1, 0)
     try:
         adding(who, "t", [0])
         producing(who, "t", [Batch(0, 0, 1, b"")])

@@ -21,12 +21,12 @@ from abs_clients.kafka.topics import TopicFacts
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Version
 from abs_core.crash import CrashPoint
-from abs_core.errors import FencedError, UnavailableError
+from abs_core.errors import FencedError, RefusedError, RowError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register.tail import Tail
-from abs_sinks.kafka.register.topic import Cell, Record, find_topic, make_topic
+from abs_sinks.kafka.register.topic import Record, StoredCell, find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
@@ -70,11 +70,11 @@ class FencedProducer:
     """
 
     def __init__(self, options: KafkaOptions, job: str, timeout_ms: int) -> None:
-        self.cell: Cell | None = None
+        self.cell: StoredCell | None = None
         self.timeout_ms = timeout_ms
         self.usable = True
         self.has_written = False
-        self._topic = options.registertopic
+        self._topic, self._job = options.registertopic, job
         self._settings = options.kafka
         self._name = name = register_id(options.registertopic, job)
         self._columnar = _by_columns(options)
@@ -115,9 +115,18 @@ class FencedProducer:
             if rows is not None:
                 rows.send(self._transactions)
             sender = self._transactions.to(self._topic, self.timeout_ms / 1000)
-            for key, value in records:
-                sender.send(single(key, value, partition=partition))
-                sender.flush()  # one by one: several could make a batch that is too large
+            try:
+                for key, value in records:
+                    sender.send(single(key, value, partition=partition))
+                    sender.flush()  # one by one: several could make a batch that is too large
+            except RowError as error:
+                raise RefusedError(
+                    f"Topic {self._topic}, which holds the job's register, does not take its "
+                    f"record: {error.what}",
+                    job=self._job,
+                    remedy="compare the topic's settings with those of a new register's topic: it "
+                    "takes records as large as a decision, at any time. No row of the job is wrong.",
+                ) from error
         except BaseException:
             self.give_up()
             raise

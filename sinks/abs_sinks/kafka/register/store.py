@@ -40,8 +40,8 @@ from abs_sinks.kafka.register.session import FencedProducer, Rows, Session, sess
 from abs_sinks.kafka.register.tail import BlockedError, MissingError
 from abs_sinks.kafka.register.topic import (
     PARTITIONS,
-    Cell,
     Record,
+    StoredCell,
     number_of,
     partition_of,
     records_of,
@@ -81,7 +81,7 @@ class KafkaRegister(Inventory):
     ) -> Version | Conflict:
         return self.swap_text(job, expected, state_to_text(state), deadline=deadline)
 
-    def load_text(self, key: str) -> Cell | None:
+    def load_text(self, key: str) -> StoredCell | None:
         """The cell under a key. Raises as ``load``."""
         try:
             return self._session.tail(partition_of(key)).load(key, timeouts.OPEN_CELL_SECONDS)
@@ -239,7 +239,7 @@ class KafkaRegister(Inventory):
             producer.commit()
         except AbsError:
             return None
-        producer.cell = Cell(version, text, tuple(name for name, _ in new[:-1]))
+        producer.cell = StoredCell(version, text, tuple(name for name, _ in new[:-1]))
         tail.wrote(records, reads)
         return True
 
@@ -290,7 +290,7 @@ class KafkaRegister(Inventory):
             raise
         return producer
 
-    def _read(self, job: str) -> Cell | None:
+    def _read(self, job: str) -> StoredCell | None:
         """Read the cell of a topic that exists; ends transactions that block the partition."""
         begun = time.monotonic()
         tail = self._session.tail(partition_of(job))
@@ -306,11 +306,11 @@ class KafkaRegister(Inventory):
                 self._session.end_writers(partition_of(job))
                 return tail.load(job, timeouts.OPEN_PARTITION_SECONDS)
 
-    def _stored(self, job: str, cell: Cell) -> Stored:
+    def _stored(self, job: str, cell: StoredCell) -> Stored:
         changed = None if cell.changed is None else cell.changed / 1000
         return Stored(self._state(job, cell), cell.version, changed)
 
-    def _state(self, job: str, cell: Cell) -> JobState:
+    def _state(self, job: str, cell: StoredCell) -> JobState:
         where = f"topic {self._options.registertopic}, job {job!r}"
         return state_from_text(cell.text, where, job)
 
@@ -320,5 +320,5 @@ def _in_time(key: str, deadline: float | None) -> None:
         raise UnavailableError("The register could not be written in time.", job=key)
 
 
-def _tombstones(cell: Cell) -> list[Record]:
+def _tombstones(cell: StoredCell) -> list[Record]:
     return [(key, None) for key in cell.chunks]

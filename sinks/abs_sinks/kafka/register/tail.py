@@ -13,19 +13,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from kafka.protocol.consumer import ListOffsetsRequest
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.configs import consumer_settings
 from abs_clients.kafka.errors import to_abs_error, translate_errors
-from abs_clients.kafka.log_offsets import Extent, log_offsets
+from abs_clients.kafka.routing import (
+    MissingPartitionError,
+    leaders_of,
+    metadata_request,
+    raise_for,
+)
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka.register.topic import Cell, Cells, Record
+from abs_sinks.kafka.register.topic import Record, StoredCell, StoredCells
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +78,7 @@ class Tail:
                 self._own.extend(records)
                 self._own_entries += len(records) + 1  # and the commit's marker
 
-    def load(self, job: str, patience: float, before: int | None = None) -> Cell | None:
+    def load(self, job: str, patience: float, before: int | None = None) -> StoredCell | None:
         """The job's cell, as of some moment between call and return.
 
         It is earlier where a broker answers that was stopped, and does not know yet that it leads the
@@ -97,7 +106,7 @@ class Tail:
                 raise
             return self._cells.get(job, f"topic {self.name}, job {job!r}")
 
-    def all(self, patience: float) -> dict[str, Cell]:
+    def all(self, patience: float) -> dict[str, StoredCell]:
         """Every job's cell. Raises as ``load``."""
         with self._lock:
             try:
@@ -114,7 +123,7 @@ class Tail:
             self._consumer.close()
 
     def _reset(self) -> None:
-        self._cells = Cells()
+        self._cells = StoredCells()
         self._at = -1  # offsets below it were read; -1: none
         self._start = self._low = 0
         self._seen = 0.0
@@ -143,7 +152,7 @@ class Tail:
         return found
 
     def _begin_at(self, start: int) -> None:
-        self._cells = Cells()
+        self._cells = StoredCells()
         self._start = self._at = max(start, self._low)
 
     def _read_to_end(self, patience: float, before: int | None = None) -> None:
@@ -206,11 +215,11 @@ class Tail:
         if error is None:
             _, at = message.timestamp()
             self._cells.apply(message.key(), message.value(), at if at > 0 else None)
-            self._at = max(self._at, _offset(message) + 1)
+            self._at = max(self._at, _offset_of(message) + 1)
             self._at_an_end = False
         elif error.code() == KafkaError._PARTITION_EOF:
             # Its offset counts markers and aborted records too, which are never returned.
-            self._at = max(self._at, _offset(message))
+            self._at = max(self._at, _offset_of(message))
             self._at_an_end = True
         elif not error.retriable() and error.code() not in CONSUMER_RETRIES | UNHEARD:
             raise to_abs_error(error, f"reading {self.name}", self._settings)
@@ -228,7 +237,85 @@ def _consumer(settings: Settings) -> Consumer:
     return Consumer(consumer_settings(settings, {}, ours))
 
 
-def _offset(message: Message) -> int:
+def _offset_of(message: Message) -> int:
     offset = message.offset()
     assert offset is not None, "what was read has an offset"
     return offset
+
+
+_EARLIEST, _LATEST = -2, -1
+_VERSIONS = (1, 7)
+_UNCOMMITTED, _COMMITTED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The extent of a partition's log.
+
+    Args:
+        first: the first existing offset.
+        end: the offset of the next record, uncommitted ones included.
+        stable: the first offset that a transaction still holds back; ``end`` if none does.
+        topic_id: differs for a recreated topic. Empty if the broker does not tell (before Kafka
+        2.8).
+    """
+
+    first: int
+    end: int
+    stable: int
+    topic_id: str = ""
+
+
+def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None:
+    """The partition's extent by its leader; None if the queried broker knows no such partition.
+
+    Raises:
+        RefusedError: the principal may not describe the topic.
+        UnavailableError: it has no leader, or one that does not know it yet, or no broker answers.
+    """
+
+    async def work(manager: Any) -> Extent | None:
+        try:
+            leaders = await leaders_of(manager, [(topic, partition)], remembered=True)
+        except MissingPartitionError:
+            return None
+        node = next(iter(leaders))
+        # A request may name a partition only once.
+        # The end last: if it is the stable offset, nothing was open at that moment.
+        asked = [
+            manager.send(_request(topic, partition, *what), node_id=node)
+            for what in ((_EARLIEST, _UNCOMMITTED), (_LATEST, _COMMITTED), (_LATEST, _UNCOMMITTED))
+        ]
+        described = manager.send(metadata_request([topic]), node_id=node)  # in the same round trip
+        first, stable, end = [_offset(await future) for future in asked]
+        return Extent(first, end, stable, _topic_id(await described))
+
+    return cluster(settings).run(f"looking for the end of topic {topic}/{partition}", work)
+
+
+def _request(topic: str, partition: int, when: int, isolation: int) -> Any:
+    of_topic = ListOffsetsRequest.ListOffsetsTopic
+    place = of_topic.ListOffsetsPartition(partition_index=partition, timestamp=when)
+    least, most = _VERSIONS
+    return ListOffsetsRequest(
+        isolation_level=isolation,
+        topics=[of_topic(name=topic, partitions=[place])],
+        min_version=least,
+        max_version=most,
+    )
+
+
+def _topic_id(response: Any) -> str:
+    found = response.topics[0]
+    raise_for(found.error_code, found.name, missing=f"there is no topic {found.name}")
+    told = found.topic_id
+    return str(told) if told else ""
+
+
+def _offset(response: Any) -> int:
+    found = response.topics[0].partitions[0]
+    name = f"{response.topics[0].name}/{found.partition_index}"
+    # One that leads no more says so, and one that was just named as the leader of a new topic may not
+    # have heard of it yet: whoever asks again asks the new one.
+    raise_for(found.error_code, name, missing=f"the leader of {name} knows no such partition")
+    return int(found.offset)

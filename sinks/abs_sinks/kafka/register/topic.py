@@ -124,7 +124,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StoredCell:
     """A job's cell.
 
     Args:
@@ -169,7 +169,7 @@ def records_of(job: str, version: Version, text: str, limit: int) -> list[Record
     return [*chunks, (job.encode(), json.dumps(named).encode())]
 
 
-class Cells:
+class StoredCells:
     """The cells of one partition, built from its committed records in order."""
 
     def __init__(self) -> None:
@@ -199,12 +199,12 @@ class Cells:
             return False
         return True
 
-    def all(self, where: str) -> dict[str, Cell]:
+    def all(self, where: str) -> dict[str, StoredCell]:
         """Every job's cell. Raises as ``get``."""
         found = ((job, self.get(job, where)) for job in self._cells)
         return {job: cell for job, cell in found if cell is not None}
 
-    def get(self, job: str, where: str) -> Cell | None:
+    def get(self, job: str, where: str) -> StoredCell | None:
         """The job's cell, if any.
 
         Raises:
@@ -218,7 +218,9 @@ class Cells:
             version = strictjson.text(found["cell"])
             strictjson.decimal(version.partition("-")[0])
             if "state" in found:
-                return Cell(version, strictjson.text(found["state"]), changed=self._changed[job])
+                return StoredCell(
+                    version, strictjson.text(found["state"]), changed=self._changed[job]
+                )
             digest = strictjson.text(found["sha256"])
             keys = []
             # It ends at the first that is missing: a damaged number is huge.
@@ -233,7 +235,7 @@ class Cells:
             data = b"".join(self._chunks[key] for key in keys)
             if sha256(data).hexdigest() != digest:
                 raise ValueError("its parts are not what was written")
-            return Cell(version, data.decode(), tuple(keys), self._changed[job])
+            return StoredCell(version, data.decode(), tuple(keys), self._changed[job])
 
 
 class _MissingChunkError(CorruptionError):

@@ -1,0 +1,155 @@
+"""``abs explain-error``: what an error in a log means, what its job looks like now, and what to do."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from abs_cli.explained import Case, case_of
+from abs_cli.output import AsJson, done, errors, people, print_json
+from abs_cli.sites import Registers, Schema, Sinks, Url
+from abs_core import protocol
+from abs_core.errors import AbsError, ConfigError
+
+_FOUND = re.compile(
+    r"(?P<what>[^\n]*?) \[(?P<code>ABS-[A-Z-]+)(?P<where>(?:, [^\]\n]*)?)\](?P<rest>[^\n]*)"
+)
+_BEFORE = re.compile(r"^.*?(?:abs_core\.errors\.\w+: |error: )")
+"""What a log and Spark's traceback print before the sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An error as its text names it; ``remedy``: what stands behind the brackets."""
+
+    code: str
+    what: str
+    remedy: str
+    job: str | None
+    epoch: int | None
+    handle: str | None
+
+
+def reported(text: str) -> Reported:
+    """The last error of this project in a text.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = next(iter([*_FOUND.finditer(text)][-1:]), None)
+    if found is None:
+        raise ConfigError(
+            "There is no error of abs-sinks in this text: none has a code [ABS-...].",
+            remedy="give the text of the error, or the log of the driver, from the first line that "
+            "names abs_core.errors.",
+        )
+    named = dict(part.split(" ", 1) for part in found["where"].split(", ") if " " in part)
+    epoch = named.get("epoch", "")
+    return Reported(
+        found["code"],
+        _BEFORE.sub("", found["what"]).strip(),
+        found["rest"].strip(),
+        named.get("job"),
+        int(epoch) if epoch.isdigit() else None,
+        named.get("handle"),
+    )
+
+
+def filled(step: str, error: Reported, url: str | None) -> str:
+    """The step, with what the error and the command name in place of capitals."""
+    known = {"JOB": error.job, "EPOCH": error.epoch, "HANDLE": error.handle}
+    if url is not None and "://" in url and "@" not in url:  # no secret on a screen
+        known["URL"] = url
+    for name, value in known.items():
+        if value is not None:
+            step = re.sub(rf"\b{name}\b", lambda _, value=value: str(value), step)  # type: ignore[misc]
+    return step
+
+
+def explain_error(
+    error: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT|FILE|-", help="An error's text, a log, or - for standard input."
+        ),
+    ],
+    url: Url = None,
+    stateschema: Schema = "abs",
+    sinks: Sinks = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Say what an error means, what its job looks like now, and what to do.
+
+    Reads the last error in the text. With --url or --sinks it also asks the target for the job's
+    register and handles; nothing is changed.
+    """
+    told = reported(_text(error))
+    case = case_of(told.code, f"{told.what} {told.remedy}")
+    if case is None:
+        raise ConfigError(
+            f"This release does not know the code {told.code}.", remedy="ask a newer release."
+        )
+    steps = [filled(step, told, url) for step in case.steps]
+    state = _state(told, url, stateschema, sinks) if url or sinks else []
+    if as_json:
+        print_json(
+            asdict(told) | {"meaning": case.meaning, "do": steps, "see": _page(case), "now": state}
+        )
+        return
+    _show(told, case, steps, state)
+
+
+def _text(given: str) -> str:
+    if given == "-":
+        return sys.stdin.read()
+    try:
+        return Path(given).read_text(errors="replace")
+    except OSError:
+        return given
+
+
+def _page(case: Case) -> str:
+    return f"docs/{case.more}" if case.more else "docs/reference/errors.md"
+
+
+def _show(told: Reported, case: Case, steps: list[str], state: list[str]) -> None:
+    people.print(f"[bold]{told.code}[/]  {escape(told.what)}", soft_wrap=True)
+    if told.remedy:
+        people.print(escape(told.remedy), soft_wrap=True)
+    people.print(escape(case.meaning), soft_wrap=True)
+    for line in state:
+        people.print(f"now: {escape(line)}", soft_wrap=True)
+    for number, step in enumerate(steps, 1):
+        people.print(f"{number}. {escape(step)}", soft_wrap=True)
+    people.print(f"see: {_page(case)}", soft_wrap=True)
+
+
+def _state(told: Reported, url: str | None, schema: str, sinks: Path | None) -> list[str]:
+    """What the register and the target say of the job, a line each."""
+    if told.job is None:
+        return []
+    try:
+        registers = Registers.at(url, schema, sinks)
+        stored = registers.register.load(told.job)
+        if stored is None:
+            return [f"no register of job {told.job} at {registers.where}"]
+        state = stored.state
+        doubts = registers.in_doubt(told.job)
+    except AbsError as failed:
+        errors.print(f"the target was not asked: {escape(str(failed))}", soft_wrap=True)
+        return []
+    lines = [f"job {told.job} has committed {done(state)}; run {state.generation}"]
+    lines += [f"epoch {one.epoch} is decided and not finished" for one in state.open]
+    lines += [
+        f"handle {one.handle}: {protocol.fate(state, one.handle)}"
+        for one in doubts
+        if one.handle.job == told.job
+    ]
+    return lines or ["nothing in doubt"]

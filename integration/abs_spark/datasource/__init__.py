@@ -1,0 +1,1 @@
+"""The formats ``abs-...`` as Spark sees them: writers of streams and batches, readers."""

@@ -1,0 +1,54 @@
+"""The format ``abs-kafka``: a sink and a source, with the options and columns of Spark's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from abs_core.errors import SchemaError
+from abs_core.source import Limit
+from abs_sinks.kafka.door import FORMAT
+from abs_sources.kafka import (
+    NAME,
+    SCHEMA,
+    SCHEMA_WITH_HEADERS,
+    KafkaSource,
+    KafkaSourceOptions,
+    includes_headers,
+)
+from abs_spark.datasource.readable import ReadableDataSource
+from abs_spark.datasource.source import AbsDataSource
+
+
+class KafkaDataSource(ReadableDataSource, AbsDataSource):
+    """Writes to Kafka exactly once, and reads it.
+
+    See ``abs_sinks.kafka`` for the options of the sink, ``abs_sources.kafka`` for the source's.
+    """
+
+    format = FORMAT
+
+    @classmethod
+    def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
+        """Whether it is a stream or a batch is not known here: the reader checks the rest."""
+        return SCHEMA_WITH_HEADERS if includes_headers(given) else SCHEMA
+
+    @classmethod
+    def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[KafkaSource, Limit]:
+        options = KafkaSourceOptions.parse(given)
+        return _checked(KafkaSource(options), schema), options.limit
+
+    @classmethod
+    def open_batch(cls, given: Mapping[str, str], schema: pa.Schema) -> KafkaSource:
+        return _checked(KafkaSource(KafkaSourceOptions.parse(given, batch=True)), schema)
+
+
+def _checked(source: KafkaSource, schema: pa.Schema) -> KafkaSource:
+    if schema.names != source.schema.names:
+        raise SchemaError(
+            f"{NAME} has the columns {', '.join(source.schema.names)}, not {', '.join(schema.names)}.",
+            remedy="leave out .schema(...), and decode key and value in Spark; the column headers "
+            "comes with includeHeaders=true.",
+        )
+    return source
