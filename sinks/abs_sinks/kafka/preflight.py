@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -74,12 +74,8 @@ def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
     if name is None:
         return
     topic = topics_in_time(options.kafka, [name], again=True).get(name)
-    if topic is None:
-        yield Finding.error(
-            f"Topic {name} (option deadletter) does not exist.",
-            "create it, kept for as long as somebody needs to look at dead letters.",
-        )
-    elif topic.compacted:
+    yield from judge_topic(topic, replace(options, topic=name))
+    if topic is not None and topic.compacted:
         yield Finding.error(
             f"Topic {name} (option deadletter) is compacted: dead letters have no key.",
             "set cleanup.policy=delete, or name another topic.",

@@ -191,9 +191,9 @@ def test_without_the_option_the_message_names_it(bootstrap: str) -> None:
 
 def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str) -> None:
     with buried(bootstrap, CELLS["2pc"]) as harness:
-        assert list(judge_letters(harness.options)) == []
+        assert [f for f in judge_letters(harness.options) if f.severity is Severity.ERROR] == []
         limit(harness.options.kafka, harness.dead, "compact", "cleanup.policy")
-        (compacted,) = judge_letters(harness.options)
+        *_, compacted = judge_letters(harness.options)
         assert compacted.severity is Severity.ERROR
         (missing,) = judge_letters(replace(harness.options, deadletter="not-there"))
         assert "does not exist" in missing.what

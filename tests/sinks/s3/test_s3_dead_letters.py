@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from abs_services import S3Service
 from abs_sinks import burying
 from abs_sinks.deadletters import rows_of, schema_of, why_bad
 from abs_sinks.s3 import wal as wal_of_s3
+from abs_sinks.s3.formats import doubtful, try_encoding
 from abs_sinks.s3.kept import S3Letters
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Sink
@@ -107,6 +109,29 @@ def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(
     assert letter["code"] == kind
     read = rows_of([letter["row"]], schema_of(letter["schema"]))
     assert read.equals(batch.slice(1, 1))
+
+
+@pytest.mark.parametrize("fileformat", ["parquet", "arrow", "json", "csv"])
+def test_columns_that_need_no_trial_are_never_refused(fileformat: str) -> None:
+    """Extreme values of each type that is trusted can be encoded; a NULL that may not be is tried."""
+    options = S3Options.parse({"path": "s3://bkt/data", "fileformat": fileformat})
+    edges = pa.table(
+        {
+            "long": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
+            "double": pa.array([float("nan"), float("inf"), None]),
+            "flag": pa.array([True, False, None]),
+            "number": pa.array([Decimal("9" * 38), Decimal(0), None], pa.decimal128(38, 0)),
+            "text": pa.array([b"a\0b", b"\xff", None]).view(pa.string()),
+            "bytes": pa.array([b"\0", b"", None]),
+            "day": pa.array([-(2**31), 2**31 - 1, None], pa.date32()),
+            "at": pa.array([-(2**63), 2**63 - 1, None], pa.timestamp("us", "UTC")),
+        }
+    )
+    trusted = [name for name in edges.column_names if name not in doubtful(edges, fileformat)]
+    assert len(trusted) == (8 if fileformat in ("parquet", "arrow") else 4)
+    try_encoding(edges.select(trusted), options)
+    needed = pa.table([[1, None]], pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    assert doubtful(needed, fileformat) == ["id"]
 
 
 @pytest.mark.parametrize("name", CELLS)
