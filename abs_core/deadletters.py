@@ -68,8 +68,7 @@ def with_counts(committable: Committable, more: Iterable[Count]) -> Committable:
 def with_dead(committable: Committable, more: int) -> Committable:
     """The committable with so many more rows dead; it has the counts of one sink."""
     (count,) = counts_of([committable])
-    extra = dict(committable.extra) | dict(noted([replace(count, dead=count.dead + more)]))
-    return replace(committable, extra=tuple(sorted(extra.items())))
+    return with_counts(committable, [replace(count, rows=0, dead=more)])
 
 
 def counts_of(committables: Iterable[Committable]) -> list[Count]:

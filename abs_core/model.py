@@ -317,12 +317,15 @@ class InDoubt:
         age_seconds: since the pre-commit, by the target's clock; None if unknown.
         detail: the target's own name for it, for display.
         size: in bytes, in the target; None if unknown.
+        lasting: it hides later data from readers, and no timeout ends it. Nothing else is written under
+            its name before it is committed: once no epoch is under way, none can name it.
     """
 
     handle: HandleName
     age_seconds: float | None
     detail: str
     size: int | None = None
+    lasting: bool = False
 
 
 class Severity(StrEnum):

@@ -32,6 +32,7 @@ from abs_core.errors import (
     ReplayMismatchError,
 )
 from abs_core.model import (
+    NO_EPOCH,
     RECENT_MAX,
     SUPERSEDED_MAX,
     Committable,
@@ -341,6 +342,18 @@ def fate(state: JobState | None, handle: HandleName) -> str:
 def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:
     """The handles that may be aborted."""
     return [handle for handle in handles if sweepable(state, generation, handle)]
+
+
+def outlasted(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:
+    """The handles under bounded names (``InDoubt.lasting``) that may be aborted after an epoch.
+
+    For a generation none of whose epochs is under way: what is decided is finished, and the next epoch
+    uses none of these names.
+    """
+    if state.open or state.generation != generation:
+        return []
+    mine = (state.register, generation, NO_EPOCH)
+    return [each for each in handles if (each.register, each.generation, each.epoch) == mine]
 
 
 def superseded(state: JobState, handles: Iterable[HandleName]) -> list[HandleName]:

@@ -122,8 +122,8 @@ def _ours(options: S3Options, prepared: Sequence[Committable]) -> None:
 
 
 def _without_the_fast_path(options: S3Options, prepared: Sequence[Committable]) -> None:
-    no_answer: Any = {"parts": lambda *_: None, "complete": lambda *_: None}
-    with patch.multiple("abs_sinks.s3.direct_uploads", **no_answer):
+    no_answer: Any = {"direct_parts": lambda *_: None, "direct_complete": lambda *_: None}
+    with patch.multiple("abs_sinks.s3.uploads", **no_answer):
         _ours(options, prepared)
 
 

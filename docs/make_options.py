@@ -44,6 +44,7 @@ TABLE = {
     "partitionby": "partition columns of a table that is created; an existing table must have the same",
     "createtable": "create the table if it is missing",
     "compression": "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
+    "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table, in the commit of the rows",
     "partsize": "bytes of a part of an upload",
     "uploadthreads": "parts that a task sends at once",
     "rowgroupsize": "bytes of a row group",
@@ -94,7 +95,7 @@ SECTIONS: Sections = (
             "password": "takes precedence over the URL",
             "passwordcommand": "a program whose first line is the password; run for each new connection",
             "passwordfile": "a file that holds the password; read for each new connection",
-            "passwordfunction": "`module:function`; gets libpq's parameters as a dict and returns the password or token, for each new connection",
+            "passwordfunction": "`module:function`, or an entry point of the group `abs_sinks.tokens`; gets libpq's parameters as a dict and returns the password or token, for each new connection",
             "write": "`append`, `upsert` by `key`, or `changes`: see [changes](../how-to/changes.md)",
             "key": "columns of the key, separated by commas; `upsert` needs it; default for `changes`: the primary key",
             "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins. "

@@ -146,7 +146,7 @@ class Coordinator:
             self._tell(report, state, time.monotonic() - began, known=known)
 
         # Also after a replay: the previous run may have died between finish and here.
-        tidy = partial(self._sweeper.tidy, state, forget=True, spent=given)
+        tidy = partial(self._sweeper.tidy, state, forget=True, spent=given, alone=report.alone)
         # The checkpoint and the target do not wait for each other.
         attempt_all([finished, tidy], side_by_side if noting else in_turn)
 

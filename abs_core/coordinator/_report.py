@@ -19,6 +19,7 @@ class Report:
         fingerprint: digest of the epoch's input description; None if it cannot be read.
         gaps_allowed: whether epochs may be left out before this one.
         trusted: an already committed epoch counts as this one without a comparison of rows.
+        alone: no task of a later epoch begins before the commit of this one has returned.
     """
 
     epoch: int
@@ -26,6 +27,7 @@ class Report:
     fingerprint: str | None
     gaps_allowed: bool = False
     trusted: bool = False
+    alone: bool = False
 
     @property
     def rows(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,7 +12,7 @@ from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import TargetError
 from abs_core.events import Observer, SweepFailed, Swept
-from abs_core.model import HandleName, JobState
+from abs_core.model import HandleName, InDoubt, JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Refused, RunIdentity
 
@@ -45,11 +45,19 @@ class Sweeper:
         Raises:
             TargetError: some handles stay. Every system that answers is swept.
         """
-        doomed = partial(protocol.superseded, state)
+
+        def doomed(doubts: Sequence[InDoubt]) -> list[HandleName]:
+            return protocol.superseded(state, _names(doubts))
+
         self._in_each(lambda system: self._aborting(system, doomed))
 
     def tidy(
-        self, state: JobState, *, forget: bool, spent: frozenset[HandleName] = NOTHING
+        self,
+        state: JobState,
+        *,
+        forget: bool,
+        spent: frozenset[HandleName] = NOTHING,
+        alone: bool = False,
     ) -> None:
         """Sweep, and delete old proof of commit; a failure is reported and retried at the next epoch.
 
@@ -58,10 +66,11 @@ class Sweeper:
 
         Args:
             spent: tasks' handles that were composed into others; not reported as swept.
+            alone: no epoch of this run is under way.
         """
 
         def tidying(system: Committer) -> Callable[[], None]:
-            parts = [self._sweeping(system, state, spent)]
+            parts = [self._sweeping(system, state, spent, alone=alone)]
             if forget:
                 parts.insert(0, partial(_forget, system, state))
             # Do both even if one fails: leftovers would grow without bound.
@@ -105,25 +114,36 @@ class Sweeper:
         self._patience.retry(attempt)
 
     def _sweeping(
-        self, system: Committer, state: JobState, spent: frozenset[HandleName] = NOTHING
+        self,
+        system: Committer,
+        state: JobState,
+        spent: frozenset[HandleName] = NOTHING,
+        *,
+        alone: bool = False,
     ) -> Callable[[], None]:
         """The sweep of one system; it can be repeated."""
         generation = protocol.generation_of(state, self._who)
         if isinstance(generation, Refused):
             return lambda: None
-        return self._aborting(system, partial(protocol.sweep, state, generation), spent)
+
+        def doomed(doubts: Sequence[InDoubt]) -> list[HandleName]:
+            swept = protocol.sweep(state, generation, _names(doubts))
+            lasting = [doubt for doubt in doubts if doubt.lasting and alone]
+            return [*swept, *protocol.outlasted(state, generation, _names(lasting))]
+
+        return self._aborting(system, doomed, spent)
 
     def _aborting(
         self,
         system: Committer,
-        doomed: Callable[[Iterable[HandleName]], list[HandleName]],
+        doomed: Callable[[Sequence[InDoubt]], list[HandleName]],
         spent: frozenset[HandleName] = NOTHING,
     ) -> Callable[[], None]:
         """Abort the handles in doubt that ``doomed`` selects; it can be repeated."""
         swept: list[str] = []
 
         def sweep() -> None:
-            handles = doomed([doubt.handle for doubt in system.in_doubt(self._who.job)])
+            handles = doomed(system.in_doubt(self._who.job))
             told = (str(handle) for handle in handles if handle not in spent)
             swept.extend(name for name in told if name not in swept)
             if handles:
@@ -133,6 +153,10 @@ class Sweeper:
             reached(CrashPoint.AFTER_SWEEP)
 
         return sweep
+
+
+def _names(doubts: Sequence[InDoubt]) -> list[HandleName]:
+    return [doubt.handle for doubt in doubts]
 
 
 def _forget(system: Committer, state: JobState) -> None:

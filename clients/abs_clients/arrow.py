@@ -15,7 +15,37 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.layouts import PLAIN_VIEWS, is_large_list_view, is_list_view
+Test = Callable[[pa.DataType], bool]
+
+
+def _never(_: pa.DataType) -> bool:
+    return False
+
+
+# pyarrow before 16 does not have them, and Spark runtimes bring their own: then no array has them.
+is_string_view: Test = getattr(pa.types, "is_string_view", _never)
+is_binary_view: Test = getattr(pa.types, "is_binary_view", _never)
+is_list_view: Test = getattr(pa.types, "is_list_view", _never)
+is_large_list_view: Test = getattr(pa.types, "is_large_list_view", _never)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether it holds text, in any layout."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether it holds bytes of any length, in any layout."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_binary_view(kind))
+
+
+PLAIN_VIEWS: dict[pa.DataType, pa.DataType] = {
+    getattr(pa, view)(): plain
+    for view, plain in (("string_view", pa.string()), ("binary_view", pa.binary()))
+    if hasattr(pa, view)
+}
+"""The plain layout of each view."""
+
 
 MAX_DECIMAL_DIGITS = 38
 

@@ -34,7 +34,7 @@ EXTRAS = {
     "rocksdict": "embedded",
     "typer": "cli",
 }
-"""By the name that is imported."""
+"""The extra that installs a module, by the module's name."""
 
 
 def missing(error: ImportError, what: str) -> ConfigError | None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from abs_audit.duplicates import Duplicate
 from abs_audit.epochs import EpochFound
 from abs_audit.report import LeftBehind, Report
+from abs_clients.tablelog import TableHistory
+
+SHOWN = 5
+"""Commits and files that are shown of a finding; ``--json`` has all."""
 
 _MEANING = {
     "missing": "expected, but not found",
@@ -44,6 +50,33 @@ def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: Console) -> None:
+    """Print what a table's log tells of rows that were written twice."""
+    at = {commit.name: commit.at for commit in history.commits}
+    for each in found:
+        rows = f", {each.rows:,} rows" if each.rows else ""
+        console.print(f"[red]- {escape(each.what)}{rows}[/]", highlight=False, soft_wrap=True)
+        for name in each.commits[:SHOWN]:
+            console.print(f"    {escape(name)}{_moment(at.get(name))}", highlight=False)
+        more = f", and {len(each.files) - SHOWN} more" if len(each.files) > SHOWN else ""
+        lines = [
+            f"    in the newest state: {each.live} of {len(each.files)} files",
+            f"    files: {', '.join(each.files[:SHOWN])}{more}",
+            f"    repair: {each.repair}",
+        ]
+        console.print(escape("\n".join(lines)), highlight=False, soft_wrap=True)
+    verdict = "[bold red]NOT CLEAN[/]" if found else "[bold green]CLEAN[/]"
+    console.print(
+        f"{verdict}  {len(history.commits)} commits of the log were read", highlight=False
+    )
+
+
+def _moment(at: int | None) -> str:
+    if at is None:
+        return ""
+    return f"  {datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec='milliseconds')}"
 
 
 def _counts(report: Report) -> Table:

@@ -102,7 +102,12 @@ Temporary = Annotated[
 ]
 
 
+app = typer.Typer(no_args_is_help=False)
+
+
+@app.callback(invoke_without_command=True)
 def audit(
+    context: typer.Context,
     *,
     sinks: Sinks = None,
     epochs: Epochs = False,
@@ -129,6 +134,8 @@ def audit(
     still change the target. 1: otherwise. 2: arguments, columns or values do not fit. 3: a side cannot
     be read.
     """
+    if context.invoked_subcommand is not None:
+        return
     from abs_audit import AuditSettings, relation
 
     compared = AuditSettings(
@@ -157,6 +164,42 @@ def audit(
                 target = with_dead_letters(target, actual[0], table, deadletters, stateschema)
             clean = _report_target(source, target, compared, as_json=as_json)
     if not clean:
+        raise typer.Exit(FAILED)
+
+
+@app.command("duplicates")
+def duplicates(
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="delta:/folder, delta:s3://bucket/path?endpoint=... or iceberg:db.table?catalog=..., "
+            "whoever writes it."
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Find what was written twice to a table of the lake, from its log alone.
+
+    Files that are registered twice, files that look equal in different commits, and epochs of Kafka
+    Connect, Flink, Spark and application transactions that occur twice. Changes nothing. Exit code 0:
+    nothing was found. 1: something was. 2 and 3: as above.
+    """
+    from abs_audit.duplicates import duplicates as find
+    from abs_audit.render import show_duplicates
+    from abs_sinks.door import format_at
+
+    with exit_code_1_for_findings_only():
+        found_format = format_at(table)
+        with errors.status("reading the table's log ..."):
+            history = found_format.history(found_format.at(table))
+    found = find(history)
+    if as_json:
+        told = [each.to_dict() for each in found]
+        print_json({"commits": len(history.commits), "duplicates": told})
+    else:
+        show_duplicates(history, found, people)
+    if found:
         raise typer.Exit(FAILED)
 
 

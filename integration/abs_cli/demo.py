@@ -21,7 +21,8 @@ Routes = Annotated[
     str,
     typer.Option(
         help="direct: files to PostgreSQL. chain: files to Kafka, from there to PostgreSQL and S3. "
-        "epoch: files to all three under one decision."
+        "epoch: files to all three under one decision. lake: files to PostgreSQL, Kafka, an Iceberg "
+        "and a Delta table under one decision."
     ),
 ]
 Keep = Annotated[

@@ -17,7 +17,7 @@ from rich.markup import escape
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, people, print_json
 from abs_cli.sinksfile import FiledSink, SinksFile
-from abs_core.errors import ConfigError
+from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Guarantee, Severity
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ def doctor(
     from abs_sinks.door import Around
 
     around = Around(_columns(sample, schema), tasks)
-    findings, promise = look(sink or _meant(given), given, around)
+    looked = look(sink or _meant(given), given, around)
     if as_json:
-        print_json(document(findings, promise))
+        print_json(document(looked))
     else:
-        show(findings, promise)
-    if fails(findings):
+        show(looked)
+    if fails(looked.findings):
         raise typer.Exit(FAILED)
 
 
@@ -164,7 +164,14 @@ def _schema(sample: Path) -> pa.Schema:
         ) from error
 
 
-Looked = tuple[Sequence[Finding], Guarantee]
+@dataclasses.dataclass(frozen=True, slots=True)
+class Looked:
+    """What was found out about one sink."""
+
+    findings: Sequence[Finding]
+    promise: Guarantee
+    logins: Sequence[Finding] = ()
+
 
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
@@ -189,16 +196,16 @@ def _report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     looked = {sink.name: _look_beside(sink, job, tasks, composes=not at_once) for sink in job.sinks}
     shared = together(sinks, tasks, at_once=at_once)
     if as_json:
-        named = {name: document(*found) for name, found in looked.items()}
+        named = {name: document(found) for name, found in looked.items()}
         print_json({"sinks": named, "findings": listed(shared)})
     else:
-        for name, (findings, promise) in looked.items():
+        for name, found in looked.items():
             people.print(f"[bold]{escape(name)}[/]")
-            show(findings, promise)
+            show(found)
         people.print("[bold]all sinks together[/]")
         show_findings(shared)
         people.print("one decision: after recovery an epoch is in all targets or in none")
-    return not any(map(fails, [shared, *(findings for findings, _ in looked.values())]))
+    return not any(map(fails, [shared, *(found.findings for found in looked.values())]))
 
 
 def _look_beside(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool) -> Looked:
@@ -210,13 +217,17 @@ def _look_beside(sink: FiledSink, job: SinksFile, tasks: int | None, *, composes
 
 
 def look(name: str, given: Mapping[str, str], around: Around) -> Looked:
-    """The findings about one sink, and what it promises; raises as ``format_named``."""
+    """Look at one sink; raises as ``format_named``."""
     from abs_sinks.door import format_named
     from abs_spark.sink_spec import parse
 
     found = format_named(name)
     options = parse(found, given, started=False)
-    return found.preflight(options, around), found.guarantee(options)
+    try:
+        logins = found.logins(options)
+    except AbsError as error:
+        logins = [Finding.of(error)]  # the preflight, which logs in, too, judges what it means
+    return Looked(found.preflight(options, around), found.guarantee(options), logins)
 
 
 def fails(findings: Iterable[Finding]) -> bool:
@@ -224,9 +235,13 @@ def fails(findings: Iterable[Finding]) -> bool:
     return any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def document(findings: Sequence[Finding], promise: Guarantee) -> dict[str, object]:
+def document(looked: Looked) -> dict[str, object]:
     """What was found out about one sink, for JSON."""
-    return {"findings": listed(findings), "guarantee": dataclasses.asdict(promise)}
+    return {
+        "logins": listed(looked.logins),
+        "findings": listed(looked.findings),
+        "guarantee": dataclasses.asdict(looked.promise),
+    }
 
 
 def listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
@@ -234,16 +249,22 @@ def listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
 
 
 def show_findings(findings: Sequence[Finding]) -> None:
+    _show_each(findings)
+    if not findings:
+        people.print("[green]no problems found[/]")
+
+
+def _show_each(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = _COLOUR[finding.severity]
         people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}")
         if finding.remedy:
             people.print(f"  what to do: {escape(finding.remedy)}")
-    if not findings:
-        people.print("[green]no problems found[/]")
 
 
-def show(findings: Sequence[Finding], promise: Guarantee) -> None:
+def show(looked: Looked) -> None:
+    findings, promise = looked.findings, looked.promise
+    _show_each(looked.logins)
     show_findings(findings)
     people.print(
         f"{'once that is corrected: ' if fails(findings) else ''}every row exactly once (protocol "

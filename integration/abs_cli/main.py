@@ -27,6 +27,7 @@ from abs_cli import (
     services,
     trace,
     wal,
+    watch,
 )
 from abs_cli.codes import INTERRUPTED, exit_code
 from abs_cli.entry import print_release
@@ -44,12 +45,13 @@ app = typer.Typer(
 app.command("up")(services.up)
 app.command("down")(services.down)
 app.command("status")(services.status)
-app.command("audit")(audit.audit)
 app.command("chaos")(chaos.chaos)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("explain-error")(explain_error.explain_error)
 app.command("trace")(trace.trace)
+app.command("watch")(watch.watch)
+app.add_typer(audit.app, name="audit")
 app.add_typer(register.app, name="register")
 app.add_typer(job.app, name="job")
 app.add_typer(in_doubt.app, name="in-doubt")

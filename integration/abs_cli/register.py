@@ -15,10 +15,12 @@ from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table, report
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import JobState, job_key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from abs_core.births.parent import BatchJob
     from abs_core.contracts import Inventory, Stored
 
@@ -130,6 +132,7 @@ def retire(
             "batches: --tokens-before DATE.",
         )
     kept = state.of(job)
+    _check_ended(state, [job])
     confirm(f"{job} has committed {done(kept)} to {kept.target}. Forget it?", yes=yes)
     name, _, token = job.partition("@")
     if token:
@@ -138,6 +141,20 @@ def retire(
     else:
         state.register.retire(job)
     report(f"[green]retired[/] {escape(job)}", as_json=as_json, did="retired", job=job)
+
+
+def _check_ended(state: Registers, jobs: Sequence[str]) -> None:
+    """Raise ProtocolError if one has a handle that hides data from readers and never ends by itself."""
+    lasting = [d for d in state.in_doubt(None) if d.lasting and d.handle.job in jobs]
+    for doubt in lasting[:1]:
+        raise ProtocolError(
+            f"{len(lasting)} transactions of the job are open, and no timeout ends them: readers wait. "
+            f"The first is open for {doubt.age_seconds or 0:.0f} s.",
+            job=doubt.handle.job,
+            handle=str(doubt.handle),
+            remedy=f"`abs job reset {doubt.handle.job}` commits what is decided, aborts the rest, and "
+            "deletes the register.",
+        )
 
 
 def _retire_tokens(
@@ -162,6 +179,7 @@ def _retire_tokens(
         f"({shown}). Forget them? A batch that is run again under one of them is written again"
     )
     confirm(question, yes=yes)
+    _check_ended(state, [f"{job}@{token}" for token in named])
     refused = tokens.retire(state.register, job, named)
     for token, error in refused:
         errors.print(f"[yellow]kept[/] {escape(token)}: {escape(str(error))}")

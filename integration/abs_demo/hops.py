@@ -1,7 +1,8 @@
 """The demo's hops: the streaming queries from the files to the last target.
 
 Direct: files -> PostgreSQL. Through Kafka: files -> topic -> PostgreSQL, and topic -> S3: each hop
-is exactly once, so the chain is. Epoch: files -> all three, and each epoch is in all or in none.
+is exactly once, so the chain is. Epoch: files -> all three, and each epoch is in all or in none. Lake:
+files -> PostgreSQL, topic, an Iceberg and a Delta table, likewise.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 JOB = "flights"
 TABLE = "flights"
+LAKE = "demo"
+"""The namespace of the Iceberg table."""
+
 PARTITIONS = 2
 TAKEN_PER_EPOCH = 30_000
 """Records that a query takes from the topic at a time, at most."""
@@ -37,6 +41,12 @@ class Route(StrEnum):
     DIRECT = "direct"
     CHAIN = "chain"
     EPOCH = "epoch"
+    LAKE = "lake"
+
+    @property
+    def is_one_query(self) -> bool:
+        """Whether one query writes each epoch to several targets."""
+        return self in (Route.EPOCH, Route.LAKE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,7 @@ class Places:
     """A folder, and the addresses of the targets.
 
     Args:
-        folder: of the input, the checkpoints and the log.
+        folder: of the input, the checkpoints, the log and the tables of the lake.
         url: libpq URI of the database, with its password.
         bootstrap: ``host:port`` of the broker; empty on the direct route.
         path: folder on S3: ``s3://bucket/prefix``.
@@ -65,11 +75,35 @@ class Places:
         keyed = {"write": "upsert", "key": ",".join(KEY)} if protocol == "idempotent" else {}
         return {"url": self.url, "dbtable": TABLE, "protocol": protocol, **keyed}
 
+    @property
+    def lake(self) -> dict[str, tuple[str, dict[str, str]]]:
+        """Format and options of the sinks that write to tables of the lake, by name."""
+        folder = self.folder / "lake"
+        catalog = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
+        catalog["warehouse"] = f"file://{folder}"
+        given = {f"catalog.{name}": value for name, value in catalog.items()}
+        iceberg = {"table": f"{LAKE}.{TABLE}", **given}
+        return {
+            "iceberg": ("abs-iceberg", iceberg),
+            "delta": ("abs-delta", {"path": f"{folder}/delta"}),
+        }
+
+
+def prepare_lake(places: Places) -> None:
+    """Make the catalog and its namespace."""
+    from pyiceberg.catalog import load_catalog
+
+    _, given = places.lake["iceberg"]
+    (places.folder / "lake").mkdir(exist_ok=True)
+    prefix = "catalog."
+    properties = {n.removeprefix(prefix): v for n, v in given.items() if n.startswith(prefix)}
+    load_catalog("default", **properties).create_namespace_if_not_exists(LAKE)
+
 
 def further_places(places: Places, found: Mapping[str, str]) -> Places:
-    """These places, with a new topic and an S3 folder of the demo's own.
+    """These places, with a new topic and, where there is a server for it, an S3 folder.
 
-    ``found`` are the environment variables of the broker and the S3 server.
+    ``found`` are the environment variables of the broker and of the S3 server.
     """
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
         AdminClient,
@@ -80,10 +114,11 @@ def further_places(places: Places, found: Mapping[str, str]) -> Places:
     bootstrap = found["ABS_KAFKA_BOOTSTRAP"]
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})  # quiet when it ends
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    places = replace(places, bootstrap=bootstrap, topic=name)
+    if "ABS_S3_BUCKET" not in found:
+        return places
     return replace(
         places,
-        bootstrap=bootstrap,
-        topic=name,
         path=f"s3://{found['ABS_S3_BUCKET']}/{name}",
         store={"endpoint": found["ABS_S3_ENDPOINT"], "region": found["AWS_DEFAULT_REGION"]},
         secrets={key: found[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
@@ -126,21 +161,21 @@ def into_bucket(flights: DataFrame, places: Places) -> DataStreamWriter:
     )
 
 
-def into_all(protocol: str, places: Places, checkpoint: str) -> Epoch:
-    """The function for ``foreachBatch`` that writes each epoch to all three targets."""
+def into_all(protocol: str, places: Places, checkpoint: str, route: Route) -> Epoch:
+    """The function for ``foreachBatch`` that writes each epoch to all targets."""
     import abs_spark
 
-    return abs_spark.epoch(
-        [
-            abs_spark.sink("abs-postgres", places.table(protocol), name="table"),
-            abs_spark.sink(
-                "abs-kafka",
-                {"kafka.bootstrap.servers": places.bootstrap, "topic": places.topic},
-                name="topic",
-                select=MESSAGE,
-            ),
-            abs_spark.sink("abs-s3", {"path": places.path, **places.store}, name="bucket"),
-        ],
-        job=JOB,
-        checkpointLocation=checkpoint,
-    )
+    topic = {"kafka.bootstrap.servers": places.bootstrap, "topic": places.topic}
+    sinks = [
+        abs_spark.sink("abs-postgres", places.table(protocol), name="table"),
+        abs_spark.sink("abs-kafka", topic, name="topic", select=MESSAGE),
+    ]
+    if route is Route.EPOCH:
+        options = {"path": places.path, **places.store}
+        sinks.append(abs_spark.sink("abs-s3", options, name="bucket"))
+    else:
+        sinks += [
+            abs_spark.sink(named, {**options, "createtable": "true"}, name=name)
+            for name, (named, options) in places.lake.items()
+        ]
+    return abs_spark.epoch(sinks, job=JOB, checkpointLocation=checkpoint)

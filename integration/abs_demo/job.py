@@ -152,7 +152,7 @@ def _run_queries(spark: SparkSession, settings: JobSettings) -> None:
     if settings.route is Route.CHAIN:
         _run_chain(spark, settings, flights, schema)
     else:
-        into = _into_all if settings.route is Route.EPOCH else _into_postgres
+        into = _into_all if settings.route.is_one_query else _into_postgres
         into(flights, settings).trigger(availableNow=True).start().awaitTermination()
 
 
@@ -184,7 +184,7 @@ def _raise_if_failed(query: StreamingQuery) -> None:
 
 def _into_all(flights: DataFrame, settings: JobSettings) -> DataStreamWriter:
     checkpoint = str(settings.checkpoint)
-    function = into_all(settings.protocol, settings.places, checkpoint)
+    function = into_all(settings.protocol, settings.places, checkpoint, settings.route)
     return flights.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from abs_audit import AuditSettings, Files, Relation, audit, by_epoch
 from abs_audit.checkpoint import epochs_in
+from abs_audit.others import TargetOfOthers
 from abs_audit.postgres import PostgresTable
 from abs_chaos.aim import Aim
 from abs_chaos.killing import Killing
@@ -21,7 +22,7 @@ from abs_chaos.process import JobProcess
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
-from abs_demo.hops import TABLE, Places, Route, further_places
+from abs_demo.hops import TABLE, Places, Route, further_places, prepare_lake
 from abs_demo.job import JobSettings
 from abs_demo.picture import Picture
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
@@ -30,6 +31,7 @@ from abs_services import chosen_provider, fresh_database, in_database, services
 from abs_services.databases import create_database
 from abs_services.lasting import bring_up
 from abs_services.reaper import REAPER
+from abs_sinks.door import format_named
 
 SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""
@@ -63,7 +65,7 @@ def run(settings: DemoSettings, console: Console, places: Places) -> Result:
     targets: dict[str, Relation] = {"table": table}
     if settings.route is not Route.DIRECT:
         targets |= further_targets(places)
-    epochs = epochs_in(str(job.checkpoint)) if settings.route is Route.EPOCH else {}
+    epochs = epochs_in(str(job.checkpoint)) if settings.route.is_one_query else {}
     files, compared = Files((str(job.input),)), AuditSettings(key=KEY, settle=SETTLE_S)
     reports = {
         name: audit(files, target, compared, epochs=epochs) for name, target in targets.items()
@@ -86,9 +88,12 @@ def temporary_places(settings: DemoSettings) -> Iterator[Places]:
         server = stack.enter_context(services().postgres())
         places = Places(folder, stack.enter_context(fresh_database(server)))
         if settings.route is not Route.DIRECT:
-            kafka = stack.enter_context(services().kafka())
-            store = stack.enter_context(services().s3())
-            places = further_places(places, {**kafka.env, **store.env})
+            found = dict(stack.enter_context(services().kafka()).env)
+            if settings.route is not Route.LAKE:
+                found |= stack.enter_context(services().s3()).env
+            places = further_places(places, found)
+        if settings.route is Route.LAKE:
+            prepare_lake(places)
         yield places
 
 
@@ -106,8 +111,12 @@ def lasting_places(settings: DemoSettings) -> Places:
     places = Places(Path(tempfile.mkdtemp(prefix="abs-demo-")), in_database(url, name))
     if settings.route is Route.DIRECT:
         return places
-    kafka, store = (bring_up(kind, provider).running.env for kind in ("kafka", "s3"))
-    return further_places(places, {**kafka, **store})
+    found = dict(bring_up("kafka", provider).running.env)
+    if settings.route is Route.LAKE:
+        prepare_lake(places)
+    else:
+        found |= bring_up("s3", provider).running.env
+    return further_places(places, found)
 
 
 def create_table(url: str, *, unique: bool) -> None:
@@ -124,19 +133,22 @@ def create_table(url: str, *, unique: bool) -> None:
 
 
 def further_targets(places: Places) -> dict[str, Relation]:
-    """Topic and bucket, each read by another client than the sink's."""
+    """Topic and bucket or tables of the lake."""
     # Their clients come with extras that a direct demo does without.
     from abs_audit.kafka import KafkaTopic
+
+    topic = KafkaTopic(places.bootstrap, places.topic)
+    if not places.path:
+        named = {name: format_named(name_) for name, (name_, _) in places.lake.items()}
+        return {"topic": topic} | {
+            name: TargetOfOthers(found, found.parse(places.lake[name][1]))
+            for name, found in named.items()
+        }
     from abs_audit.s3 import S3Files
 
     bucket, _, prefix = places.path.removeprefix("s3://").partition("/")
+    endpoint, region = places.store["endpoint"], places.store["region"]
     return {
-        "topic": KafkaTopic(places.bootstrap, places.topic),
-        "bucket": S3Files(
-            bucket,
-            prefix,
-            places.store["endpoint"],
-            places.store["region"],
-            secrets=places.secrets,
-        ),
+        "topic": topic,
+        "bucket": S3Files(bucket, prefix, endpoint, region, secrets=places.secrets),
     }

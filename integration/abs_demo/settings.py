@@ -17,7 +17,7 @@ from abs_demo.hops import TAKEN_PER_EPOCH, Route
 from abs_demo.job import UNSAFE
 from abs_sinks.options import PROTOCOLS
 
-FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24, Route.EPOCH: 24}
+FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24, Route.EPOCH: 24, Route.LAKE: 24}
 FILES_PER_CHECKPOINT = 12
 """The embedded job reads half as many between two checkpoints."""
 
@@ -25,6 +25,7 @@ _STORIES = {
     Route.DIRECT: "flights of 2013 -> Spark -> PostgreSQL",
     Route.CHAIN: "flights of 2013 -> Kafka -> PostgreSQL and S3, three Spark queries",
     Route.EPOCH: "flights of 2013 -> PostgreSQL, Kafka and S3, one Spark query, one decision",
+    Route.LAKE: "flights of 2013 -> PostgreSQL, Kafka, Iceberg and Delta, one query, one decision",
 }
 
 MOMENTS = {
@@ -50,7 +51,7 @@ class DemoSettings:
         seed: draws the moments of the kills.
         protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, for comparison.
         days: days of 2013 to write, a file each.
-        route: to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
+        route: to PostgreSQL, through Kafka to PostgreSQL and S3, or to several at once.
         engine: Spark, or the embedded runtime.
 
     Raises:
@@ -78,7 +79,7 @@ class DemoSettings:
             raise OptionError(
                 "The plain writer writes to PostgreSQL only.", remedy="omit --unsafe or --route."
             )
-        if self.protocol == "idempotent" and self.route is Route.EPOCH:
+        if self.protocol == "idempotent" and self.route.is_one_query:
             raise OptionError(
                 "protocol=idempotent is refused together with other sinks: its rows are visible before "
                 "the decision.",
@@ -88,7 +89,7 @@ class DemoSettings:
             self.protocol == UNSAFE or self.route is not Route.DIRECT
         ):
             raise OptionError(
-                "The plain writer and the routes chain and epoch need Spark.",
+                "The plain writer and the routes chain, epoch and lake need Spark.",
                 remedy="omit --engine embedded.",
             )
         _ = self.planned

@@ -7,6 +7,7 @@ per task and epoch, never per row or batch.
 from __future__ import annotations
 
 import logging
+from logging import INFO, WARNING
 
 from opentelemetry import metrics
 
@@ -36,71 +37,88 @@ _dead = _meter.create_counter("abs.dead_letters", "{row}", "Rows of committed ep
 _epochs = _meter.create_counter("abs.epochs", "{epoch}", "Committed epochs")
 _skips = _meter.create_counter("abs.skips", "{epoch}", "Replayed epochs found committed already")
 _sweeps = _meter.create_counter("abs.sweeps", "{handle}", "Handles aborted: no decision names them")
-_pre_commit_seconds = _meter.create_histogram(
-    "abs.pre_commit.duration", "s", "A task's time from its first row to durable rows"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Bounds of the histograms' buckets: an SDK's own begin at 5 s for a unit of seconds."""
+
+
+def _seconds(name: str, what: str) -> metrics.Histogram:
+    try:
+        return _meter.create_histogram(name, "s", what, explicit_bucket_boundaries_advisory=SECONDS)
+    except TypeError:  # an API that is older than 1.30
+        return _meter.create_histogram(name, "s", what)
+
+
+_pre_commit_seconds = _seconds(
+    "abs.pre_commit.duration", "A task's time from its first row to durable rows"
 )
-_commit_seconds = _meter.create_histogram(
-    "abs.commit.duration", "s", "Decision, commit and finish of an epoch"
-)
+_commit_seconds = _seconds("abs.commit.duration", "Decision, commit and finish of an epoch")
 
 
 def observer(protocol: str) -> Observer:
-    """An observer that logs and counts; metrics have the attributes ``job`` and ``protocol``."""
+    """An observer that logs and counts; metrics have the attributes ``job`` and ``protocol``.
+
+    A log record has the event as its attribute ``abs_event``.
+    """
 
     def observe(event: Event) -> None:
-        _show(event, {"job": event.job, "protocol": protocol})
+        _count(event, {"job": event.job, "protocol": protocol})
+        logger, level, text, values = _line(event)
+        logger.log(level, text, *values, extra={"abs_event": event})
 
     return observe
 
 
-def _show(event: Event, of: dict[str, str]) -> None:
+def _count(event: Event, of: dict[str, str]) -> None:
     match event:
-        case Started(job, generation, minted):
-            how = "a new register was created" if minted else "the register was taken over"
-            _start.info("job %s: generation %d started; %s", job, generation, how)
-        case PreCommitted(job, epoch, partition, rows, seconds, sinks):
+        case PreCommitted(seconds=seconds):
             _pre_commit_seconds.record(seconds, of)
-            _progress.info(
-                "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s",
-                *(job, epoch, partition, f" of {sinks}" if sinks else "", rows, seconds),
-            )
-        case Committed(job, epoch, rows, handles, seconds, dead):
+        case Committed(rows=rows, seconds=seconds, dead=dead):
             _rows.add(rows, of)
             if dead:
                 _dead.add(dead, of)
             _epochs.add(1, of)
             _commit_seconds.record(seconds, of)
-            _epoch.info(
-                "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s",
-                *(job, epoch, rows, seconds, handles, f", {dead} of them dead" if dead else ""),
-            )
-        case Skipped(job, epoch, rows):
+        case Skipped():
             _skips.add(1, of)
-            _recovery.info(
-                "job %s: epoch %d: committed before; its %d rows were read and not written again",
-                *(job, epoch, rows),
-            )
-        case RolledForward(job, epoch, handles):
-            _recovery.info(
-                "job %s: epoch %d: was decided and is committed now (%d handles)",
-                *(job, epoch, handles),
-            )
-        case Swept(job, handles):
+        case Swept(handles=handles):
             _sweeps.add(len(handles), of)
-            _recovery.info("job %s: %d handles without a decision were aborted", job, len(handles))
+
+
+def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
+    """Logger, level, text and its values."""
+    match event:
+        case Started(job, generation, minted):
+            how = "a new register was created" if minted else "the register was taken over"
+            return _start, INFO, "job %s: generation %d started; %s", (job, generation, how)
+        case PreCommitted(job, epoch, partition, rows, seconds, sinks):
+            of = f" of {sinks}" if sinks else ""
+            text = "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s"
+            return _progress, INFO, text, (job, epoch, partition, of, rows, seconds)
+        case Committed(job, epoch, rows, handles, seconds, dead):
+            text = "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s"
+            more = f", {dead} of them dead" if dead else ""
+            return _epoch, INFO, text, (job, epoch, rows, seconds, handles, more)
+        case Skipped(job, epoch, rows):
+            text = "job %s: epoch %d: committed before; its %d rows were read and not written again"
+            return _recovery, INFO, text, (job, epoch, rows)
+        case RolledForward(job, epoch, handles):
+            text = "job %s: epoch %d: was decided and is committed now (%d handles)"
+            return _recovery, INFO, text, (job, epoch, handles)
+        case Swept(job, swept):
+            text = "job %s: %d handles without a decision were aborted"
+            return _recovery, INFO, text, (job, len(swept))
         case SweepFailed(job, why):
-            _recovery.warning(
-                "job %s: handles without a decision could not be aborted: %s", job, why
-            )
+            text = "job %s: handles without a decision could not be aborted: %s"
+            return _recovery, WARNING, text, (job, why)
         case NotCertified(job, why):
-            _start.warning(
-                "job %s: its birth certificate cannot be written into the checkpoint; if the register "
-                "is lost in this run, the loss may go undetected: %s",
-                *(job, why),
+            text = (
+                "job %s: its birth certificate cannot be written into the checkpoint; if the "
+                "register is lost in this run, the loss may go undetected: %s"
             )
+            return _start, WARNING, text, (job, why)
         case Ended(job, _):
-            _recovery.info(
-                "job %s: the run has ended; its open transactions were committed or aborted", job
-            )
+            text = "job %s: the run has ended; its open transactions were committed or aborted"
+            return _recovery, INFO, text, (job,)
         case Abandoned(job, epoch):
-            _recovery.info("job %s: epoch %d: abandoned; the next run writes it", job, epoch)
+            text = "job %s: epoch %d: abandoned; the next run writes it"
+            return _recovery, INFO, text, (job, epoch)

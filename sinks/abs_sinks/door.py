@@ -27,6 +27,7 @@ import pyarrow as pa
 
 import abs_sinks
 from abs_clients.extras import missing
+from abs_clients.tablelog import TableHistory
 from abs_core.contracts import Committer, Inventory, Sink
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import Finding, Guarantee, JobState, job_key
@@ -137,6 +138,13 @@ class SinkFormat(ABC):
         """The rows that a reader sees now, for the audit."""
         raise ConfigError(f"The rows of {self.name} cannot be read here.", remedy="audit a copy.")
 
+    def history(self, options: Any) -> TableHistory:
+        """The commits of the target's own log, for ``abs audit duplicates``."""
+        raise ConfigError(
+            f"A target of {self.name} has no log of commits.",
+            remedy="name a table of the lake, or compare rows: `abs audit --expected ... --actual`.",
+        )
+
     def guarantee(self, options: Any) -> Guarantee:
         """What the options promise, without a connection."""
         sink = self.sink(options, pa.schema([]))
@@ -165,6 +173,10 @@ class SinkFormat(ABC):
             return sink.preflight(job_of(options) or "doctor", around.tasks)
         finally:
             sink.close()
+
+    def logins(self, options: Any) -> Sequence[Finding]:
+        """Who the options log in as at each server, and until when; no secret (I9)."""
+        return ()
 
     def together(
         self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str] = ()

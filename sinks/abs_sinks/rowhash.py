@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_clients.arrow import is_list, list_parts
+from abs_clients.arrow import is_bytes, is_list, is_text, list_parts
 from abs_clients.buffers import values_of
-from abs_clients.layouts import is_bytes, is_text
 from abs_core.rowdigest import RowDigest
 
 Hashes = npt.NDArray[np.uint64]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
-from abs_cli.doctor import show
+from abs_cli.doctor import Looked, show
 from abs_cli.main import app
 from abs_cli.output import people
 from abs_core.errors import ConfigError, OptionError
@@ -50,7 +50,7 @@ def test_a_job_that_would_run_is_shown_with_its_guarantee(table: str) -> None:
 def test_people_are_told_what_readers_must_set() -> None:
     options = KafkaOptions.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
     with people.capture() as shown:
-        show([], kafka_guarantee(options))
+        show(Looked([], kafka_guarantee(options)))
     assert "readers: set isolation.level=read_committed" in " ".join(shown.get().split())
 
 

@@ -178,6 +178,22 @@ def test_a_table_that_asks_what_is_not_kept_is_refused_by_name(
     assert problem[1]
 
 
+def test_a_load_reads_ten_versions_at_most_after_a_checkpoint(log: DeltaLog) -> None:
+    for number in range(1, 22):
+        assert snapshot(log).add([file_of(log, "day=a", str(number), "a", number)], mark(number))
+    found = sorted(path.name[:20] for path in Path(log.url, "_delta_log").glob("*.parquet"))
+    assert [int(name) for name in found] == [10, 20]
+    assert ids(log) == list(range(1, 22))
+    assert snapshot(log).version_of("abs-a-0") == 21
+
+
+def test_a_table_that_says_when_it_wants_checkpoints_gets_no_others(log: DeltaLog) -> None:
+    DeltaTable(log.url).alter.set_table_properties({"delta.checkpointInterval": "15"})
+    for number in range(1, 13):
+        assert snapshot(log).add([], mark(number))
+    assert list(Path(log.url, "_delta_log").glob("*.parquet")) == []
+
+
 def test_a_type_that_delta_does_not_have_is_refused(tmp_path: Path) -> None:
     log = DeltaLog(str(tmp_path / "other"))
     with pytest.raises(SchemaError, match="Delta has no type"):

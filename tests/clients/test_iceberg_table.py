@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable
-from abs_core.errors import ConfigError, SchemaError
+from abs_core.errors import ConfigError, OptionError, SchemaError
+from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.table import AddedFile, Mark
 from tests.sinks.iceberg.harness import catalog_in
 
@@ -165,3 +167,66 @@ def test_a_catalog_that_cannot_be_opened_is_refused_without_its_secrets() -> Non
     with pytest.raises(ConfigError) as refused:
         other.load()
     assert "secret" not in str(refused.value) + repr(other)
+
+
+@pytest.mark.parametrize("kind", ["hadoop", "Hadoop"])
+def test_a_catalog_without_compare_and_set_is_refused_by_name(kind: str) -> None:
+    with pytest.raises(OptionError, match="Hadoop catalog does not compare and set"):
+        IcebergOptions.parse({"table": "db.t", "catalog.type": kind, "catalog.warehouse": "/w"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"type": "in-memory"},
+        {"py-catalog-impl": "pyiceberg.catalog.memory.InMemoryCatalog"},
+    ],
+)
+def test_a_catalog_of_which_nothing_is_known_is_refused(given: dict[str, str]) -> None:
+    other = IcebergTable("other", "db.t", tuple(given.items()))
+    with pytest.raises(ConfigError, match="not known that it compares and sets"):
+        other.load()
+
+
+def test_a_table_elsewhere_than_in_s3_or_a_folder_is_refused(
+    table: IcebergTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = {f"catalog.{name}": value for name, value in table.given}
+    options = IcebergOptions.parse({"table": "db.events", **catalog})
+    found = snapshot(table)
+    for place, there in [
+        ("s3://bucket/t", ("bucket", "t/data/")),
+        ("s3a://bucket/t", ("bucket", "t/data/")),
+        ("file:///w/t", ("", "")),
+        ("/w/t", ("", "")),
+    ]:
+        monkeypatch.setattr(IcebergSnapshot, "location", place)
+        known = options.place(found)
+        assert known is not None
+        path = known.options.path
+        assert (path.bucket, path.folder) == there
+    for place in ("gs://b/t", "abfss://b/t", "hdfs://b/t"):
+        monkeypatch.setattr(IcebergSnapshot, "location", place)
+        with pytest.raises(ConfigError, match=r"The table db\.events is at"):
+            options.place(found)
+
+
+def test_a_table_of_format_version_3_is_refused(table: IcebergTable, tmp_path: Path) -> None:
+    """Another engine has made it: this library writes none."""
+    found = foreign(table)
+    [latest] = tmp_path.rglob("*.metadata.json")
+    told = json.loads(latest.read_text()) | {"format-version": 3, "next-row-id": 0}
+    latest.write_text(json.dumps(told))
+    assert foreign(table).format_version == 3
+    (problem,) = snapshot(table).problems()
+    assert "format version 3" in problem[0]
+    assert found.format_version == 2
+
+
+def test_a_catalog_that_vends_credentials_is_refused(table: IcebergTable) -> None:
+    """A REST catalog's answer has them in the table's configuration."""
+    found = snapshot(table)
+    assert not found.problems()
+    found._table.config = {"s3.access-key-id": "vended", "token": "of the catalog"}
+    (problem,) = found.problems()
+    assert "vends credentials" in problem[0]

@@ -15,7 +15,7 @@ from abs_core.errors import (
     ProtocolError,
     ReplayMismatchError,
 )
-from abs_core.model import MOVED, RECENT_MAX, Committable, HandleName, Recent
+from abs_core.model import MOVED, NO_EPOCH, RECENT_MAX, Committable, HandleName, Recent
 from abs_core.protocol import RunIdentity, Skip, Unchanged, Write
 from abs_core.rowdigest import RowDigest
 from tests.core.protocol_values import changed, decide, decision, handle, one, refused, state
@@ -231,6 +231,21 @@ class TestAbandonAndSweep:
         under_way = said.startswith("undecided")
         assert moved == ("unknown: its register was moved to s3://there" if under_way else said)
         assert protocol.fate(None, name) == "unknown: its register is not here"
+
+
+def test_a_name_without_an_epoch_outlasts_its_epoch_only_where_none_is_under_way() -> None:
+    given = state(generation=3, frontier=2)
+    mine = HandleName(given.register, given.job, 3, NO_EPOCH, 0, "ab")
+    others = [
+        replace(mine, register="f" * 16),
+        replace(mine, generation=2),  # the sweep's
+        replace(mine, generation=4),
+        replace(mine, epoch=3),
+    ]
+    assert protocol.outlasted(given, 3, [mine, *others]) == [mine]
+    assert protocol.outlasted(given, 2, [mine]) == [], "it is fenced"
+    deciding = replace(given, open=(decision(3, generation=3),))
+    assert protocol.outlasted(deciding, 3, [mine]) == [], "it may be decided"
 
 
 def test_another_checkpoints_error_begins_with_the_question_whether_the_jobs_was_deleted() -> None:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from abs_clients import functions
 from abs_clients.functions import is_function_name
+from abs_clients.kafka.login import login_of
 from abs_clients.kafka.login_rules import CALLABLE
-from abs_clients.postgres.password import FUNCTION
+from abs_clients.postgres.password import FUNCTION, PasswordSource
 from abs_core.errors import OptionError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.postgres.options import OPTIONS, PostgresOptions
@@ -23,6 +30,10 @@ LINES = [
     if kind == "properties"
 ]
 KAFKA = [block for block in LINES if "kafka.bootstrap.servers" in block]
+FUNCTIONS: dict[str, Any] = {}
+for kind, text in BLOCKS:
+    if kind == "python":
+        exec(text, FUNCTIONS)
 
 
 @pytest.mark.parametrize("block", KAFKA)
@@ -55,10 +66,44 @@ def test_the_function_for_rds_makes_a_token_without_a_connection(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
-    [code] = [text for kind, text in BLOCKS if kind == "python"]
-    made: dict[str, object] = {}
-    exec(code, made)
-    token = made["for_rds"]({"host": "db.example.com", "user": "app"})  # type: ignore[operator]
+    token = FUNCTIONS["for_rds"]({"host": "db.example.com", "user": "app"})
     assert token.startswith("db.example.com:5432/?")
     assert "DBUser=app" in token
     assert "geheim" not in token
+
+
+def test_the_functions_for_entra_give_what_each_client_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Azure's package is stood in for: there is no Entra to test against."""
+    asked: list[str] = []
+
+    class Credential:
+        def get_token(self, scope: str) -> SimpleNamespace:
+            asked.append(scope)
+            return SimpleNamespace(token="ein-token", expires_on=2_000_000_000)
+
+    stand_in = SimpleNamespace(DefaultAzureCredential=Credential)
+    monkeypatch.setitem(sys.modules, "azure", SimpleNamespace(identity=stand_in))
+    monkeypatch.setitem(sys.modules, "azure.identity", stand_in)
+    monkeypatch.setitem(sys.modules, "mycompany", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "mycompany.tokens", SimpleNamespace(**FUNCTIONS))
+    [block] = [each for each in KAFKA if each.get(f"kafka.{CALLABLE}", "").endswith("for_entra")]
+    login = login_of(KafkaOptions.parse({**block, "topic": "t"}).kafka)
+    assert login is not None
+    assert (login.current().text, login.current().expires) == ("ein-token", 2_000_000_000)
+    assert asked == ["https://demo.servicebus.windows.net/.default"]
+    source = PasswordSource(FUNCTION, "mycompany.tokens:for_entra_postgres")
+    assert source.obtain({"user": "app"}) == "ein-token"
+
+
+def test_the_entry_point_of_the_page_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    [text] = [text for kind, text in BLOCKS if kind == "toml"]
+    [(group, named)] = tomllib.loads(text)["project"]["entry-points"].items()
+    assert group == functions.GROUP
+    offered = [EntryPoint(name, value, group) for name, value in named.items()]
+    monkeypatch.setattr(functions, "entry_points", lambda *, group, name: offered)
+    [name] = named
+    assert f"`kafka.{CALLABLE}={name}`" in PAGE
+    block = next(each for each in KAFKA if f"kafka.{CALLABLE}" in each)
+    KafkaOptions.parse({**block, f"kafka.{CALLABLE}": name, "topic": "t"})

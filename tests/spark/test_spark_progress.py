@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry import metrics
@@ -15,6 +20,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from abs_core import events
 from abs_spark.progress import observer
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "watching.md"
+ALERTS = ROOT / "docs" / "examples" / "prometheus" / "alerts.yml"
 JOB = "observed"
 EVENTS = (
     events.Started(JOB, 3, minted=False),
@@ -65,6 +73,46 @@ def test_metrics_tell_rows_epochs_skips_sweeps_and_times(reader: InMemoryMetricR
     assert timed["abs.commit.duration"] == pytest.approx(0.125)
 
 
+def test_every_metric_of_the_alert_rules_is_at_the_address_that_the_page_makes() -> None:
+    """In a process of its own, by the page's snippet: a provider can be set once in a process."""
+    [snippet] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert "9464" in snippet
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    made = subprocess.run(
+        [sys.executable, "-c", snippet.replace("9464", port) + _SCRAPED.replace("9464", port)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    asked = set(re.findall(r"\babs_[a-z_]+_(?:total|bucket)", ALERTS.read_text()))
+    assert asked
+    assert sorted(name for name in asked if f"\n{name}{{" not in made.stdout) == []
+    assert 'le="0.05"' in made.stdout, "the SDK's own bounds begin at 5 s"
+
+
+_SCRAPED = """
+import urllib.request
+from abs_core.events import Committed, Swept
+from abs_spark.progress import observer
+observer("2pc")(Swept("j", ("a",)))
+observer("2pc")(Committed("j", 8, 10, 1, 0.1, 2))
+print(urllib.request.urlopen("http://127.0.0.1:9464/metrics").read().decode())
+"""
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="Debian's package prometheus has it")
+def test_the_alert_rules_are_valid_and_fire() -> None:
+    folder = ALERTS.parent
+    for words in (("check", "rules", ALERTS.name), ("test", "rules", "alerts_test.yml")):
+        made = subprocess.run(
+            ["promtool", *words], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+
+
 def test_every_event_is_one_log_line_that_names_the_job(caplog: pytest.LogCaptureFixture) -> None:
     # Both: a test before may have shown logs in this process, which quiets progress.
     caplog.set_level(logging.INFO, logger="abs_spark")
@@ -100,21 +148,30 @@ print("opentelemetry.sdk" in sys.modules, best)
 
 
 def test_recovery_and_a_line_for_each_epoch_are_shown_where_nobody_has_set_up_logging() -> None:
-    shown = {
-        setting: subprocess.run(
-            [sys.executable, "-c", _LOG],
-            env={"ABS_LOG": setting},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stderr
-        for setting in ("", "progress", "quiet")
+    shown = {setting: _shown(setting) for setting in ("", "progress", "quiet")}
+    told = [json.loads(line) for line in _shown("json").splitlines()]
+    assert [one.get("event") for one in told] == ["Skipped", "Committed"]
+    assert {name: told[1][name] for name in ("job", "epoch", "rows", "logger")} == {
+        "job": "j",
+        "epoch": 2,
+        "rows": 5,
+        "logger": "abs_spark.epoch",
     }
     line = "INFO abs_spark.epoch: job j: epoch 2: 5 rows committed in 0.100 s (1 handles)"
     for setting, text in shown.items():
         assert text.count("INFO abs_spark.recovery: job j: epoch 1: committed before") == 1
         assert text.count(line) == (setting != "quiet")
         assert ("5 rows pre-committed" in text) == (setting == "progress")
+
+
+def _shown(setting: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", _LOG],
+        env={"ABS_LOG": setting},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
 
 
 _LOG = """

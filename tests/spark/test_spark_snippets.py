@@ -67,6 +67,7 @@ ELSEWHERE = {
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
+    ("watching.md", ""): "tests/spark/test_spark_progress.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
     ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",

@@ -12,10 +12,12 @@ The project leans on these behaviours of the library, which ``tests/clients/test
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -28,37 +30,21 @@ from deltalake.exceptions import (
 )
 from deltalake.transaction import AddAction, RemoveAction
 
+from abs_clients.delta.evolve import actions_of, put_version
+from abs_clients.delta.history import history_of
+from abs_clients.delta.problems import Problem, problems_of
 from abs_clients.delta.stats import stats_of
 from abs_clients.s3.client import credentials
-from abs_clients.s3.server import Server
+from abs_clients.s3.location import Location
+from abs_clients.s3.objects import Objects
+from abs_clients.s3.server import Bucket, Server
+from abs_clients.tablelog import TableHistory
 from abs_core.errors import RefusedError, SchemaError, UnavailableError
 
-Problem = tuple[str, str]
+_NONE = pa.schema([])
 
-_FEATURES = {
-    "appendOnly",
-    "changeDataFeed",
-    "checkConstraints",
-    "columnMapping",
-    "deletionVectors",
-    "domainMetadata",
-    "generatedColumns",
-    "identityColumns",
-    "invariants",
-    "timestampNtz",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-}
-"""Writer features under which a plain file may be added, where none of ``_demands`` uses them."""
-
-_DEMANDS = {
-    "delta.invariants": "an invariant",
-    "delta.generationExpression": "a generated value",
-    "delta.identity.start": "an identity",
-}
-"""What a column's metadata may ask of writers."""
-
-_RETENTION = "delta.setTransactionRetentionDuration"
+CHECKPOINT = 10
+"""Versions of the log between checkpoints, where the table does not say; as Delta's own writers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +67,7 @@ class DeltaLog:
         """
         with _mapped(f"loading the Delta table {self.url}"):
             try:
-                return DeltaSnapshot(self._table(), self.url)
+                return DeltaSnapshot(self._table(), self)
             except TableNotFoundError:
                 return None
 
@@ -125,8 +111,37 @@ class DeltaLog:
         """See ``abs_clients.delta.stats``."""
         return stats_of(footer)
 
-    def _table(self) -> DeltaTable:
-        return DeltaTable(self.url, storage_options=self._storage())
+    def history(self) -> TableHistory:
+        """The commits that the log still has.
+
+        Raises:
+            RefusedError: there is no table.
+        """
+        with _mapped(f"reading the log of {self.url}"):
+            live = _rows_of(self._table())
+            log = sorted(self._versions())
+            first = log[0][0] if log else 0
+            before = _rows_of(self._table(first)) if first else {}
+            return history_of(log, before, live)
+
+    def _versions(self) -> Iterator[tuple[int, str]]:
+        """Number and lines of each version of the log."""
+        if self.server is None:
+            for path in Path(self.url, "_delta_log").glob("*.json"):
+                if path.stem.isdecimal():
+                    yield int(path.stem), path.read_text()
+            return
+        place = Location.parse(self.url)
+        objects = Objects(Bucket(self.server, place.bucket))
+        for found in objects.list(f"{place.folder}_delta_log/"):
+            name = found.key.rpartition("/")[2]
+            if name.endswith(".json") and name.removesuffix(".json").isdecimal():
+                body = objects.get(found.key)
+                if body is not None:
+                    yield int(name.removesuffix(".json")), body.data.decode()
+
+    def _table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self.url, version, self._storage())
 
     def _storage(self) -> dict[str, str] | None:
         """Options of the library's own S3 client; credentials by boto3's chain."""
@@ -154,9 +169,10 @@ class DeltaLog:
 class DeltaSnapshot:
     """A table as of one version of its log."""
 
-    def __init__(self, table: DeltaTable, url: str) -> None:
+    def __init__(self, table: DeltaTable, log: DeltaLog) -> None:
         self._table = table
-        self._url = url
+        self._log = log
+        self._url = log.url
         self._metadata = table.metadata()
 
     @property
@@ -173,8 +189,7 @@ class DeltaSnapshot:
 
     def problems(self) -> list[Problem]:
         """What of this table a writer of plain files cannot keep, and what is to be done instead."""
-        settings = self._metadata.configuration
-        return [*_of_features(self._table), *_of_columns(self._table), *_of_settings(settings)]
+        return list(problems_of(self._table))
 
     def version_of(self, application: str) -> int | None:
         with _mapped(f"reading the log of {self._url}"):
@@ -183,10 +198,17 @@ class DeltaSnapshot:
     def is_empty(self) -> bool:
         return not self._table.file_uris()
 
-    def add(self, files: Sequence[Any], mark: Any) -> bool:
+    def add(self, files: Sequence[Any], mark: Any, columns: pa.Schema = _NONE) -> bool:
         """One commit from this very snapshot; see ``abs_sinks.lake.table.Snapshot``."""
+        if columns.names:
+            actions = actions_of(self._table, columns, files, mark)
+            with _mapped(f"committing to the Delta table {self._url}"):
+                return put_version(self._url, self._log.server, self._table.version() + 1, actions)
+        return self._append(files, mark)
+
+    def _append(self, files: Sequence[Any], mark: Any) -> bool:
         now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
+        added: list[AddAction | RemoveAction] = [
             AddAction(f.path, f.size, f.values, now, True, f.stats) for f in files
         ]
         properties = CommitProperties(
@@ -197,7 +219,7 @@ class DeltaSnapshot:
         with _mapped(f"committing to the Delta table {self._url}"):
             try:
                 self._table.create_write_transaction(
-                    actions,
+                    added,
                     "append",
                     self._table.schema(),
                     list(self.partitions),
@@ -205,48 +227,21 @@ class DeltaSnapshot:
                 )
             except CommitFailedError:
                 return False  # somebody else wrote this version; or the reply was lost
+            self._checkpoint()
         return True
 
-
-def _of_features(table: DeltaTable) -> Iterator[Problem]:
-    protocol = table.protocol()
-    unknown = sorted(set(protocol.writer_features or ()) - _FEATURES)
-    if unknown:
-        yield (
-            f"The table has writer features that are not kept here: {', '.join(unknown)}.",
-            "drop the features (ALTER TABLE ... DROP FEATURE), or write to another table.",
-        )
+    def _checkpoint(self) -> None:
+        """Write one of every tenth version: each load reads all versions after the last one."""
+        settled = self._metadata.configuration.get("delta.checkpointInterval")
+        version = self._table.version()  # that was loaded
+        if settled is None and version and version % CHECKPOINT == 0:
+            self._table.create_checkpoint()
 
 
-def _of_columns(table: DeltaTable) -> Iterator[Problem]:
-    for field in table.schema().fields:
-        for name, what in _DEMANDS.items():
-            if name in (field.metadata or {}):
-                yield (
-                    f"The column {field.name} has {what}, which is not computed or checked here.",
-                    "compute the value in Spark and drop the rule, or write to another table.",
-                )
-
-
-def _of_settings(settings: Mapping[str, str | None]) -> Iterator[Problem]:
-    if (settings.get("delta.columnMapping.mode") or "none") != "none":
-        yield (
-            "The table has column mapping (delta.columnMapping.mode), which is not written here.",
-            "write to a table without it.",
-        )
-    for name in sorted(settings):
-        if name.startswith("delta.constraints."):
-            rule = name.removeprefix("delta.constraints.")
-            yield (
-                f"The table has the constraint {rule}, which is not checked here.",
-                "drop it and filter the rows in Spark, or write to another table.",
-            )
-    if settings.get(_RETENTION):
-        forgets = (
-            f"The table forgets the transactions of writers after {settings[_RETENTION]} "
-            f"({_RETENTION}): a job that was down for longer would write its last epoch again."
-        )
-        yield forgets, f"unset {_RETENTION}."
+def _rows_of(table: DeltaTable) -> dict[str, int]:
+    """The files of a version, each with its rows."""
+    files = pa.table(table.get_add_actions()).select(["path", "num_records"])
+    return {unquote(each["path"]): each["num_records"] or 0 for each in files.to_pylist()}
 
 
 @contextmanager
@@ -264,6 +259,11 @@ def _mapped(doing: str) -> Iterator[None]:
             remedy="write to a table without such features.",
         ) from error
     except (DeltaError, OSError) as error:
+        if "catalog-managed" in str(error):
+            raise RefusedError(
+                f"The table's commits are managed by a catalog, {doing}.",
+                remedy="write to a table without the feature catalogManaged.",
+            ) from error
         # The library tells a store's refusals and silences by their text alone; and its commit's
         # outcome is unknown after any of them. The engine's patience ends the tries.
         raise UnavailableError(f"The store does not answer, {doing}: {_text(error)}.") from error

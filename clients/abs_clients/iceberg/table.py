@@ -3,8 +3,8 @@
 The project leans on these behaviours of the library, see ``tests/clients/test_iceberg_table.py``:
 
 - A commit that adds files demands that the branch ``main`` is where it was when the table was loaded.
-  With ``commit.retry.num-retries=0`` it is tried once; the library's default appends a stale commit
-  again. The number is set on the loaded table only, and never written.
+  After a ``CommitFailedException`` of the catalog the library appends the stale commit again, and at
+  last deletes its manifests. It does neither after another exception.
 - A property set in the same transaction appears with the files, and outlives the snapshots' expiry.
 - ``add_files`` reads each footer again, takes partition values from its statistics, and maps columns by
   name.
@@ -17,10 +17,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
@@ -38,11 +39,18 @@ from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 from sqlalchemy.exc import SQLAlchemyError
 
+from abs_clients.iceberg.history import history_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server
-from abs_core.errors import ConfigError, RefusedError, SchemaError, UnavailableError
+from abs_clients.tablelog import TableHistory
+from abs_core.errors import AbsError, ConfigError, RefusedError, SchemaError, UnavailableError
 
 Problem = tuple[str, str]
+
+_NONE = pa.schema([])
+
+_VENDED = {"s3.access-key-id", "s3.session-token", "s3.signer", "s3.remote-signing-enabled"}
+"""Keys of a REST catalog's answer that hold credentials of a table, or ask for signing."""
 
 _MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 
@@ -105,6 +113,11 @@ class IcebergTable:
         """Nothing: the library reads footers again when it adds files."""
         return ""
 
+    def history(self) -> TableHistory:
+        """The commits that the metadata still has."""
+        with _mapped(f"reading the manifests of the Iceberg table {self.name}"):
+            return history_of(self._loaded())
+
     def _loaded(self) -> Table:
         return self._opened().load_table(self.name)
 
@@ -145,10 +158,15 @@ class IcebergSnapshot:
             f"The table has format version {version}.",
             "write to a table of version 2: newer ones are not written by pyiceberg.",
         )
+        vended = (
+            "The catalog vends credentials for the table, which data files are not written with.",
+            "switch it off in the catalog, and give the job credentials as boto3 finds them.",
+        )
         remedy = "add a column with that value in Spark, and partition by it."
         hidden = [f for f in self._fields if not isinstance(f.transform, IdentityTransform)]
         return [
             *([newer] if version > 2 else []),
+            *([vended] if _VENDED & set(self._table.config) else []),
             *self._unmapped(),
             *((f"The table is partitioned by {f.name} ({f.transform}).", remedy) for f in hidden),
         ]
@@ -172,20 +190,24 @@ class IcebergSnapshot:
     def is_empty(self) -> bool:
         return self._table.current_snapshot() is None
 
-    def add(self, files: Sequence[Any], mark: Any) -> bool:
+    def add(self, files: Sequence[Any], mark: Any, columns: pa.Schema = _NONE) -> bool:
         """One commit from this very moment; see ``abs_sinks.lake.table.Snapshot``."""
-        # On the loaded copy alone: a retry of the library does not look for the mark.
-        self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+        self._table.catalog = cast("Catalog", _Keeping(self._table.catalog))
         paths = [f"{self.location}/data/{file.path}" for file in files]
         with _mapped(f"committing to the Iceberg table {self._name}"):
             try:
-                self._commit(self._table.transaction(), paths, mark)
-            except CommitFailedException:
+                self._commit(self._table.transaction(), paths, mark, columns)
+            except _ConflictError:
                 return False
         return True
 
-    def _commit(self, transaction: Transaction, paths: list[str], mark: Any) -> None:
-        told = dict(mark.told)
+    def _commit(
+        self, transaction: Transaction, paths: list[str], mark: Any, columns: pa.Schema
+    ) -> None:
+        if columns.names:
+            with transaction.update_schema() as schema:
+                schema.union_by_name(columns)
+        told = {**mark.told, mark.application: str(mark.version)}  # for `abs audit duplicates`
         if paths:
             transaction.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
         else:
@@ -194,6 +216,30 @@ class IcebergSnapshot:
                 pass
         transaction.set_properties({mark.application: str(mark.version)})
         transaction.commit_transaction()
+
+
+class _ConflictError(Exception):
+    """The catalog says that the table has moved; the commit may have been what moved it."""
+
+
+class _Keeping:
+    """A catalog after whose conflicts the library neither tries again nor deletes manifests.
+
+    Its retry does not look for the mark. And where a client or a proxy sends a request again after a
+    lost reply, the conflict is with the commit itself: without its manifests nobody can read the table.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def commit_table(self, *commit: Any) -> Any:
+        try:
+            return self._catalog.commit_table(*commit)
+        except CommitFailedException as error:
+            raise _ConflictError from error
 
 
 def _ids(fields: Sequence[MappedField]) -> Iterator[int]:
@@ -219,13 +265,20 @@ def _catalog(
         }
         properties = {**{k: v for k, v in ours.items() if v}, **properties}
     try:
-        return load_catalog(name, **properties)
+        opened = load_catalog(name, **properties)
     except (ValueError, NotInstalledError) as error:
         raise ConfigError(
             f"The Iceberg catalog {name} cannot be opened: {type(error).__name__}.",
-            remedy="give its properties as catalog.type, catalog.uri and so on, or by its name in "
-            "pyiceberg's configuration file.",
+            remedy="give its properties as catalog.type (sql, rest, glue, hive), catalog.uri and so "
+            "on, or by its name in pyiceberg's configuration file.",
         ) from error
+    if opened.properties.get("py-catalog-impl") or isinstance(opened, InMemoryCatalog):
+        raise ConfigError(
+            f"The Iceberg catalog {name} is a {type(opened).__name__}, of which it is not known that "
+            "it compares and sets for all processes.",
+            remedy="use a catalog of type sql, rest, glue or hive.",
+        )
+    return opened
 
 
 @contextmanager
@@ -250,7 +303,7 @@ def _mapped(doing: str) -> Iterator[None]:
         raise UnavailableError(
             f"The catalog's database does not answer, {doing}: {type(error).__name__}."
         ) from error
-    except (SchemaError, ConfigError, RefusedError):
+    except (AbsError, _ConflictError):
         raise
     except Exception as error:
         # The library has no common base of its errors; after any of them the outcome is unknown.

@@ -210,7 +210,7 @@ MEANINGS: Mapping[str, Meaning] = {
 }
 
 _NUMBERS: Mapping[str, int] = {"TRANSACTION_ABORTABLE": 120}
-"""Of names that an older binding does not have."""
+"""The numbers of names that an older binding does not have."""
 
 
 def number_of(name: str) -> int:

@@ -23,8 +23,9 @@ import kafka.errors
 from abs_clients.extras import missing
 from abs_clients.functions import function_named
 from abs_clients.kafka.login_rules import CALLABLE, MSK, OAUTH, extensions_in, mechanism_of
-from abs_clients.kafka.oidc import fetch
+from abs_clients.kafka.oidc import SYSTEM, fetch
 from abs_clients.kafka.private import AbstractTokenProvider
+from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_clients.per_process import PerProcess
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
@@ -34,6 +35,9 @@ log = logging.getLogger(__name__)
 RENEW_AT = 0.8
 """After this part of its life a token is renewed, as librdkafka does."""
 
+OBTAIN_SECONDS = 30.0
+"""For a token. A function or a token server that hangs would stop kafka-python's loop for ever."""
+
 PAUSE_SECONDS = 1.0
 """Between two tries to renew a token that is still good."""
 
@@ -42,6 +46,9 @@ SERVED_BY_ITSELF = 0x020D0000
 
 _MOST_SECONDS = 1e11
 """An expiry beyond it is in milliseconds."""
+
+_TOKEN = re.compile(r"[\x20-\x7e]+")
+"""What may stand in a token: the protocol of SASL ends its parts by a control character."""
 
 _REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
 
@@ -61,6 +68,22 @@ class Token:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
+class Answer:
+    """What a thread obtains: a token, or an error."""
+
+    def __init__(self) -> None:
+        self.there = threading.Event()
+        self.token: Token | None = None
+        self.error: BaseException | None = None
+
+    def fill(self, obtain: Callable[[], Token]) -> None:
+        try:
+            self.token = obtain()
+        except BaseException as error:  # noqa: BLE001 - raised by who waits
+            self.error = error
+        self.there.set()
+
+
 class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
     """The login of one set of settings in this process. Thread-safe.
 
@@ -73,6 +96,7 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
         self._lock = threading.Lock()
         self._token: Token | None = None
         self._due = 0.0
+        self._asked: Answer | None = None
         self.failure: AbsError | None = None
         """Why the last try gave no token; None if it gave one."""
 
@@ -93,11 +117,17 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
     def _renew(self) -> None:
         begun = time.time()
         try:
-            found = self._obtain()
-            if found.expires <= begun:
+            found = self._obtained()
+            if not begun < found.expires < _MOST_SECONDS:
                 raise RefusedError(
-                    "The token for Kafka has expired already.",
+                    "The token for Kafka has expired already, or its expiry is no time.",
                     remedy="check the clock of this machine, and the life of new tokens.",
+                )
+            if not isinstance(found.text, str) or _TOKEN.fullmatch(found.text) is None:
+                raise RefusedError(
+                    "What was obtained as a token for Kafka is none: it is empty, or holds other "
+                    "characters than ASCII's printable ones.",
+                    remedy="look what the token server, or the function, gives.",
                 )
         except AbsError as error:
             level = logging.WARNING if self.failure is None else logging.DEBUG  # once an outage
@@ -110,6 +140,26 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
             return
         self._token, self.failure = found, None
         self._due = begun + RENEW_AT * (found.expires - begun)
+
+    def _obtained(self) -> Token:
+        """What ``obtain`` returns, within ``OBTAIN_SECONDS``: both clients' connections wait for it."""
+        if self._asked is None:
+            self._asked = Answer()
+            threading.Thread(
+                target=self._asked.fill, args=(self._obtain,), name="abs-kafka-token", daemon=True
+            ).start()
+        asked = self._asked  # one at a time: an earlier one may still be under way
+        if not asked.there.wait(OBTAIN_SECONDS):
+            raise UnavailableError(
+                f"No token for Kafka was obtained within {OBTAIN_SECONDS:g} s.",
+                remedy="see whether the token server is up, and what the function waits for; nothing "
+                "is lost.",
+            ).of(SYSTEM)
+        self._asked = None
+        if asked.error is not None:
+            raise asked.error
+        assert asked.token is not None
+        return asked.token
 
     def token(self) -> str:
         """For kafka-python: the text of the token. Raises its own errors, which close a connection."""
@@ -152,7 +202,7 @@ def for_librdkafka(settings: Settings) -> dict[str, Any]:
 
     Raises as ``Login.current``.
     """
-    given: dict[str, Any] = dict(settings.pairs)
+    given: dict[str, Any] = {n: v for n, v in settings.pairs if n != TWO_PHASE}
     login = login_of(settings)
     if login is None:
         return given
@@ -252,4 +302,4 @@ def _calling(what: str, call: Callable[[], Any], settings: Settings) -> Any:
         raise UnavailableError(
             f"{what} failed: {type(error).__name__}: {without_secrets(str(error), settings)}.",
             remedy="nothing is lost: it is called again; if it keeps failing, call it by hand.",
-        ).of("the token server") from error
+        ).of(SYSTEM) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from abs_clients.functions import is_function_name
+from abs_clients.functions import NAMED, is_function_name
 from abs_clients.options import Problems
 
 OAUTH, MSK = "OAUTHBEARER", "AWS_MSK_IAM"
@@ -85,7 +85,7 @@ def _check_token(pairs: Mapping[str, str], problems: Problems) -> None:
     function = pairs.get(CALLABLE)
     if function is not None and not is_function_name(function):
         problems.add(
-            f"kafka.{CALLABLE} must be module:function, not {function[:100]!r}.",
+            f"kafka.{CALLABLE} must be {NAMED}, not {function[:100]!r}.",
             "name a function that every machine of the job can import.",
         )
     if (function is None) == (method != "oidc"):

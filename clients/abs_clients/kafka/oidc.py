@@ -20,7 +20,7 @@ from abs_clients.kafka.login_rules import ID, SECRET, URL
 from abs_core.errors import OptionError, RefusedError, TargetError, UnavailableError
 
 SECONDS = 10.0
-"""For an answer of the token server: kafka-python's connections wait meanwhile."""
+"""How long to wait for the token server: kafka-python's connections wait meanwhile."""
 
 SYSTEM = "the token server"
 _LONGEST = 1 << 20
@@ -40,7 +40,7 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
 
     Raises:
         OptionError: the certificates of the settings cannot be read.
-        RefusedError: the server refuses, or its answer holds no token.
+        RefusedError: the server refuses, its certificate is not accepted, or its answer holds no token.
         UnavailableError: it does not answer.
     """
     begun, where = time.time(), _place(pairs[URL])
@@ -48,11 +48,18 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
         with _opener(pairs).open(_request(pairs), timeout=SECONDS) as response:
             answer = json.loads(response.read(_LONGEST))
         text = answer["access_token"]
-        return text, begun + float(answer["expires_in"]) if "expires_in" in answer else _exp(text)
+        if "expires_in" in answer:
+            return text, begun + float(answer["expires_in"])
+        return text, float(claims(text)["exp"])
     except HTTPError as error:
         with error:
             raise _refusal(where, error, pairs) from error
     except (OSError, HTTPException) as error:
+        if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+            raise RefusedError(
+                f"The certificate of the token server {where} is not accepted: {error}.",
+                remedy="name the certificates of its authority: kafka.https.ca.location.",
+            ).of(SYSTEM) from error
         raise UnavailableError(
             f"The token server {where} does not answer: {type(error).__name__}: {error}.",
             remedy=f"check that it is up, and check kafka.{URL}; nothing is lost.",
@@ -108,10 +115,14 @@ def _refusal(where: str, error: HTTPError, pairs: Mapping[str, str]) -> TargetEr
     ).of(SYSTEM)
 
 
-def _exp(token: str) -> float:
-    """The claim ``exp`` of a JWT, which is not verified: the broker does that."""
+def claims(token: str) -> dict[str, Any]:
+    """The claims of a JWT, which is not verified: the broker does that.
+
+    Raises ValueError, KeyError or IndexError for another token.
+    """
     body = token.split(".")[1]
-    return float(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))["exp"])
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    return found
 
 
 def _place(url: str) -> str:

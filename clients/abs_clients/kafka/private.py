@@ -17,7 +17,11 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
-from kafka.net.sasl.oauth import AbstractTokenProvider as AbstractTokenProvider
+
+try:
+    from kafka.net.sasl.oauth import AbstractTokenProvider as AbstractTokenProvider
+except ImportError:  # ``lacking`` names it; other logins do not need it
+    AbstractTokenProvider = object
 
 T = TypeVar("T")
 
@@ -40,11 +44,14 @@ WAITS_BY = ("_manager.wait_for", "_net.await_for")
 """How a coroutine waits for a future with a limit: in 3.0, and in main. One of them must be there."""
 
 
+TO_LOG_IN = "kafka.net.sasl.oauth.AbstractTokenProvider"
+"""The class of what gives tokens: kafka-python takes no other object."""
+
 TO_PRODUCE: Mapping[str, tuple[str, ...]] = {
     "KafkaConnectionManager": ("get_connection", "send", "call_soon"),
     "KafkaConnection": ("send_request", "__await__", "connected", "paused"),
 }
-"""By class of ``kafka.net``, what records are sent with besides (``producer.transport``)."""
+"""The attributes that the columnar producer uses besides, by class of ``kafka.net``."""
 
 
 def manager_of(client: KafkaAdminClient) -> Any:
@@ -142,4 +149,6 @@ def lacking(client: KafkaAdminClient) -> list[str]:
         return True
 
     missing = [path for path in REQUIRED_ATTRIBUTES if not is_there(path)]
+    if AbstractTokenProvider is object:
+        missing.append(TO_LOG_IN)
     return missing if any(map(is_there, WAITS_BY)) else [*missing, " or ".join(WAITS_BY)]

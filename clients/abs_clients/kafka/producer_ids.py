@@ -27,11 +27,28 @@ from tenacity import (
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import coordinators_of, leaders_of, raise_for
+from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import Settings
-from abs_core.errors import UnavailableError
+from abs_core.errors import RefusedError, UnavailableError
 
 TAKEN_OVER = -1, -1
 """Sent as producer id and epoch by a process that does not own the transactional id yet."""
+
+_WITHOUT_TIMEOUT = {"enable2_pc": True, "min_version": 6, "max_version": 6}
+
+UNSTABLE = "unstable.api.versions.enable"
+"""The brokers' setting that allows the request's version; the other one is ``TWO_PHASE``, too."""
+
+
+def _no_two_phase(settings: Settings) -> RefusedError:
+    """The error where brokers allow no such transactions; they do not tell what is lacking."""
+    return RefusedError(
+        "The brokers do not allow transactions without a timeout (KIP-939) to "
+        f"{settings.principal}: kafka.{TWO_PHASE}=true.",
+        remedy=f"set {TWO_PHASE}=true and {UNSTABLE}=true at every broker (Kafka 4.1 or newer), "
+        "and allow the principal WRITE and TWO_PHASE_COMMIT on transactional ids that begin with abs1: "
+        "(a prefixed ACL); or leave the option out.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +71,8 @@ def init_producer_id(
     transactional_id: str,
     timeout_ms: int | None = None,
     held: tuple[int, int] = TAKEN_OVER,
+    *,
+    two_phase: bool = False,
 ) -> tuple[int, int]:
     """Return when the id's producer is fenced and what it had open is aborted.
 
@@ -61,14 +80,17 @@ def init_producer_id(
         timeout_ms: of its transactions from now on; None: as the settings say.
         held: producer id and epoch of who asks, who holds the id: only then the epoch is raised
             (KIP-360). Not given: the id is taken over, whoever holds it.
+        two_phase: its transactions get no timeout (KIP-939).
 
     Returns:
         producer id and epoch that are the id's from now on.
 
     Raises:
         FencedError: somebody else has taken the id over since.
+        RefusedError: with ``two_phase``: the brokers do not allow it.
         TargetError: the coordinator refuses, or does not get done in time.
     """
+    more = _WITHOUT_TIMEOUT if two_phase else {"max_version": 5}
 
     async def work(manager: Any) -> tuple[int, int] | None:
         nodes = await coordinators_of(manager, [transactional_id])
@@ -77,7 +99,7 @@ def init_producer_id(
             transaction_timeout_ms=timeout_ms or settings.transaction_timeout_ms,
             producer_id=held[0],
             producer_epoch=held[1],
-            max_version=5,
+            **more,
         )
         response = await manager.send(request, node_id=nodes[transactional_id])
         if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
@@ -93,6 +115,8 @@ def init_producer_id(
     doing = f"initialising transactional id {transactional_id}"
     try:
         found = trying(lambda: cluster(settings).run(doing, work))
+    except RefusedError as error:
+        raise (_no_two_phase(settings) if two_phase else error) from error
     except RetryError as error:
         raise UnavailableError(
             "The abort under a transactional id was not finished within "

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from abs_clients.kafka.login_rules import javas_equivalent
-from abs_clients.kafka.setting_table import JAVA_ONLY
+from abs_clients.kafka.setting_table import JAVA_ONLY, TWO_PHASE
 from abs_clients.options import Problems
 from abs_core.strictjson import decimal
 
@@ -74,6 +74,7 @@ SINK = Role(
         "acks": ("all", "-1"),
         "request.required.acks": ("all", "-1"),
     },
+    one_of={TWO_PHASE: ("true", "false")},
     # librdkafka takes 0x10, and of 1e3 it takes the 1.
     numbers={
         "transaction.timeout.ms": "milliseconds",
@@ -93,6 +94,7 @@ SOURCE = Role(
         "auto.offset.reset": "use startingOffsets and failOnDataLoss.",
         "enable.partition.eof": "leave it out: the source sets it.",
         "group.instance.id": "leave it out: the source joins no group.",
+        TWO_PHASE: "leave it out: a source writes nothing.",
         "allow.auto.create.topics": "leave it out: a source creates no topics.",
         "plugin.library.paths": "leave it out: no code is loaded.",
     },

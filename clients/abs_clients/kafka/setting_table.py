@@ -11,6 +11,12 @@ from dataclasses import dataclass
 
 from abs_clients.kafka.login_rules import BY_OIDC, BY_PASSWORD, CALLABLE
 
+TWO_PHASE = "transaction.two.phase.commit.enable"
+"""The setting by which transactions have no timeout (KIP-939). Java's name; librdkafka has none."""
+
+OWN = (CALLABLE, TWO_PHASE)
+"""The settings that librdkafka is not given as they are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -66,6 +72,7 @@ SETTINGS = (
         "acks request.required.acks enable.idempotence",
         everywhere=True,
     ),
+    Setting(TWO_PHASE, everywhere=True),
     Setting("compression.level", True, javas=_LEVELS),
     Setting("message.max.bytes", True, javas=("max.request.size",)),
     Setting(

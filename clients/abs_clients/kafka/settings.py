@@ -23,7 +23,7 @@ from abs_clients.kafka.setting_rules import (
     check,
     check_own_certificate,
 )
-from abs_clients.kafka.setting_table import NAMES, is_secret
+from abs_clients.kafka.setting_table import NAMES, OWN, TWO_PHASE, is_secret
 from abs_clients.options import GIVE_ONCE, Problems, is_text
 from abs_core.errors import OptionError
 
@@ -59,11 +59,15 @@ class Settings:
 
     def get(self, name: str) -> str | None:
         """The given value of a setting, if any."""
-        return dict(self.pairs).get(name)
+        return next((value for key, value in self.pairs if key == name), None)
 
     def with_(self, **more: str) -> Self:
         """These and more settings, which take precedence; unchecked."""
         return self.of({**dict(self.pairs), **more})
+
+    def without(self, name: str) -> Self:
+        """These but one; unchecked."""
+        return self.of({n: v for n, v in self.pairs if n != name})
 
     @property
     def bootstrap(self) -> str:
@@ -101,6 +105,11 @@ class Settings:
         return int(self.get("transaction.timeout.ms") or DEFAULT_TRANSACTION_TIMEOUT_MS)
 
     @property
+    def two_phase(self) -> bool:
+        """Whether a task's transaction has no timeout (KIP-939)."""
+        return self.get(TWO_PHASE) == "true"
+
+    @property
     def message_max_bytes(self) -> int:
         """Most bytes of a record, or of a request of records."""
         return int(self.get("message.max.bytes") or LIBRDKAFKA_BYTES)
@@ -135,7 +144,7 @@ class Settings:
         if not problems:
             check_login(pairs, problems)
         found = cls.of(pairs)
-        asked = tuple(pair for pair in found.pairs if pair[0] != CALLABLE)
+        asked = tuple(pair for pair in found.pairs if pair[0] not in OWN)
         refusal = None if problems else refusal_of(asked, writes=role.writes)
         if refusal is not None:
             what, remedy = refusal

@@ -64,10 +64,10 @@ GIVE_UP_SECONDS = 10.0
 # Topics: new ones, and those that hold up a look.
 
 LOOK_SECONDS = 20.0
-"""Leaders and coordinators that are just being elected, while preflight looks."""
+"""How long a preflight waits for leaders and coordinators that are being elected."""
 
 APPEARS_SECONDS = 15.0
-"""A topic that was just made, until the broker that is asked has heard of it."""
+"""How long to wait until the broker that is asked has heard of a new topic."""
 
 UNHEARD_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, *[1.0] * 9)
 """Before each further look for a topic that should be there; then it counts as gone. The topic may be
@@ -76,16 +76,17 @@ new, or the broker that is asked has just started."""
 # The register: safety never rests on these.
 
 OPEN_CELL_SECONDS = 1.0
-"""A transaction over the cell that is read, before it is ended: its process is dead, or too slow."""
+"""How long a transaction may hold up the read of its cell; then it is ended: its process is dead, or
+too slow."""
 
 OPEN_PARTITION_SECONDS = 3.0
-"""The same for one of another job in the partition."""
+"""How long another job's transaction may hold up the read of a partition; then it is ended."""
 
 LEADER_SECONDS = 15.0
-"""A partition's leader, where a former one answers that does not know it yet."""
+"""How long to look for a partition's leader while a former one answers."""
 
 NEW_READER_SECONDS = 3.0
-"""A new consumer, at least: it has to find the leader first."""
+"""The least time for a new consumer, which has to find the leader first."""
 
 TAIL_SECONDS = 3600.0
 """A tail that was not looked at for so long begins anew: tombstones are compacted away after a day."""
@@ -96,10 +97,10 @@ CELL_TIMEOUT_MS = 10_000
 # What is tried again at once, with pauses.
 
 FULL_PAUSE = 0.02
-"""For room in librdkafka's full queue."""
+"""How long to wait for room in librdkafka's full queue."""
 
 FIRST_PAUSE, MAX_PAUSE = 0.02, 1.0
-"""Before a batch that has failed is sent again; it doubles."""
+"""The pause before a failed batch is sent again; it doubles."""
 
 MISSING_TRIES = 20
-"""So many times in a row no broker may know the topic, some 15 s: of a new one some hear later."""
+"""How often in a row no broker may know the topic, about 15 s: some brokers hear of a new one late."""

@@ -26,7 +26,7 @@ _CONFIGS = (
 )
 
 _TOPIC = "topic"
-"""Under which a cluster keeps what was learnt of topics."""
+"""The key under which a cluster keeps the facts of topics."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 PLAIN_END_TXN = 4
 """The newest EndTxn that leaves the producer's epoch as it is; version 5 raises it (KIP-890)."""
 
+NEVER_MS = (1 << 31) - 1
+"""What a coordinator tells as the timeout of a transaction that has none (KIP-939)."""
+
 
 class State(StrEnum):
     """State of a transactional id, as its coordinator names it (``TransactionState``)."""
@@ -75,6 +78,7 @@ class Description:
     """A transactional id at its coordinator.
 
     Args:
+        timeout_ms: ``NEVER_MS``: none.
         start_ms: begin of its transaction by the coordinator's clock; -1 if none is open.
         partitions: written by the open transaction.
     """
@@ -134,6 +138,13 @@ def listed(
     """
     work = _listing(states, pattern, producer_ids)
     return cluster(settings).run("listing transactions", work)
+
+
+def open_for(settings: Settings, longer_than_ms: int) -> dict[str, Description]:
+    """The transactions that are open for longer, by id; needs brokers of 3.8 or newer."""
+    work = _listing((State.ONGOING,), None, (), longer_than_ms)
+    ids = list(cluster(settings).run("listing open transactions", work))
+    return {text: each for text, each in describe(settings, ids).items() if each is not None}
 
 
 def _listing(

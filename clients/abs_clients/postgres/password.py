@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from abs_clients.functions import function_named, is_function_name
+from abs_clients.functions import NAMED, function_named, is_function_name
 from abs_clients.postgres.errors import SYSTEM
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
 
@@ -20,7 +20,7 @@ COMMAND, FILE, FUNCTION = SOURCES = ("passwordcommand", "passwordfile", "passwor
 """Options, each of which names where the password is obtained."""
 
 COMMAND_SECONDS = 30.0
-"""For the program."""
+"""How long to wait for the program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PasswordSource:
         """Raise OptionError for a value that cannot be; nothing is run or read."""
         if self.option == FUNCTION and not is_function_name(self.text):
             raise OptionError(
-                f"The option {FUNCTION} must be module:function.",
+                f"The option {FUNCTION} must be {NAMED}.",
                 remedy="name a function that every machine of the job can import.",
             )
         if self.option == COMMAND:

@@ -18,11 +18,13 @@ from botocore.config import Config
 from botocore.exceptions import NoCredentialsError
 from botocore.loaders import create_loader
 
+from abs_clients import logins
 from abs_clients.per_process import PerProcess
 from abs_clients.s3.direct import Direct
 from abs_clients.s3.errors import ENDPOINT_REMEDY, translate_errors
 from abs_clients.s3.server import Server
 from abs_core.errors import RefusedError
+from abs_core.model import Finding
 
 CONNECTIONS_KEPT = 72
 """Idle connections that a client keeps for its threads: 64 upload parts, and a few more."""
@@ -58,7 +60,7 @@ class Client:
             return self._connected[tries]
 
     def direct(self) -> Direct:
-        """For thousands of requests."""
+        """The fast path, see ``abs_clients.s3.direct``."""
         with self._lock:
             if self._direct is None:
                 with _set_up():
@@ -76,6 +78,18 @@ class Client:
                 raise NoCredentialsError
             frozen = found.get_frozen_credentials()
             return frozen.access_key, frozen.secret_key, frozen.token, api.meta.region_name
+
+    def login(self) -> tuple[str, float | None]:
+        """The way by which boto3 found its credentials, and when they expire."""
+        with self._lock, _set_up():
+            self.api(TRIES)
+            assert self._session is not None
+            found = self._session.get_credentials()
+            if found is None:
+                raise NoCredentialsError
+            found.get_frozen_credentials()  # those that are about to expire are renewed
+            expires = getattr(found, "_expiry_time", None)
+            return found.method, None if expires is None else expires.timestamp()
 
     def close(self) -> None:
         """Close the connections; the next use looks for credentials again."""
@@ -112,6 +126,14 @@ def direct(server: Server) -> Direct:
 def credentials(server: Server) -> tuple[str, str, str | None, str | None]:
     """See ``Client.credentials``; raises as ``client``. Never to be shown (I9)."""
     return _clients.of(server).credentials()
+
+
+def told_login(server: Server) -> Finding:
+    """Which credentials are used, and until when, for ``abs doctor``; raises as ``client``."""
+    way, expires = _clients.of(server).login()
+    who = f"the owner of the credentials that boto3 finds by {way}"
+    where = f"S3 at {server.endpoint or 'Amazon'}"
+    return logins.told(where, who, "its session", expires, renewed=expires is not None)
 
 
 def warm_up() -> None:

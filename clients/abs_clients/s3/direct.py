@@ -34,7 +34,7 @@ from urllib3.util import wait_for_read
 
 _PROBE = "k"
 _EXPRESS = "--x-s3"
-"""What names of directory buckets end in: their requests are signed by a session's key."""
+"""The end of a directory bucket's name: its requests are signed by a session's key."""
 
 
 @dataclass(frozen=True, slots=True)

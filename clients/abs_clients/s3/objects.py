@@ -249,16 +249,16 @@ def checksum_text(header: str | None) -> str | None:
 
 
 OBJECTS = {"NextContinuationToken": "ContinuationToken"}
-"""By its name in an answer of ListObjectsV2, the argument that asks for the next one."""
+"""The argument that asks for the next page, by its name in an answer of ListObjectsV2."""
 
 PARTS = {"NextPartNumberMarker": "PartNumberMarker"}
-"""The same for ListParts."""
+"""As ``OBJECTS``, of ListParts."""
 
 UPLOADS = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
-"""The same for ListMultipartUploads; SeaweedFS gives and needs the second one only."""
+"""As ``OBJECTS``, of ListMultipartUploads; SeaweedFS gives and needs the second one only."""
 
 MAX_ANSWERS = 1_000_000
-"""Of one list: a thousand million objects."""
+"""The longest list, in pages: a thousand million objects."""
 
 
 def pages(

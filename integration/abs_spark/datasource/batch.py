@@ -57,7 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
         if any(message.started for message in reported):
             show_once(self.target, reported)
         shares, trusted = [message.share for message in reported], self._replay == "token"
-        report = Report(EPOCH, shares, None, trusted=trusted)
+        report = Report(EPOCH, shares, None, trusted=trusted, alone=True)
         try:
             runs.attach(self.target, self.name).coordinator.commit(report)
         except ReplayMismatchError as error:

@@ -156,7 +156,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if digest is None:
                 warn([told_by_rows(name.job, self.target.options.common.replay)])
         shares = [message.share for message in reported]
-        report = Report(batchId, shares, digest)
+        report = Report(batchId, shares, digest, alone=True)
         with not_hung_up():
             runs.attach(self.target, name).coordinator.commit(report)
         tune_gc()

@@ -128,7 +128,8 @@ class EpochRun:
 
     def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None) -> None:
         """See ``Coordinator.commit``."""
-        self._coordinator.commit(Report(epoch, shares, fingerprint, gaps_allowed=True))
+        report = Report(epoch, shares, fingerprint, gaps_allowed=True, alone=True)
+        self._coordinator.commit(report)
         self._note(self._known.and_finished(epoch))
         if self._failed is not None and self._failed.epoch <= epoch:
             self._forget_failed()

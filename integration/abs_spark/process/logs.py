@@ -8,13 +8,20 @@ the executor's stderr file. The loggers:
 ``abs_spark.epoch``     one line for each epoch that is committed; not shown with ``ABS_LOG=quiet``
 ``abs_spark.progress``  each task's pre-commit; shown with ``ABS_LOG=progress``
 ``abs_core.waiting``    waits for a system that does not answer; shown
+
+``ABS_LOG=json`` shows the same lines as JSON, one object a line: ``time``, ``level``, ``logger``,
+``message``, and for an event of the protocol its name and fields.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
 
 from abs_core.patience import waiting
 
@@ -57,6 +64,22 @@ class _Console(logging.StreamHandler):  # type: ignore[type-arg]
         return f"{self._start}{super().format(record)}"
 
 
+class _Json(logging.Formatter):
+    """One JSON object for each record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        event = getattr(record, "abs_event", None)
+        if event is not None:
+            told |= {"event": type(event).__name__, **asdict(event)}
+        return json.dumps(told, default=str)
+
+
 def show_logs() -> None:
     """Show the log lines on standard error, unless the process has its own logging configuration.
 
@@ -78,6 +101,7 @@ def show_logs() -> None:
 def _show(logger: logging.Logger) -> None:
     if not logger.hasHandlers():
         handler = _Console()
-        handler.setFormatter(logging.Formatter(_FORMAT))
+        plain = os.environ.get(VARIABLE) != "json"
+        handler.setFormatter(logging.Formatter(_FORMAT) if plain else _Json())
         logger.addHandler(handler)
         logger.propagate = False

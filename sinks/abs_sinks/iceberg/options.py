@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from abs_clients.iceberg.table import IcebergTable
 from abs_clients.options import text
+from abs_core.errors import ConfigError, OptionError
 from abs_core.patience import Patience
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.place import Place
@@ -41,17 +43,27 @@ class IcebergOptions(LakeOptions):
         """See ``LakeOptions.parse_as``; ``catalog.*`` are pyiceberg's own properties."""
         parsed = cls.parse_as(NAME, given, required="table", prefix=PREFIX)
         named = ((name, value) for name, value in given.items() if name.lower().startswith(PREFIX))
-        return replace(
-            parsed, properties=tuple(sorted((n[len(PREFIX) :].lower(), v) for n, v in named))
-        )
+        properties = {name[len(PREFIX) :].lower(): value for name, value in named}
+        if properties.get("type", "").lower() == "hadoop":
+            raise OptionError(
+                "A Hadoop catalog does not compare and set: two commits could both take place.",
+                remedy="use a catalog of type sql, rest, glue or hive.",
+            )
+        return replace(parsed, properties=tuple(sorted(properties.items())))
 
     def place(self, snapshot: Any) -> Place | None:
         """Below the table's location, which the catalog tells."""
         if snapshot is None:
             return None
-        location = snapshot.location.replace("s3a://", "s3://").replace("s3n://", "s3://")
-        local = "/" + location.removeprefix("file:").lstrip("/")
-        return Place(self, f"{location if location.startswith('s3://') else local}/data")
+        scheme, rest = urlsplit(snapshot.location).scheme, snapshot.location.partition(":")[2]
+        if scheme in ("s3", "s3a", "s3n"):
+            return Place(self, f"s3:{rest}/data")
+        if scheme not in ("", "file"):
+            raise ConfigError(
+                f"The table {self.table} is at {scheme}:, where no data files are written.",
+                remedy="write to a table in S3 or in a folder that all processes see.",
+            )
+        return Place(self, f"/{(rest if scheme else snapshot.location).lstrip('/')}/data")
 
     @property
     def address(self) -> IcebergTable:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.layouts import is_text
+from abs_clients.arrow import is_text
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
 from abs_sinks.changes import Deletes

@@ -117,6 +117,11 @@ class KafkaFormat(SinkFormat):
         state = preflight_state(options, job_of(options), own_register=around.own_register)
         return [*preflight(options, around.schema), *state]
 
+    def logins(self, options: KafkaOptions) -> Sequence[Finding]:
+        from abs_clients.kafka.whoami import told_login
+
+        return [told_login(options.kafka)]
+
     def container(self, target: str) -> str:
         """The cluster."""
         return target.partition("/")[0]

@@ -39,7 +39,7 @@ from abs_core.strictjson import Fields, decimal
 SHOWN_PARTITIONS = 32
 """Partitions whose offsets a committable shows: decisions must fit the register."""
 
-_COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 _ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENCE)
 
 
@@ -143,7 +143,7 @@ def outcome(prepared: OpenTransaction, now: Description | None) -> Outcome:
     if later == 0 and now.state is State.ONGOING and now.start_ms == prepared.start_ms:
         return Outcome.PREPARED
     committed_at = 0 if prepared.end_txn <= PLAIN_END_TXN else 1
-    if later == committed_at and now.state in _COMMITTING:
+    if later == committed_at and now.state in COMMITTING:
         return Outcome.COMMITTED
     if later in (0, 1) and now.state in _ABORTING:
         return Outcome.ABORTED

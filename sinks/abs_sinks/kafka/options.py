@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 from abs_clients.kafka.cluster_facts import cluster_id
+from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Problems, fields_from, one_of, options_of, read_options, share
 from abs_core.errors import OptionError
@@ -123,7 +124,7 @@ class KafkaOptions:
 
     @property
     def patience(self) -> Patience:
-        """With the brokers."""
+        """The patience with the brokers."""
         return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
 
     @classmethod
@@ -140,11 +141,20 @@ class KafkaOptions:
         kafka = Settings.read(given, problems)
         common = CommonOptions.of(values)
         _check_together(common, values, kafka, problems)
+        if kafka.two_phase and common.protocol != "2pc":
+            problems.add(
+                f"{PREFIX}{TWO_PHASE}=true has no meaning for protocol={common.protocol}: it leaves no "
+                "transaction open between pre-commit and commit.",
+                "leave it out, or set protocol=2pc.",
+            )
         if values["producer"] == COLUMNAR:
             for refusal in refusals_of(values["topic"], kafka):
                 problems.add(f"producer={COLUMNAR} {refusal.what}.", refusal.remedy)
         problems.raise_any()
-        return cls(kafka, common=common, **fields_from(cls, values))
+        found = cls(kafka, common=common, **fields_from(cls, values))
+        if kafka.two_phase:
+            found.choice  # noqa: B018 - it raises if librdkafka would send
+        return found
 
 
 OPTIONS = options_of(KafkaOptions)

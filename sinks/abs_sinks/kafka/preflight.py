@@ -19,15 +19,26 @@ from abs_clients.kafka.producer_ids import active_producers
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import UNCLEAN, TopicFacts, topics_in_time
-from abs_clients.kafka.transactions import OPEN, Description, describe, listed
+from abs_clients.kafka.transactions import (
+    NEVER_MS,
+    OPEN,
+    Description,
+    describe,
+    listed,
+    open_for,
+)
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
 from abs_sinks.kafka.changes import plan_changes
+from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: a shorter id expiration may lose the proof of a commit while the job is down."""
+
+OLD_MS = DEFAULT_TRANSACTION_TIMEOUT_MS
+"""An open transaction without a timeout that is older is told: its readers have waited for so long."""
 
 MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators check timeouts every ten seconds, and clocks differ."""
@@ -64,6 +75,7 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
             return [*findings, Finding.of(error)]
         findings += judge_topic(topic, options)
         findings += judge_hanging(topic, cluster, options)
+        findings += judge_lasting(cluster, options)
     findings += judge_letters(options)
     return findings
 
@@ -108,6 +120,8 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
         )
     if options.protocol != "idempotent":
         yield from _judge_timeouts(cluster, options)
+    if options.protocol == "2pc":
+        yield from _judge_ids(cluster)
     if not cluster.configs:
         yield Finding.note(
             "The principal may not read the brokers' settings: timeouts and replicas are not checked.",
@@ -143,7 +157,7 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
             f"kafka.transaction.timeout.ms is {timeout}, but the brokers allow {most} at most.",
             "lower it, or raise the brokers' transaction.max.timeout.ms.",
         )
-    if options.protocol != "2pc":
+    if options.protocol != "2pc" or options.kafka.two_phase:
         return
     needed = options.patience.to_decide
     short_ms = round(2 * needed * 1000)  # to be written in, and then to be decided and committed
@@ -159,6 +173,9 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
             "decision, the records of that epoch are lost.",
             f"set it to {short_ms} at least; better, to the longest outage that you expect.",
         )
+
+
+def _judge_ids(cluster: ClusterFacts) -> Iterator[Finding]:
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:
         yield Finding.warning(
@@ -212,6 +229,27 @@ def judge_hanging(
             f"{each.start_offset}: no coordinator knows it, and readers wait there.",
             f"end it: kafka-transactions.sh abort --topic {each.topic} --partition {each.partition} "
             f"--start-offset {each.start_offset}.",
+        )
+
+
+def judge_lasting(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+    """Find old transactions on the topic that no timeout ends (KIP-939), whoever began them."""
+    if not (cluster.can_end and cluster.since_3_8):
+        return
+    patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
+    found = patience.retry(lambda: open_for(options.kafka, OLD_MS))
+    for text, each in sorted(found.items()):
+        places = [f"{name}-{number}" for name, number in each.partitions if name == options.topic]
+        if each.timeout_ms != NEVER_MS or not places:
+            continue
+        name = parse_id(text)
+        whose = "another program" if name is None else f"job {name.job}"
+        yield Finding.warning(
+            f"Transaction {text} of {whose} is open for {time.time() - each.start_ms / 1000:.0f} s and "
+            f"has no timeout: readers of {', '.join(places)} wait for it.",
+            "end it with that program."
+            if name is None
+            else "start that job, which ends it; `abs in-doubt list` shows what will become of it.",
         )
 
 

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import LEAST, UNCLEAN, TopicFacts, topic_facts
 from abs_clients.kafka.transactions import EndTxn, end
 from abs_core.births.parent import parent_key, token_of
-from abs_core.errors import AbsError, ConfigError, CorruptionError, RefusedError
+from abs_core.errors import AbsError, ConfigError, CorruptionError, FencedError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.options import KafkaOptions, identity, is_topic_name
@@ -181,6 +183,8 @@ def judge_access(
     if options.protocol == "2pc":
         name = f"abs1:{'0' * 16}:{job or 'job'}:preflight"
         yield from _id(options, name, "abs1:")
+        if options.kafka.two_phase:
+            yield from _two_phase(options, name)
     if own_register or options.protocol == "wal":
         yield from _id(options, register_id(options.registertopic, job or "job"), "abs-register.")
         yield from _topic(
@@ -203,6 +207,19 @@ def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
             "allow it WRITE and DESCRIBE on transactional ids that begin with "
             f"{prefix} (a prefixed ACL).",
         )
+
+
+def _two_phase(options: KafkaOptions, name: str) -> Iterator[Finding]:
+    """Check that transactions may do without a timeout, by an id under which nothing is written."""
+    patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
+    try:
+        patience.retry(
+            partial(init_producer_id, options.kafka, name, None, _NOBODY, two_phase=True)
+        )
+    except RefusedError as error:
+        yield Finding.of(error)
+    except FencedError:
+        pass  # allowed, and refused as nobody
 
 
 def _topic(

@@ -19,11 +19,12 @@ from functools import partial
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.transactions import State, describe
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
-from abs_sinks.kafka.open_transaction import id_name
+from abs_sinks.kafka.open_transaction import COMMITTING, id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, end_orphans
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
@@ -52,6 +53,7 @@ class PooledProducer:
         handle: pre-committed, being written or being aborted under the id.
         aborting: whether an open transaction must be aborted.
         asked: how often its abort was asked for without an answer, by this and earlier aborts.
+        used: whether a transaction was begun under the id.
     """
 
     name: HandleName
@@ -60,6 +62,7 @@ class PooledProducer:
     handle: HandleName | None = None
     aborting: bool = False
     asked: int = 0
+    used: bool = False
 
 
 class ProducerPool:
@@ -82,7 +85,11 @@ class ProducerPool:
     ) -> None:
         self._options = options
         self._opener = opener or partial(
-            transactional_producer, options, columnar=options.choice.columnar, topic=options.topic
+            transactional_producer,
+            options,
+            columnar=options.choice.columnar,
+            topic=options.topic,
+            two_phase=options.kafka.two_phase,
         )
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
@@ -112,7 +119,7 @@ class ProducerPool:
         if slot.producer is None:
             self._make_now(slot, task.job)
         with self._changed:
-            slot.use, slot.handle = Use.WRITING, task.handle
+            slot.use, slot.handle, slot.used = Use.WRITING, task.handle, True
             if not any(s.use in (Use.READY, Use.MAKING) for s in self._slots):
                 self._later(self._new_slot())
             begun = self._claim.extend(task.epoch, self._made)
@@ -281,6 +288,8 @@ class ProducerPool:
         if slot.aborting or slot.asked:
             # librdkafka would wait a second for the abort; readers wait with it.
             self._abort_open(slot)
+        if slot.used and self._options.kafka.two_phase:
+            self._leave_unless_committed(slot)
         # Nobody needs a producer of a closed pool, whose thread would look for brokers for a minute.
         patience = Patience(seconds=timeouts.INIT_SECONDS)
         producer = patience.retry(partial(self._open, slot), self._closed)
@@ -305,6 +314,21 @@ class ProducerPool:
                 self._rename(slot)
             self._changed.notify_all()
 
+    def _leave_unless_committed(self, slot: PooledProducer) -> None:
+        """Abort the last transaction under the id and take a new one, unless it was committed.
+
+        The driver may abort it, too, by its id: then nothing else may be open under that.
+        """
+        patience = Patience(seconds=timeouts.INIT_SECONDS)
+        name = str(slot.name)
+        now = patience.retry(lambda: describe(self._options.kafka, [name]), self._closed)[name]
+        if now is not None and now.state in COMMITTING:
+            return
+        if now is not None and now.state is State.ONGOING:
+            self._abort_open(slot)
+        with self._changed:
+            self._rename(slot)
+
     def _open(self, slot: PooledProducer) -> TransactionalProducer:
         try:
             return self._opener(str(slot.name))
@@ -314,12 +338,13 @@ class ProducerPool:
             raise
 
     def _rename(self, slot: PooledProducer) -> None:
-        """Leave an id whose InitProducerId was not answered, and has nothing open.
+        """Leave an id under which nothing is written any more, since it may be initialised at any time.
 
-        The request may be late, not lost. It would abort what is open under the id when it comes, also
-        what a decision names.
+        An InitProducerId that was not answered may be late, not lost. It would abort what is open under
+        the id when it comes, also what a decision names.
         """
         slot.name, slot.asked = id_name(*self._whose, self._made, self._incarnation), 0
+        slot.used = False
         self._made += 1
 
 

@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from abs_clients.arrow import is_bytes, is_text
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
-from abs_clients.layouts import is_bytes, is_text
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.columnar.headers import Header, encoded_headers, header_bytes
 from abs_sinks.refusals import Code, Reason, inside, refuse
@@ -164,7 +164,7 @@ _TYPES = {
         "cast it: CAST(timestamp AS TIMESTAMP).",
     ),
 }
-"""By column: the type check, the type in words, and the remedy."""
+"""The type check of each column, the type in words, and the remedy."""
 
 
 def records_of(batch: pa.RecordBatch, columns: Columns) -> Records:

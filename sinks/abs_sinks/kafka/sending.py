@@ -116,18 +116,21 @@ def transactional_producer(
     columnar: bool,
     topic: str | None,
     timeout_ms: int | None = None,
+    two_phase: bool = False,
 ) -> TransactionalProducer:
     """Initialise a transactional id, which fences others and aborts its open transaction.
 
     Args:
         topic: written to, if known; its metadata is read now, since partitions may have been added.
         timeout_ms: of a transaction; None: as the settings say.
+        two_phase: its transactions have no timeout (KIP-939); by the columnar producer only.
 
     Raises:
         TargetError: the coordinator refuses, or does not answer.
     """
     if columnar:
-        return ColumnarProducer(options.kafka, name, topic, timeout_ms)
+        return ColumnarProducer(options.kafka, name, topic, timeout_ms, two_phase=two_phase)
+    assert not two_phase, "such options are refused (``choice``)"
     patience = options.patience.seconds
     return LibrdkafkaProducer(options.kafka, name, topic, patience, timeout_ms)
 

@@ -43,7 +43,7 @@ from abs_sinks.kafka.sending import RecordSender, TransactionalProducer
 
 TRIES = 5
 FORMAT = 1
-"""Of ``Birth``; 0.1.0 and before wrote no number."""
+"""The version of ``Birth``; 0.1.0 and before wrote no number."""
 
 DAY_MS = 86_400_000
 

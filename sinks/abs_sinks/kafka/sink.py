@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.cluster_facts import cluster_id
+from abs_clients.kafka.setting_table import TWO_PHASE
+from abs_clients.kafka.settings import PREFIX
 from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
@@ -81,10 +83,18 @@ _OF_CHANGES = (
     "of a later epoch come after them, whatever their positions."
 )
 
+_WITHOUT_TIMEOUT = (
+    "Between pre-commit and commit a transaction is open, and no timeout ends it "
+    f"({PREFIX}{TWO_PHASE}=true): readers with read_committed wait at its first record until the job "
+    "goes on. Of a killed process it is ended when the epoch is finished, or by the job's next start."
+)
+
 
 def guarantee(options: KafkaOptions) -> Guarantee:
     """The guarantee that follows from the options."""
     found = replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
+    if options.kafka.two_phase:
+        found = replace(found, limits=(_WITHOUT_TIMEOUT, *found.limits[2:]))
     if options.write == "changes":
         found = replace(found, write="changes", limits=(*found.limits, _OF_CHANGES))
     if options.deadletter is not None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.transactions import (
+    NEVER_MS,
     OPEN,
     Description,
     Partition,
@@ -107,11 +108,12 @@ class TwoPhaseWriter(RecordWriter):
             yield
         except FencedError as error:
             taken = time.monotonic() - self._begun
-            if taken * 1000 < self._options.kafka.transaction_timeout_ms:
+            settings = self._options.kafka
+            if settings.two_phase or taken * 1000 < settings.transaction_timeout_ms:
                 raise
             raise NotPreparedError(
                 f"The task has written for {taken:.0f} s, and its broker has ended the transaction: "
-                f"kafka.transaction.timeout.ms is {self._options.kafka.transaction_timeout_ms}.",
+                f"kafka.transaction.timeout.ms is {settings.transaction_timeout_ms}.",
                 handle=self._task.handle,
                 remedy="raise it, or make epochs smaller; nothing of it is lost, the task is tried "
                 "again.",
@@ -125,8 +127,8 @@ class TwoPhaseWriter(RecordWriter):
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
                 "The transaction that was just written is not open any more: "
-                f"{'its id is unknown' if now is None else f'it is {now.state}'}. It took longer "
-                "than kafka.transaction.timeout.ms, or a newer run has ended it.",
+                f"{'its id is unknown' if now is None else f'it is {now.state}'}. A newer run has "
+                "ended it, or it took longer than kafka.transaction.timeout.ms.",
                 handle=self._task.handle,
                 remedy="the task is tried again; if it happens again, raise "
                 "kafka.transaction.timeout.ms.",
@@ -256,7 +258,8 @@ class TwoPhaseCommitter(Committer):
             if handle is None or seen is None or seen.state not in OPEN:
                 continue  # just being written here, or it has ended meanwhile
             age = max(0.0, clock - seen.start_ms / 1000) if seen.start_ms > 0 else None
-            found.append(InDoubt(handle, age, _detail(text, seen)))
+            lasting = seen.timeout_ms == NEVER_MS
+            found.append(InDoubt(handle, age, _detail(text, seen), lasting=lasting))
         return found
 
     def forget(self, state: JobState) -> None:
@@ -287,7 +290,8 @@ def _late_by(
     needed_ms = round(patience.to_decide * 1000)
     by_timeout: dict[int, list[int]] = defaultdict(list)
     for each in prepared:
-        by_timeout[each.timeout_ms].append(each.producer_id)
+        if each.timeout_ms != NEVER_MS:
+            by_timeout[each.timeout_ms].append(each.producer_id)
     return [(ids, max(0, timeout - needed_ms)) for timeout, ids in sorted(by_timeout.items())]
 
 
@@ -295,7 +299,7 @@ def _inspection(
     prepared: OpenTransaction, now: Description | None, late: frozenset[str], patience: Patience
 ) -> Inspection:
     found = outcome(prepared, now)
-    if found is not Outcome.PREPARED:
+    if found is not Outcome.PREPARED or prepared.timeout_ms == NEVER_MS:
         return Inspection(found)
     left = (prepared.start_ms + prepared.timeout_ms) / 1000 - time.time()
     told = "kafka.transaction.timeout.ms"
@@ -308,9 +312,10 @@ def _inspection(
 
 def _detail(text: str, seen: Description) -> str:
     where = offsets_of(seen.partitions) or "no partition"
+    limit = "no timeout" if seen.timeout_ms == NEVER_MS else f"timeout {seen.timeout_ms / 1000:g} s"
     return (
         f"transaction {text} ({seen.state}, producer {seen.producer_id} epoch {seen.epoch}, "
-        f"timeout {seen.timeout_ms / 1000:g} s) on {where}"
+        f"{limit}) on {where}"
     )
 
 

@@ -10,12 +10,14 @@ a conflict or a lost reply load and look again. A commit is never simply repeate
 from __future__ import annotations
 
 import logging
+from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from urllib.parse import unquote
 
+import pyarrow as pa
 from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from abs_core.contracts import Committer
@@ -31,6 +33,7 @@ from abs_core.model import (
     Outcome,
 )
 from abs_core.strictjson import of, parse, reading, text, whole
+from abs_sinks.lake.fit import fit
 from abs_sinks.lake.table import AddedFile, Mark, Snapshot, Table
 from abs_sinks.s3.partitions import NULL_FOLDER
 from abs_sinks.s3.uploads import uploads_of
@@ -39,6 +42,9 @@ log = logging.getLogger(__name__)
 
 FILES, TABLE = "files", "table"
 """Keys of a committable's ``extra``: what the log holds of each file, and the table's id."""
+
+COLUMNS, ADDS = "columns", "adds"
+"""Likewise: the schema of the files, and whether the commit adds columns that the table lacks."""
 
 EPOCHS = 1 << 32
 """Epochs of one generation that a mark's version has room for."""
@@ -53,31 +59,29 @@ class LakeCommitter(Committer):
     Args:
         folder: the prefix of the files' keys that is the table's folder.
         inner: of the files themselves.
-        check: whether the table still fits the input; raises if not.
     """
 
     composes = True
     whole = True
 
-    def __init__(
-        self,
-        table: Table,
-        folder: str,
-        inner: Committer,
-        check: Callable[[Snapshot], None] = lambda snapshot: None,
-    ) -> None:
+    def __init__(self, table: Table, folder: str, inner: Committer) -> None:
         self._table = table
         self._folder = folder
         self._inner = inner
-        self._check = check
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """Seal them: the same handles, each with the number and the digest of all."""
-        seal = _seal_of(committables)
-        return [
-            replace(c, extra=tuple(sorted({**dict(c.extra), TOGETHER: seal}.items())))
-            for c in committables
-        ]
+        """Seal them: the same handles, each with the number and the digest of all.
+
+        Their schema is kept once, so that a decision of many tasks stays small.
+        """
+        seal, kept, composed = _seal_of(committables), set[str | None](), []
+        for each in committables:
+            extra = {**dict(each.extra), TOGETHER: seal}
+            if extra.get(COLUMNS) in kept:
+                del extra[COLUMNS]
+            kept.add(extra.get(COLUMNS))
+            composed.append(replace(each, extra=tuple(sorted(extra.items()))))
+        return composed
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``; before a decision the table must be the same one, and still fit.
@@ -99,8 +103,9 @@ class LakeCommitter(Committer):
             elif inspection.outcome is Outcome.COMMITTED:
                 inspection = Inspection(Outcome.PREPARED)  # its files are completed, no more
             found[one.handle] = inspection
-        if snapshot is not None and any(i.outcome is Outcome.PREPARED for i in found.values()):
-            self._check(snapshot)
+        if snapshot is not None:
+            prepared = [c for c in committables if found[c.handle].outcome is Outcome.PREPARED]
+            lacking(snapshot, [c for c in prepared if not dict(c.extra).get(TOGETHER)])
         return found
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
@@ -138,7 +143,7 @@ class LakeCommitter(Committer):
         snapshot = self._looked(share)
         if isinstance(snapshot, Outcome):
             return snapshot
-        self._check(snapshot)
+        lacking(snapshot, share)
         # A second time: an answer may have been cut short.
         lost = self._completed(share) and self._completed(share)
         if lost:
@@ -169,9 +174,8 @@ class LakeCommitter(Committer):
             snapshot = None
             if isinstance(found, Outcome):
                 return found
-            if files:
-                self._check(found)
-            return Outcome.COMMITTED if found.add(files, mark_of(share)) else None
+            columns = lacking(found, share) if files else pa.schema([])
+            return Outcome.COMMITTED if found.add(files, mark_of(share), columns) else None
 
         trying = Retrying(
             retry=retry_if_result(lambda outcome: outcome is None),
@@ -208,6 +212,24 @@ class LakeCommitter(Committer):
             for upload, (count, stats) in zip(uploads, rows, strict=True)
             if (path := upload.key.removeprefix(self._folder))
         ]
+
+
+def lacking(snapshot: Snapshot, share: Sequence[Committable]) -> pa.Schema:
+    """The columns that a commit of these handles adds to the table, which they fit otherwise.
+
+    Raises:
+        SchemaError: the table does not fit their files any more.
+    """
+    columns: dict[str, pa.Field] = {}
+    for written, adds in dict.fromkeys(
+        (extra[COLUMNS], ADDS in extra)
+        for extra in map(dict[str, str], (c.extra for c in share))
+        if COLUMNS in extra
+    ):
+        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
+        fitted = fit(snapshot, schema, (), "add" if adds else "fail")
+        columns |= {field.name: field for field in fitted.added}
+    return pa.schema(columns.values())
 
 
 def mark_of(share: Sequence[Committable]) -> Mark:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from abs_clients.tablelog import TableHistory
 from abs_core.contracts import Committer, Inventory
 from abs_core.model import Guarantee
 from abs_sinks.door import SinkFormat
@@ -29,6 +30,9 @@ class LakeFormat(SinkFormat):
 
     def read(self, options: LakeOptions) -> pa.RecordBatchReader:
         return options.address.read()
+
+    def history(self, options: LakeOptions) -> TableHistory:
+        return options.address.history()
 
     def guarantee(self, options: LakeOptions) -> Guarantee:
         from abs_sinks.lake.sink import GUARANTEE

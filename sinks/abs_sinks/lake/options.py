@@ -21,6 +21,7 @@ from abs_clients.options import (
 from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
+from abs_sinks.lake.fit import CHANGES
 from abs_sinks.options import COMMON, CommonOptions, column_names
 from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
 
@@ -38,7 +39,7 @@ _ELSEWHERE = {
     "write": _APPEND,
     "key": _APPEND,
     "deadletter": "leave it out: a table of the lake keeps no dead letters yet.",
-    "mergeSchema": "leave it out: add the column to the table first.",
+    "mergeSchema": "use schemachange=add.",
     "txnAppId": "leave it out: the register's id is the application's.",
     "txnVersion": "leave it out: the epoch is the version.",
     "maxRecordsPerFile": "use maxfilesize.",
@@ -55,6 +56,8 @@ class LakeOptions:
         partitionby: partition columns of a table that is created; an existing one must have the same.
         createtable: create the table where it is missing.
         compression: of the Parquet files.
+        schemachange: what to do with a column of the input that the table lacks: ``fail``, ``ignore``
+            (its values are not written), ``add`` (the commit of the rows adds it).
         server: where S3 listens.
         partsize, uploadthreads, rowgroupsize, maxfilesize, maxopenfiles: as for ``abs-s3``.
     """
@@ -63,6 +66,7 @@ class LakeOptions:
     partitionby: Annotated[tuple[str, ...], column_names] = ()
     createtable: Annotated[bool, boolean] = False
     compression: Annotated[str, one_of(*COMPRESSIONS["parquet"])] = "snappy"
+    schemachange: Annotated[str, one_of(*CHANGES)] = "fail"
     server: Server = field(default_factory=Server)
     partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -12,10 +12,11 @@ from abs_core.contracts import Inventory, Sink, Task
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Guarantee
 from abs_sinks.lake.committer import LakeCommitter
+from abs_sinks.lake.fit import Fit, fit, plain_schema
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.place import Place
 from abs_sinks.lake.table import Snapshot
-from abs_sinks.lake.writer import Fit, LakeWriter, fit, plain_schema
+from abs_sinks.lake.writer import LakeWriter
 
 _OPEN_UPLOADS = (
     "A lifecycle rule that aborts unfinished uploads must wait for longer than the job may be down."
@@ -63,7 +64,7 @@ class LakeSink(Sink):
 
     def committer(self) -> LakeCommitter:
         place = self._ready[1]
-        return LakeCommitter(self._table, place.options.path.folder, place.files(), self._check)
+        return LakeCommitter(self._table, place.options.path.folder, place.files())
 
     def register(self) -> Inventory:
         return self._ready[1].register()
@@ -78,7 +79,7 @@ class LakeSink(Sink):
             if snapshot is not None and not self._schema.names:
                 findings += [Finding.error(what, remedy) for what, remedy in snapshot.problems()]
             elif snapshot is not None:
-                fit(snapshot, self._schema, self._options.partitionby)
+                findings += self._differing(self._fit(snapshot))
             place = self._options.place(snapshot)
             findings += () if place is None else place.preflight()
         except AbsError as error:
@@ -95,9 +96,6 @@ class LakeSink(Sink):
     def reach(self) -> None:
         self._table.load()
 
-    def _check(self, snapshot: Snapshot) -> None:
-        fit(snapshot, self._schema, ())
-
     @property
     def _ready(self) -> tuple[Fit, Place]:
         """The table, which is made if it may be."""
@@ -109,8 +107,24 @@ class LakeSink(Sink):
             place = self._options.place(snapshot)
             if snapshot is None or place is None:
                 raise absent()
-            self._found = fit(snapshot, self._schema, self._options.partitionby), place
+            self._found = self._fit(snapshot), place
         return self._found
+
+    def _differing(self, fitted: Fit) -> Iterator[Finding]:
+        """What schemachange does with columns that the table lacks."""
+        ignored = [name for name in self._schema.names if name not in fitted.schema.names]
+        if fitted.added:
+            added = ", ".join(field.name for field in fitted.added)
+            yield Finding.note(f"The table lacks {added}: the next commit adds them.")
+        if ignored:
+            yield Finding.warning(
+                f"The table lacks {', '.join(ignored)}, which are not written (schemachange=ignore).",
+                "add them to the table, or set schemachange=add, if they should be kept.",
+            )
+
+    def _fit(self, snapshot: Snapshot) -> Fit:
+        given = self._options
+        return fit(snapshot, self._schema, given.partitionby, given.schemachange)
 
 
 def absent() -> ConfigError:

@@ -8,6 +8,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from abs_clients.tablelog import TableHistory
+
+NONE = pa.schema([])
+"""No columns."""
+
 Problem = tuple[str, str]
 """What cannot be kept, and what to do instead: two sentences."""
 
@@ -68,8 +73,11 @@ class Snapshot(Protocol):
 
     def is_empty(self) -> bool: ...
 
-    def add(self, files: Sequence[AddedFile], mark: Mark) -> bool:
+    def add(self, files: Sequence[AddedFile], mark: Mark, columns: pa.Schema = NONE) -> bool:
         """One commit that adds the files and the mark, from this very snapshot; tried once.
+
+        Args:
+            columns: that the table lacks, and gets by the same commit.
 
         Returns:
             False: it was not done, or its outcome is unknown: load again and look.
@@ -98,6 +106,10 @@ class Table(Protocol):
 
     def read(self) -> pa.RecordBatchReader:
         """The rows that a reader sees now."""
+        ...
+
+    def history(self) -> TableHistory:
+        """The commits that its log still tells, for ``abs audit duplicates``."""
         ...
 
     def stats_of(self, footer: Any) -> str:

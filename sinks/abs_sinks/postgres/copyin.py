@@ -114,7 +114,7 @@ class CopyWriter(StepwiseWriter):
         self._into: SinkTable | None = None
         self._digests: list[str] = []
         self.number = number_of(task.handle)
-        """Of the sink of the next rows."""
+        """The number of the sink of the next rows."""
         self._counts: dict[int, Count] = {}
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:

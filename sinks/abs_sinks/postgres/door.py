@@ -89,6 +89,11 @@ class PostgresFormat(SinkFormat):
         job = job_of(options)
         return preflight(options, around.schema, job, around.tasks, composes=around.composes)
 
+    def logins(self, options: PostgresOptions) -> Sequence[Finding]:
+        from abs_clients.postgres.whoami import told_login
+
+        return [told_login(options.server)]
+
     def together(
         self,
         sinks: Sequence[tuple[str, PostgresOptions]],

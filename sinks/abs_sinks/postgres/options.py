@@ -167,7 +167,7 @@ class PostgresOptions:
 
     @property
     def patience(self) -> Patience:
-        """With the server."""
+        """The patience with the server."""
         return Patience(self.common.patience, system=f"PostgreSQL at {self.address.label}")
 
     @property

@@ -24,7 +24,7 @@ class CatalogTable:
         row_security: row-level security applies to this role; COPY FROM is refused then.
         columns: in the order of the catalog.
         unique_keys: each set of columns that ON CONFLICT can name, the primary key among them.
-        primary_key: the columns of the primary key; none if there is none, or it is deferrable.
+        primary_key: the columns of the primary key; empty without one, or if it is deferrable.
     """
 
     schema: str
@@ -210,7 +210,7 @@ select attname as name, atttypid as type, atttypmod as typmod,
 """
 
 # The types of the columns with all that domains and arrays lead to. Only true arrays have elements
-# on the wire: point and name have a typelem too, and are none.
+# on the wire: point and name have a typelem, too, but are no arrays.
 _TYPES = """
 with recursive reached(oid) as (
     select atttypid from pg_attribute

@@ -276,7 +276,7 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """With the dead ones."""
+        """Number of rows, dead letters included."""
         return sum(committable.rows for committable in self.staged)
 
     @property

@@ -89,6 +89,11 @@ class S3Format(SinkFormat):
                 findings.append(Finding.of(misfit))
         return findings
 
+    def logins(self, options: S3Options) -> Sequence[Finding]:
+        from abs_clients.s3.client import told_login
+
+        return [told_login(options.server)]
+
     def segments(self, url: str) -> S3Segments:
         from abs_sinks.s3.segments import S3Segments
 

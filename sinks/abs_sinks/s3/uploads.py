@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
+from xml.sax.saxutils import escape
 
 from botocore.exceptions import ClientError
 
-from abs_clients.s3.client import client
+from abs_clients.s3.client import client, direct
+from abs_clients.s3.direct import Call, local, texts
 from abs_clients.s3.errors import code_of, message_of, status_of, translate_errors
 from abs_clients.s3.objects import PARTS, UPLOADS, checksum_header, checksum_text, pages
+from abs_clients.s3.server import Bucket
 from abs_core.model import Committable
 from abs_core.strictjson import of, parse, reading, shown, text, whole
-from abs_sinks.s3 import direct_uploads
 from abs_sinks.s3.options import S3Options
 
 HANDLE = "abs-handle"
@@ -161,7 +163,7 @@ class Uploads:
 
         A part sent again replaces the older one; SeaweedFS keeps both, and completes by ETag.
         """
-        found = direct_uploads.parts(self._options.bucket, key, upload_id)
+        found = direct_parts(self._options.bucket, key, upload_id)
         if found is not None:
             return found
         sizes: dict[tuple[int, str], int] = {}
@@ -189,7 +191,7 @@ class Uploads:
             UnavailableError: the outcome is unknown: look at the object.
         """
         if if_absent:
-            root = direct_uploads.complete(
+            root = direct_complete(
                 self._options.bucket,
                 upload.key,
                 upload.upload_id,
@@ -278,3 +280,70 @@ def _date_of(answer: Mapping[str, Any]) -> datetime | None:
         return parsedate_to_datetime(text) if text else None
     except ValueError:
         return None
+
+
+# Both are past boto3 (``abs_clients.s3.direct``). Where they return None, it sends the request: it
+# retries it and reports errors.
+
+_SPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+
+
+def direct_parts(bucket: Bucket, key: str, upload_id: str) -> dict[tuple[int, str], int] | None:
+    """Size of each part of an open upload, by number and ETag.
+
+    None: no complete list of this upload's parts, or the upload is gone.
+    """
+    root = direct(bucket.server).ask(
+        Call("ListParts", "GET", "ListPartsResult", bucket.name, key, {"uploadId": upload_id})
+    )
+    if root is None or (said := texts(root)).get("IsTruncated") != "false":
+        return None
+    # A cache or a proxy might answer for another upload.
+    if (said.get("Key"), said.get("UploadId")) != (key, upload_id):
+        return None
+    found = [texts(child) for child in root if local(child) == "Part"]
+    try:
+        return {
+            (int(part["PartNumber"]), part["ETag"].strip('"')): int(part["Size"]) for part in found
+        }
+    except (KeyError, ValueError):
+        return None
+
+
+def direct_complete(
+    bucket: Bucket,
+    key: str,
+    upload_id: str,
+    named: Sequence[Mapping[str, Any]],
+    headers: Mapping[str, str],
+) -> dict[str, str] | None:
+    """Complete an upload; None: the outcome is unknown.
+
+    Args:
+        named: the parts, as boto3 takes them.
+    """
+    root = direct(bucket.server).ask(
+        Call(
+            "CompleteMultipartUpload",
+            "POST",
+            "CompleteMultipartUploadResult",
+            bucket.name,
+            key,
+            {"uploadId": upload_id},
+            headers,
+            _body(named),
+        )
+    )
+    return None if root is None else texts(root)
+
+
+def _body(named: Sequence[Mapping[str, Any]]) -> bytes:
+    elements = "".join(
+        "<Part>"
+        + "".join(f"<{name}>{escape(str(text))}</{name}>" for name, text in part.items())
+        + "</Part>"
+        for part in named
+    )
+    return (
+        f'<CompleteMultipartUpload xmlns="{_SPACE}">{elements}</CompleteMultipartUpload>'.encode()
+    )

@@ -144,7 +144,8 @@ def read_json(rest: Rest) -> Iterator[Step]:
 def read_csv(rest: Rest, form: CsvForm) -> Iterator[Step]:
     """One record per line, in the form of the options; any other line is an error.
 
-    An empty line of a file with one column is a record, whose value is NULL; in other files it is none.
+    An empty line of a file with one column is a record, whose value is NULL; in other files it is
+    skipped.
 
     Raises RowError for a wrong number of values or one that does not fit, SchemaError if the header
     lacks a column.

@@ -77,7 +77,7 @@ def batch_of(
         pa.repeat(pa.scalar(partition, pa.int32()), rows),
         pa.array(offsets, pa.int64()),
         pa.array(millis * 1000, pa.int64()).view(pa.timestamp("us", "UTC")),
-        # librdkafka counts from 1, and 0 is none; Java from 0, and -1 is none.
+        # librdkafka counts from 1, and 0 means "not known"; Java from 0, and -1.
         pa.array((kinds - 1).astype(np.int32)),
     ]
     if headers is None:

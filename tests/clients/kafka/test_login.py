@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from types import SimpleNamespace
 
 import kafka.errors
 import pytest
 from confluent_kafka import KafkaError
 
+from abs_clients import functions
 from abs_clients.kafka import login
 from abs_clients.kafka.configs import access_settings, admin_settings
 from abs_clients.kafka.errors import is_auth_failure, to_abs_error
@@ -135,6 +138,58 @@ def test_a_token_is_renewed_after_four_fifths_of_its_life_and_not_before(
     mine = Login(obtain)
     for now, expected in ((1000, 0), (1079, 0), (1080, 1), (1159, 1), (1161, 2)):  # noqa: B007
         assert mine.token() == f"token {expected}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expires"),
+    [
+        ("", 1e10),
+        (None, 1e10),
+        ("a\x01auth=Bearer b", 1e10),
+        ("tökén", 1e10),
+        ("token", float("nan")),
+        ("token", float("inf")),
+    ],
+)
+def test_what_is_no_token_or_ends_at_no_time_is_refused(text: str, expires: float) -> None:
+    with pytest.raises(RefusedError, match="token for Kafka"):
+        Login(lambda: Token(text, expires)).current()
+
+
+def test_what_hangs_is_given_up_and_its_answer_is_taken_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(login, "OBTAIN_SECONDS", 0.05)
+    answers, asked = threading.Event(), []
+
+    def obtain() -> Token:
+        asked.append(1)
+        assert answers.wait(60)
+        return Token("token", time.time() + 100)
+
+    mine = Login(obtain)
+    for _ in range(2):
+        with pytest.raises(UnavailableError, match="within"):
+            mine.current()
+    monkeypatch.setattr(login, "OBTAIN_SECONDS", 60.0)
+    answers.set()
+    assert mine.token() == "token"
+    assert len(asked) == 1
+
+
+def test_a_function_may_be_named_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = [
+        EntryPoint("mine", "tests.kit.token_functions:whole", functions.GROUP),
+        EntryPoint("broken", "tests.kit.token_functions", functions.GROUP),
+    ]
+    monkeypatch.setattr(
+        functions, "entry_points", lambda *, group, name: [e for e in offered if e.name == name]
+    )
+    found = login_of(parsed({**BASE, "oauth_cb": "mine", "sasl.oauthbearer.config": "x"}))
+    assert found is not None
+    assert found.token() == "x"
+    with pytest.raises(OptionError, match=functions.GROUP):
+        parsed({**BASE, "oauth_cb": "broken"})
 
 
 def test_a_token_is_used_until_it_expires_while_its_server_is_away(

@@ -45,12 +45,15 @@ def test_the_clients_have_what_is_used_of_them(kafka: KafkaService) -> None:
     assert lacking == []
 
 
-def test_an_attribute_that_is_gone_is_named() -> None:
+def test_an_attribute_that_is_gone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster: Any = SimpleNamespace(refresh_metadata=1, brokers=1, broker_metadata=1)
     manager = SimpleNamespace(send=1, call_soon=1, cluster=cluster, broker_version_data=1)
     loop = SimpleNamespace(run=1, _exception=None, await_for=1)
     client: Any = SimpleNamespace(_manager=manager, _net=loop)
     assert private.lacking(client) == []
+    with monkeypatch.context() as without:
+        without.setattr(private, "AbstractTokenProvider", object)
+        assert private.lacking(client) == [private.TO_LOG_IN]
     del loop.await_for, loop.run, cluster.brokers
     assert private.lacking(client) == [
         "_manager.cluster.brokers",

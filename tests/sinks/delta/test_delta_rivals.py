@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,6 @@ from deltalake import DeltaTable, write_deltalake
 from abs_clients.delta.log import DeltaSnapshot
 from abs_core.errors import HandleLostError, IdentityError, SchemaError, UnavailableError
 from abs_core.model import Committable, HandleName, Outcome
-from abs_sinks.lake.table import AddedFile, Mark
 from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_testing import Row
 from abs_testing.case import Case
@@ -77,9 +77,9 @@ def test_a_commit_from_another_snapshot_than_the_one_looked_at_is_found(
     """The planted defect: a fresh snapshot accepts the same transaction a second time."""
     add = DeltaSnapshot.add
 
-    def from_a_fresh_one(self: DeltaSnapshot, files: Sequence[AddedFile], mark: Mark) -> bool:
+    def from_a_fresh_one(self: DeltaSnapshot, *adding: Any) -> bool:
         self._table.update_incremental()
-        return add(self, files, mark)
+        return add(self, *adding)
 
     monkeypatch.setattr(DeltaSnapshot, "add", from_a_fresh_one)
     rival_commits_first(case, harness, monkeypatch)
@@ -94,11 +94,11 @@ def test_a_commit_whose_reply_is_lost_is_looked_up(
     given, add = decided(case), DeltaSnapshot.add
     lost: list[int] = []
 
-    def unheard(self: DeltaSnapshot, files: Sequence[AddedFile], mark: Mark) -> bool:
-        done = add(self, files, mark)
+    def unheard(self: DeltaSnapshot, *adding: Any) -> bool:
+        done = add(self, *adding)
         if lost:
             return done
-        lost.append(mark.version)
+        lost.append(1)
         if heard == "conflict":
             return False
         raise UnavailableError("the reply is lost (on purpose)")

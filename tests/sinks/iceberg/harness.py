@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from functools import partial
@@ -16,12 +17,14 @@ from abs_sinks.s3.layout import handle_of
 from abs_testing import SCHEMA, Row
 
 
-def catalog_in(folder: Path, warehouse: str | None = None) -> dict[str, str]:
-    """The properties of a catalog in SQLite, with a namespace ``db``."""
+def catalog_in(
+    folder: Path, warehouse: str | None = None, uri: str | None = None
+) -> dict[str, str]:
+    """The properties of a catalog in SQLite, or in another database, with a namespace ``db``."""
     folder.mkdir(parents=True, exist_ok=True)
     given = {
         "type": "sql",
-        "uri": f"sqlite:///{folder}/catalog.db",
+        "uri": uri or f"sqlite:///{folder}/catalog.db",
         "warehouse": warehouse or f"file://{folder}/warehouse",
     }
     load_catalog("default", **given).create_namespace_if_not_exists("db")
@@ -33,9 +36,11 @@ class TableHarness:
 
     own_register = True
 
-    def __init__(self, folder: Path, warehouse: str | None, given: Mapping[str, str]) -> None:
-        number = sum(1 for _ in folder.iterdir()) if folder.exists() else 0
-        self.catalog = catalog_in(folder / str(number), warehouse and f"{warehouse}/{number}")
+    def __init__(
+        self, folder: Path, warehouse: str | None, given: Mapping[str, str], uri: str | None = None
+    ) -> None:
+        number = secrets.token_hex(6)
+        self.catalog = catalog_in(folder / number, warehouse and f"{warehouse}/{number}", uri)
         properties = {f"catalog.{name}": value for name, value in self.catalog.items()}
         asked = {"table": "db.t", "createtable": "true", **properties, **given}
         self.options = IcebergOptions.parse(asked)
@@ -86,7 +91,7 @@ class TableHarness:
 
 
 def open_table(
-    folder: Path, warehouse: str | None, given: Mapping[str, str]
+    folder: Path, warehouse: str | None, given: Mapping[str, str], uri: str | None = None
 ) -> AbstractContextManager[TableHarness]:
-    """A harness on a new table, in a catalog of its own below the folder."""
-    return closing(TableHarness(folder, warehouse, given))
+    """A harness on a new table, in a catalog of its own below the folder, or in a database."""
+    return closing(TableHarness(folder, warehouse, given, uri))

@@ -8,10 +8,13 @@ import pyarrow as pa
 import pytest
 from kafka.net.connection import KafkaConnection
 
+from abs_clients.kafka.configs import admin_settings
+from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.columnar.transport import missing_for_producer
 from abs_sinks.kafka.sink import guarantee
+from abs_sources.kafka.options import KafkaSourceOptions
 
 SCHEMA = pa.schema([("value", pa.string())])
 
@@ -128,3 +131,40 @@ def test_a_kafka_python_that_lacks_what_is_needed_is_done_without_and_that_is_sa
 def test_the_guarantee_says_who_sends_and_why(topic: dict[str, str]) -> None:
     options = _options(**topic)
     assert options.choice.text in guarantee(options).notes
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"topic": "t", "producer": "librdkafka"}, "producer=librdkafka"),
+        ({"topic": "t", "kafka__linger.ms": "5"}, "only librdkafka has kafka.linger.ms"),
+        ({}, "writes to one topic"),
+        ({"topic": "t", "protocol": "idempotent"}, "no meaning for protocol=idempotent"),
+        ({"topic": "t", "protocol": "wal", "wal": "file:///wal"}, "no meaning for protocol=wal"),
+    ],
+)
+def test_transactions_without_a_timeout_are_refused_where_they_cannot_be(
+    more: dict[str, str], named: str
+) -> None:
+    asked = {f"kafka__{TWO_PHASE}": "true"}
+    with pytest.raises(OptionError, match=named) as caught:
+        _options(**more, **asked)
+    assert f"kafka.{TWO_PHASE}" in str(caught.value)
+    assert not _options(**more, **{f"kafka__{TWO_PHASE}": "false"}).kafka.two_phase
+
+
+def test_transactions_without_a_timeout_are_said_in_the_guarantee_and_not_given_to_librdkafka() -> (
+    None
+):
+    options = _options(topic="t", **{f"kafka__{TWO_PHASE}": "true"})
+    assert options.choice.columnar
+    limits = " ".join(guarantee(options).limits)
+    assert "no timeout ends it" in limits
+    assert "are lost" not in limits
+    assert TWO_PHASE not in admin_settings(options.kafka)
+    with pytest.raises(OptionError, match="true or false"):
+        _options(topic="t", **{f"kafka__{TWO_PHASE}": "yes"})
+    with pytest.raises(OptionError, match="a source writes nothing"):
+        KafkaSourceOptions.parse(
+            {"kafka.bootstrap.servers": "a:1", "subscribe": "t", f"kafka.{TWO_PHASE}": "true"}
+        )

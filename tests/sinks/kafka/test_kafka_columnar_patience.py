@@ -116,6 +116,22 @@ def _send(sender: ColumnarSender, batches: int) -> None:
     sender.flush()
 
 
+def test_a_sender_looks_at_its_topic_once_for_all_its_batches(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[list[str]] = []
+
+    def look(_: object, names: list[str]) -> dict[str, TopicFacts]:
+        looks.append(names)
+        return {"t": TopicFacts("t", 3, 1)}
+
+    monkeypatch.setattr(encoder, "topics_in_time", look)
+    sender, script = _sender(clock, [], monkeypatch)
+    _send(sender, 5)
+    assert len(script.delivered) > 1
+    assert looks == [["t"]]
+
+
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None
 )

@@ -1,73 +1,89 @@
-"""Protocol 2pc keeps the contract, whoever dies, on a real broker."""
+"""The sink keeps the contract, in every protocol and with both producers, on a real broker."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from itertools import product
 
 import pytest
 
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_testing import Opener, run_check
-from abs_testing.checks import refusals
-from abs_testing.rules import checks_in
-from tests.kit.crash_points import CO_COMMIT, WORST
+from abs_sinks.kafka.columnar.choice import AUTO, LIBRDKAFKA
+from abs_testing import Harness, Opener
+from abs_testing.checks import CHECKS
+from tests import sample
+from tests.kit.crash_points import CO_COMMIT, TWO_STEP
 from tests.kit.kafka import Variant, open_topic
-from tests.sinks.kafka.rules import keeps_every_rule, keeps_sampled_rules, survives, survives_pairs
+from tests.kit.kafka_modes import open_attempts, open_log
+from tests.sinks.contract import *  # noqa: F403 - the tests
+from tests.sinks.contract import Way, in_each
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.timeout(600),
+    # kafka-python leaves sockets to the collector when a connection ends.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
 
-OWN, FOREIGN = Variant("2pc"), Variant("2pc", own_register=False)
-ONE_BY_ONE = Variant("2pc", own_register=False, producer="librdkafka")
-BOTH = [pytest.param(each, id=each.name) for each in (OWN, FOREIGN)]
-ALL = [*BOTH, pytest.param(ONE_BY_ONE, id=ONE_BY_ONE.name)]
+C = CrashPoint
+TWO_PHASES, WHOLE_EPOCHS = frozenset(C) - CO_COMMIT, frozenset(C) - TWO_STEP
+NOTHING_TO_ABORT = WHOLE_EPOCHS - {C.BETWEEN_ABORTS}
+"""Points that a job passes; the tasks of ``idempotent`` leave nothing that could be aborted."""
+ENDS = ((C.AFTER_PRE_COMMIT, C.BETWEEN_ABORTS), (C.AFTER_DECIDE, C.BETWEEN_COMMITS))
+CO_ENDS = ((C.INSIDE_CO_COMMIT, C.AFTER_CO_COMMIT),)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What opens a harness for a way, given the address of the broker, and how it is tried."""
+
+    opened: Callable[[str], AbstractContextManager[Harness]]
+    points: frozenset[CrashPoint]
+    pairs: tuple[tuple[CrashPoint, CrashPoint], ...] = ()
+    sampled: bool = True
+
+
+def topic(
+    *, own_register: bool = True, producer: str = AUTO
+) -> Callable[[str], AbstractContextManager[Harness]]:
+    return partial(open_topic, variant=Variant("2pc", own_register, producer))
+
+
+def log(
+    *, own_register: bool = True, producer: str = AUTO
+) -> Callable[[str], AbstractContextManager[Harness]]:
+    return partial(open_log, variant=Variant("wal", own_register, producer))
+
+
+USES = {
+    "2pc": Use(topic(), TWO_PHASES, ENDS),
+    "2pc-foreign-register": Use(topic(own_register=False), TWO_PHASES),
+    "2pc-foreign-register-librdkafka": Use(
+        topic(own_register=False, producer=LIBRDKAFKA), TWO_PHASES
+    ),
+    "wal": Use(log(), WHOLE_EPOCHS, CO_ENDS),
+    "wal-librdkafka": Use(log(producer=LIBRDKAFKA), WHOLE_EPOCHS),
+    "wal-foreign-register": Use(log(own_register=False), TWO_PHASES, sampled=False),
+    "idempotent": Use(open_attempts, NOTHING_TO_ABORT),
+    "idempotent-librdkafka": Use(partial(open_attempts, producer=LIBRDKAFKA), NOTHING_TO_ABORT),
+}
+SAMPLED = [name for name, use in USES.items() if use.sampled]
+
+
+def way_of(name: str, use: Use) -> Way:
+    rules = sample.hand(CHECKS, SAMPLED.index(name), len(SAMPLED), "kafka") if use.sampled else ()
+    crashes = sample.cut(sorted(use.points), 1, f"kafka {name}") if use.pairs else []
+    deaths = 2 * len(use.pairs)
+    return Way(name, rules, use.points, frozenset(crashes), use.pairs, deaths, at_once=6)
+
+
+pytest_generate_tests = in_each([way_of(name, use) for name, use in USES.items()])
 
 
 @pytest.fixture
-def opener(kafka: KafkaService, variant: Variant) -> Opener:
-    kafka.start()
-    return partial(open_topic, kafka.bootstrap, variant)
-
-
-@pytest.mark.parametrize("variant", ALL)
-def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -> None:
-    assert keeps_sampled_rules(opener, variant.name)
-
-
-@pytest.mark.parametrize("variant", ALL)
-def test_the_sink_keeps_the_rules_of_a_target_that_refuses(opener: Opener) -> None:
-    """Each of them in each way, each day: a decision that cannot be kept is never dealt away."""
-    for check in checks_in(refusals):
-        run_check(opener, check)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("variant", ALL)
-def test_the_sink_keeps_every_rule(opener: Opener) -> None:
-    assert keeps_every_rule(opener) > 30
-
-
-@pytest.mark.parametrize("variant", BOTH[:1])
-def test_a_crash_between_two_effects_loses_and_doubles_nothing(opener: Opener) -> None:
-    # Pairs of a crash and one while recovering from it; all of them are in the campaign.
-    pairs = [
-        (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.BETWEEN_ABORTS),
-        (CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS),
-    ]
-    assert survives_pairs(opener, pairs).points.total() == 4
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("variant", ALL)
-def test_a_crash_at_any_point_loses_and_doubles_nothing(opener: Opener) -> None:
-    assert set(survives(opener, CrashPoint).points) == set(CrashPoint) - CO_COMMIT
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("variant", BOTH)
-def test_a_crash_while_recovering_loses_and_doubles_nothing(opener: Opener) -> None:
-    points = sorted(WORST - CO_COMMIT)
-    survives_pairs(opener, product(points, points))
+def opener(kafka: KafkaService, way: Way) -> Opener:
+    kafka.start()  # the test before may have left it killed
+    return partial(USES[way.name].opened, kafka.bootstrap)

@@ -28,11 +28,12 @@ from abs_sinks.kafka.preflight import judge_letters
 from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.writer import RecordWriter
+from abs_testing import check_sink
 from abs_testing.case import Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.cuts import Halted
 from tests.kit.kafka import READ_SECONDS, Variant, limit, open_topic
 from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried, is_poison
-from tests.sinks.kafka.rules import keeps_every_rule, survives
 
 pytestmark = pytest.mark.services
 
@@ -171,7 +172,7 @@ def test_a_target_that_refuses_everything_stops_the_query(bootstrap: str, name: 
 
 
 def test_a_limit_that_is_ignored_is_found(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "LEAST", 10**9)
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_target_that_refuses_everything_stops_the_query(bootstrap, "wal")
 
@@ -218,7 +219,9 @@ def test_a_kill_after_the_pre_commit_loses_and_doubles_no_row_and_no_dead_letter
     bootstrap: str, name: str
 ) -> None:
     opener = partial(buried, bootstrap, CELLS[name], together=True)
-    assert survives(opener, [CrashPoint.AFTER_PRE_COMMIT], 1).points.total() > 0
+    with ForkServer() as fork_server:
+        killed = check_crashes(opener, fork_server, 1, [CrashPoint.AFTER_PRE_COMMIT])
+    assert killed.points.total() > 0
 
 
 @pytest.mark.campaign
@@ -228,13 +231,15 @@ def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
     bootstrap: str, name: str
 ) -> None:
     opener = partial(buried, bootstrap, CELLS[name], together=True)
-    assert survives(opener, CrashPoint, 1).points.total() > 5
+    with ForkServer() as fork_server:
+        assert check_crashes(opener, fork_server, 1).points.total() > 5
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", CELLS)
 def test_the_sink_keeps_every_rule_with_dead_letters(bootstrap: str, name: str) -> None:
-    assert keeps_every_rule(partial(buried, bootstrap, CELLS[name], together=True)) > 30
+    opener = partial(buried, bootstrap, CELLS[name], together=True)
+    assert len(check_sink(opener, at_once=6)) > 30
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -1,4 +1,4 @@
-"""Protocols wal and idempotent keep the contract, whoever dies or is late, on a real broker."""
+"""Protocols wal and idempotent when a broker is killed, a segment damaged or an answer late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ import pytest
 
 from abs_clients.kafka.attempts import side_topic
 from abs_core.contracts import Task
-from abs_core.crash import CrashPoint
 from abs_core.errors import (
     CorruptionError,
     NotPreparedError,
@@ -28,7 +26,6 @@ from abs_core.errors import (
 from abs_core.model import Severity
 from abs_services import KafkaService
 from abs_sinks.kafka import wal
-from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import FencedProducer, Rows
 from abs_sinks.kafka.register.topic import Record
@@ -36,15 +33,8 @@ from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
 from abs_testing import Opener
 from abs_testing.case import Case, raises, rows
-from tests.kit.crash_points import CO_COMMIT, TWO_STEP, WORST
 from tests.kit.kafka import KEYED, Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_attempts, open_log
-from tests.sinks.kafka.rules import (
-    keeps_every_rule,
-    keeps_sampled_rules,
-    survives,
-    survives_pairs,
-)
 
 pytestmark = [
     pytest.mark.services,
@@ -52,13 +42,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
-POINTS = {
-    "wal": set(CrashPoint) - TWO_STEP,
-    "wal-foreign-register": set(CrashPoint) - CO_COMMIT,
-    # Its tasks leave nothing that could be aborted.
-    "idempotent": set(CrashPoint) - TWO_STEP - {CrashPoint.BETWEEN_ABORTS},
-}
-POINTS |= {f"{mode}-librdkafka": POINTS[mode] for mode in ("wal", "idempotent")}
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
 OpenLog = Callable[[], AbstractContextManager[LogHarness]]
@@ -80,8 +63,6 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
             open_log, kafka.bootstrap, Variant("wal", own_register=False)
         ),
         "idempotent": partial(open_attempts, kafka.bootstrap),
-        "wal-librdkafka": partial(open_log, kafka.bootstrap, Variant("wal", producer=LIBRDKAFKA)),
-        "idempotent-librdkafka": partial(open_attempts, kafka.bootstrap, LIBRDKAFKA),
     }
 
 
@@ -89,49 +70,6 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
 def open_wal(kafka: KafkaService) -> OpenLog:
     kafka.start()
     return partial(open_log, kafka.bootstrap, Variant("wal"))
-
-
-MODES = ["wal", "idempotent", "wal-librdkafka", "idempotent-librdkafka"]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_sink_keeps_the_rules_of_the_day(openers: dict[str, Opener], mode: str) -> None:
-    assert keeps_sampled_rules(openers[mode], mode)
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mode", [*MODES, "wal-foreign-register"])
-def test_the_sink_keeps_every_rule(openers: dict[str, Opener], mode: str) -> None:
-    assert keeps_every_rule(openers[mode]) > 30
-
-
-@pytest.mark.parametrize("mode", POINTS)
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-def test_a_crash_at_any_point_loses_and_doubles_nothing(
-    openers: dict[str, Opener], mode: str
-) -> None:
-    assert set(survives(openers[mode], CrashPoint).points) == POINTS[mode]
-
-
-@pytest.mark.parametrize("mode", ["wal", pytest.param("idempotent", marks=pytest.mark.campaign)])
-def test_a_crash_at_the_worst_points_loses_and_doubles_nothing(
-    openers: dict[str, Opener], mode: str
-) -> None:
-    # All of them are in the campaign.
-    pair = (CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT)
-    assert survives_pairs(openers[mode], [pair]).points.total() == 2
-
-
-@pytest.mark.parametrize("mode", POINTS)
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-def test_a_crash_while_recovering_loses_and_doubles_nothing(
-    openers: dict[str, Opener], mode: str
-) -> None:
-    points = sorted(WORST & POINTS[mode])
-    survives_pairs(openers[mode], product(points, points))
 
 
 @pytest.mark.campaign

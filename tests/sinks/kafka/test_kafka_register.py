@@ -16,20 +16,19 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import Session
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import partition_of
-from abs_testing.check_register import CHECKS
+from abs_testing.check_register import NewStore
 from abs_testing.check_register import no_change_is_lost_among_many_writers as no_change_lost
 from abs_testing.check_register import of_many_creations_one_wins as one_creation_wins
 from tests.kit.kafka import delete_topics
+from tests.sinks.contract import test_the_register_keeps_the_rule  # noqa: F401
 from tests.sinks.kafka.registers import PatientRegister, change, create, options_of
 
 pytestmark = pytest.mark.services
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_register_keeps_the_rule(
-    check: Callable[[Callable[[], KafkaRegister]], None], register_options: KafkaOptions
-) -> None:
-    check(lambda: KafkaRegister(register_options))
+@pytest.fixture
+def new_store(register_options: KafkaOptions) -> NewStore:
+    return lambda: KafkaRegister(register_options)
 
 
 @pytest.mark.parametrize("check", [one_creation_wins, no_change_lost], ids=lambda c: c.__name__)

@@ -34,6 +34,7 @@ from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows, within
+from abs_testing.engine import Run
 
 GOOD_SERVER = ServerFacts(
     version=180000,
@@ -313,6 +314,26 @@ def test_a_pooler_is_found(table: TableHarness, mode: str, severity: Severity) -
     assert finding.severity is severity
     assert "pooler" in finding.what
     assert severity is Severity.NOTE or f"pool_mode={mode}" in finding.what
+
+
+@pytest.mark.services
+@pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="pgbouncer is not installed")
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_a_pooler_that_keeps_sessions_serves_a_job_and_the_run_after_a_crash(
+    table: TableHarness, protocol: str
+) -> None:
+    with _pgbouncer(table.url, "session") as url:
+        common = replace(table.options.common, protocol=protocol)
+        options = replace(table.options, address=Address.parse(url), common=common)
+        with closing(PostgresSink(options, SCHEMA)) as sink:
+            run = Run(sink, "pooled")
+            run.epoch(0, rows(0, 3))
+            run.attempt(1).write(*rows(10, 3)).pre_commit()  # of a process that dies
+            Run(sink, "pooled").epoch(1, rows(20, 3), rows(30, 3))
+    expected = [*rows(0, 3), *rows(20, 3), *rows(30, 3)]
+    assert sorted(table.read()) == expected
+    prepared = table.db.execute("select count(*) from pg_prepared_xacts").fetchone()
+    assert prepared == (0,)
 
 
 def _objects(table: TableHarness) -> list[tuple[object, ...]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from abs_clients.postgres.pool import close_idle
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
-from abs_testing.check_register import CHECKS, NewStore
+from abs_testing.check_register import NewStore
+from tests.sinks.contract import test_the_register_keeps_the_rule  # noqa: F401
 
 pytestmark = pytest.mark.services
 
@@ -18,10 +19,3 @@ def new_store(shared_database: str) -> Iterator[NewStore]:
     options = PostgresOptions.parse({"url": shared_database, "dbtable": "t"})
     yield lambda: PostgresRegister(options)
     close_idle()
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_the_register_keeps_the_rule(
-    check: Callable[[NewStore], None], new_store: NewStore
-) -> None:
-    check(new_store)

@@ -220,3 +220,15 @@ def test_a_slice_of_a_batch_is_encoded_as_if_it_stood_alone() -> None:
     for values, arrow, pg in cases:
         whole = pa.array(values, arrow)
         assert encoded(whole.slice(1, 2), pg) == encoded(pa.array(values[1:3], arrow), pg)
+
+
+@pytest.mark.parametrize("most_rows", [None, 1, 7, 100])
+@pytest.mark.parametrize("rows", [0, 1, 50, 100])
+def test_slices_hold_every_row_once_within_both_bounds(
+    rows: int, most_rows: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "SLICE_BYTES", 200)
+    batch = pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})
+    found = encode.slices(batch, most_rows)
+    assert [n for each in found for n in each.column(0).to_pylist()] == [*range(rows)]
+    assert all(0 < each.num_rows <= (most_rows or rows) and each.nbytes <= 200 for each in found)

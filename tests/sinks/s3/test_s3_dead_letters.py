@@ -149,7 +149,7 @@ def test_a_target_that_refuses_everything_stops_the_query(opener: Opener) -> Non
 
 @pytest.mark.parametrize("name", ["2pc"])
 def test_a_limit_that_is_ignored_is_found(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "LEAST", 10**9)
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_target_that_refuses_everything_stops_the_query(opener)
 

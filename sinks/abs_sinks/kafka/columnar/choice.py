@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from abs_clients.kafka.setting_table import EVERYWHERE
+from abs_clients.kafka.setting_table import EVERYWHERE, TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 from abs_sinks.kafka.columnar.compression import Compression
@@ -59,8 +59,10 @@ def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
         topic: of all records; None: the column ``topic`` names it.
 
     Raises:
-        OptionError: ``columnar`` is given and not possible.
+        OptionError: ``columnar`` is given, or needed, and not possible.
     """
+    if settings.two_phase:
+        return _by_columns_only(producer, topic, settings)
     if producer == LIBRDKAFKA:
         return _by_librdkafka("producer=librdkafka")
     refusals = list(refusals_of(topic, settings))
@@ -77,6 +79,18 @@ def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
     if given := sorted(_only_librdkafkas(settings)):
         return _by_librdkafka(f"only librdkafka has {PREFIX}{given[0]}")
     return Choice(True, f"Records are sent column by column: all of them go to topic {topic}.")
+
+
+def _by_columns_only(producer: str, topic: str | None, settings: Settings) -> Choice:
+    chosen = choose(producer, topic, settings.without(TWO_PHASE))
+    if chosen.columnar:
+        return chosen
+    raise OptionError(
+        f"{PREFIX}{TWO_PHASE}=true needs the columnar producer: librdkafka has no such setting. "
+        f"{chosen.text}",
+        remedy="set the option topic and producer=columnar, and leave out what only librdkafka has; or "
+        f"leave {PREFIX}{TWO_PHASE} out.",
+    )
 
 
 def refusals_of(topic: str | None, settings: Settings) -> Iterator[Refusal]:

@@ -85,11 +85,11 @@ class Outbox:
     def __init__(self) -> None:
         self._queues: dict[int, PartitionQueue] = defaultdict(PartitionQueue)
         self.unsent_bytes = 0
-        """Of batches that wait, or wait again."""
+        """Bytes of the batches that wait, or wait again."""
         self.unfinished = 0
         """Batches."""
         self.flying_bytes = 0
-        """Of batches that are sent and not answered."""
+        """Bytes of the batches that are sent and not answered."""
 
     def add(self, batches: Iterable[Batch]) -> None:
         for batch in batches:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
 import kafka.errors
@@ -240,15 +241,21 @@ class ColumnarProducer:
     """
 
     def __init__(
-        self, settings: Settings, name: str, topic: str | None, timeout_ms: int | None = None
+        self,
+        settings: Settings,
+        name: str,
+        topic: str | None,
+        timeout_ms: int | None = None,
+        *,
+        two_phase: bool = False,
     ) -> None:
-        made = init_producer_id(settings, name, timeout_ms)
+        self._init = partial(init_producer_id, settings, name, timeout_ms, two_phase=two_phase)
+        made = self._init()
         cluster(settings).client(Channel.DATA)
         if topic is not None:
             topic_facts(settings, [topic], again=True)
         self.who = ProducerIdentity(name, *made)
         self._settings = settings
-        self._timeout_ms = timeout_ms
         self._committed = False
         self._senders: dict[str, ColumnarSender] = {}
         self.may_end_late = False
@@ -264,9 +271,7 @@ class ColumnarProducer:
             return
         name, held = self.who.transactional_id, (self.who.producer_id, self.who.epoch)
         assert name is not None
-        self.who = ProducerIdentity(
-            name, *init_producer_id(self._settings, name, self._timeout_ms, held)
-        )
+        self.who = ProducerIdentity(name, *self._init(held))
         self._senders, self._committed = {}, False
 
     def to(self, topic: str | None, patience: float) -> ColumnarSender:

@@ -35,9 +35,9 @@ _ALL_REPLICAS = -1
 _PRODUCE_VERSION = 11
 _ADD_VERSION = 3
 _REPLICAS_MS = round(REQUEST_SECONDS * 1000 * 2 / 3)
-"""For so long a leader waits for its followers: it answers before the request is given up."""
+"""How long a leader waits for its followers: it answers before the request is given up."""
 _UNKNOWN_TOPIC = 3
-"""To the broker that was asked: it may be new."""
+"""The broker that was asked does not know it: it may be new."""
 _NOT_ATTEMPTED = 55
 """OPERATION_NOT_ATTEMPTED: another partition of the request failed."""
 

@@ -1,0 +1,75 @@
+"""The commits of a Delta table, from its log alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from abs_clients.tablelog import Epoch, LoggedCommit, LoggedFile, TableHistory
+
+_FILES = (
+    "its rows were compacted into other files, or removed, before they came back: remove the file from "
+    "the table (deltalake: a RemoveAction in create_write_transaction), or restore the version before, "
+    "where nothing follows."
+)
+
+_ROWS = (
+    "compare the files' rows; if they are the same, remove the later files from the table (deltalake: "
+    "RemoveAction in create_write_transaction), or restore the version before, where nothing follows."
+)
+
+_BRINGS_BACK = {"RESTORE", "CLONE"}
+"""Operations that add files again on purpose."""
+
+
+def history_of(
+    log: Iterable[tuple[int, str]], before: Mapping[str, int], live: Iterable[str]
+) -> TableHistory:
+    """Read the log's versions in their order.
+
+    Args:
+        log: number and JSON lines of each version that is still there.
+        before: rows of each file of the version before the first of them.
+        live: the files of the newest version.
+    """
+    present, commits = set(before), list[LoggedCommit]()
+    if before:
+        files = tuple(LoggedFile(path, rows) for path, rows in before.items())
+        commits.append(LoggedCommit("an older version", None, files))
+    for version, lines in log:
+        actions = [
+            action for line in lines.splitlines() if line for action in json.loads(line).items()
+        ]
+        info: dict[str, Any] = next((what for kind, what in actions if kind == "commitInfo"), {})
+        removed = {unquote(what["path"]) for kind, what in actions if kind == "remove"}
+        adds = {unquote(what["path"]): what for kind, what in actions if kind == "add"}
+        # One that is removed and added in one commit has a new deletion vector or new statistics.
+        new = {path: what for path, what in adds.items() if path not in present}
+        present = (present - removed) | set(adds)
+        brought_back = info.get("operation") in _BRINGS_BACK
+        told = tuple(_logged(*each) for each in new.items() if not brought_back)
+        commits.append(
+            LoggedCommit(str(version), info.get("timestamp"), told, tuple(_epochs(actions, info)))
+        )
+    return TableHistory(tuple(commits), dict.fromkeys(live, 1), _FILES, _ROWS)
+
+
+def _logged(path: str, add: Mapping[str, Any]) -> LoggedFile:
+    stats: dict[str, Any] = json.loads(add.get("stats") or "{}")
+    rows = int(stats.get("numRecords", 0))
+    if not add.get("dataChange", True) or not stats.get("minValues"):
+        return LoggedFile(path, rows)
+    told = (add["size"], sorted((add.get("partitionValues") or {}).items()), stats)
+    return LoggedFile(path, rows, json.dumps(told, sort_keys=True))
+
+
+def _epochs(actions: Iterable[tuple[str, Any]], info: Mapping[str, Any]) -> Iterator[Epoch]:
+    """Application transactions; where there is none, those of a streaming query of Spark."""
+    marks = [what for kind, what in actions if kind == "txn"]
+    for mark in marks:
+        yield Epoch(f"application {mark['appId']}", {"version": int(mark["version"])})
+    asked = info.get("operationParameters") or {}
+    if not marks and "queryId" in asked and "epochId" in asked:
+        yield Epoch(f"Spark query {asked['queryId']}", {"epoch": int(asked["epochId"])})

@@ -1,0 +1,99 @@
+"""The commits of an Iceberg table, from its metadata and manifests alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from abs_clients.tablelog import Epoch, LoggedCommit, LoggedFile, TableHistory
+
+_OFFSETS = "kafka.connect.offsets."
+"""Kafka Connect: the prefix of a property with the control topic's offsets, as a JSON object."""
+
+_FILES = (
+    "in one commit remove the file from the table and append it once (pyiceberg: `with "
+    "table.transaction() as t, t.update_snapshot().overwrite() as o: o.delete_data_file(f); "
+    "o.append_data_file(f)`; Java: newOverwrite().deleteFile(f).addFile(f)). The file itself must stay."
+)
+
+_ROWS = (
+    "compare the files' rows; if they are the same, remove the later files from the table "
+    "(newDelete().deleteFile(f)), or roll back to the snapshot before, where nothing follows."
+)
+
+
+def history_of(table: Table) -> TableHistory:
+    """The branch ``main``; of expired snapshots only the files that are still named are told."""
+    lineage = list(ancestors_of(table.current_snapshot(), table.metadata))
+    added: dict[int, dict[str, DataFile]] = defaultdict(dict)
+    live: Counter[str] = Counter()
+    seen: set[str] = set()
+    for snapshot in lineage:  # the newest is the first
+        for manifest in snapshot.manifests(table.io):
+            known = manifest.manifest_path in seen
+            if known or manifest.content is not ManifestContent.DATA:
+                continue
+            seen.add(manifest.manifest_path)
+            for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
+                file = entry.data_file
+                if entry.status is ManifestEntryStatus.DELETED:
+                    continue
+                added[entry.snapshot_id or 0][file.file_path] = file  # the library fills it in
+                if snapshot is lineage[0]:
+                    live[file.file_path] += 1
+    found = {snapshot.snapshot_id: snapshot for snapshot in reversed(lineage)}
+    expired = [identity for identity in added if identity not in found]
+    commits = [_commit(identity, None, added) for identity in sorted(expired)]
+    commits += [_commit(identity, snapshot, added) for identity, snapshot in found.items()]
+    return TableHistory(tuple(commits), live, _FILES, _ROWS)
+
+
+def _commit(
+    identity: int, snapshot: Snapshot | None, added: Mapping[int, Mapping[str, DataFile]]
+) -> LoggedCommit:
+    summary = None if snapshot is None else snapshot.summary
+    rewritten = summary is not None and summary.operation is Operation.REPLACE
+    files = tuple(
+        LoggedFile(path, file.record_count, None if rewritten else _content(file))
+        for path, file in added.get(identity, {}).items()
+    )
+    told = {} if summary is None else summary.additional_properties
+    at = None if snapshot is None else snapshot.timestamp_ms
+    return LoggedCommit(str(identity), at, files, tuple(_epochs(told)))
+
+
+def _content(file: DataFile) -> str | None:
+    if not file.lower_bounds:
+        return None
+    columns: list[Any] = [
+        sorted((each or {}).items())
+        for each in (
+            file.column_sizes,
+            file.lower_bounds,
+            file.upper_bounds,
+            file.null_value_counts,
+        )
+    ]
+    return repr((file.record_count, file.file_size_in_bytes, repr(file.partition), columns))
+
+
+def _epochs(told: Mapping[str, str]) -> Iterator[Epoch]:
+    """Of Kafka Connect, Flink, Spark and this package, by the properties of their snapshots."""
+    for name, value in told.items():
+        if name.startswith(_OFFSETS):
+            offsets = {place: int(offset) for place, offset in json.loads(value).items()}
+            yield Epoch(f"Kafka Connect ({name.removeprefix(_OFFSETS)})", offsets)
+        elif name.startswith("abs-") and value.isdecimal():
+            yield Epoch(name, {"version": int(value)})
+    if (reached := told.get("flink.max-committed-checkpoint-id")) is not None:
+        job, operator = told.get("flink.job-id", ""), told.get("flink.operator-id", "")
+        yield Epoch(f"Flink job {job}, operator {operator}", {"checkpoint": int(reached)})
+    if (reached := told.get("spark.sql.streaming.epochId")) is not None:
+        query = told.get("spark.sql.streaming.queryId", "")
+        yield Epoch(f"Spark query {query}", {"epoch": int(reached)})

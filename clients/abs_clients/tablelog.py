@@ -1,0 +1,64 @@
+"""What the log of a table of the lake tells of its commits, whatever its format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedFile:
+    """A data file that a commit added.
+
+    Args:
+        content: equal for files whose sizes, rows, partition values and column statistics are equal;
+            None if too little is told to compare them, or if the file only holds rows of others.
+    """
+
+    path: str
+    rows: int
+    content: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """What a writer says it has reached with a commit.
+
+    Args:
+        writer: of one run of a job; the numbers of one writer grow from commit to commit.
+        reached: one number, or an offset for each partition.
+    """
+
+    writer: str
+    reached: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """One commit of a table.
+
+    Args:
+        name: its version, or its snapshot's id.
+        at: when, in milliseconds since 1970; None if that is no longer told.
+    """
+
+    name: str
+    at: int | None
+    added: tuple[LoggedFile, ...]
+    epochs: tuple[Epoch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableHistory:
+    """The commits that a table's log still tells, oldest first.
+
+    Args:
+        live: how often the newest state holds each file.
+        repair_files: what removes the second registration of a file.
+        repair_rows: what removes rows that are there twice in different files.
+    """
+
+    commits: tuple[LoggedCommit, ...]
+    live: Mapping[str, int]
+    repair_files: str
+    repair_rows: str

@@ -1,0 +1,123 @@
+"""Whether an input fits a table, and what is written of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from abs_clients.arrow import plain_type
+from abs_core.errors import OptionError, SchemaError
+from abs_sinks.lake.table import Snapshot
+
+CHANGES = ("fail", "ignore", "add")
+"""What is done with a column of the input that the table lacks: values of ``schemachange``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How an input fits a table.
+
+    Args:
+        table: its id.
+        schema: of the batches as they are written: the input's columns, with plain types.
+        required: columns that must not be NULL.
+        added: columns of ``schema`` that the table lacks; the commit adds them.
+    """
+
+    table: str
+    partitions: tuple[str, ...]
+    schema: pa.Schema
+    required: tuple[str, ...] = ()
+    added: tuple[pa.Field, ...] = ()
+
+
+def plain_schema(
+    schema: pa.Schema, widened: Mapping[pa.DataType, pa.DataType] = MappingProxyType({})
+) -> pa.Schema:
+    """The input's columns as they are written, each nullable.
+
+    Args:
+        widened: types that the table does not have, each with the one that holds its values.
+    """
+    kinds = ((field.name, plain_type(field.type)) for field in schema)
+    return pa.schema([pa.field(name, widened.get(kind, kind)) for name, kind in kinds])
+
+
+def fit(
+    snapshot: Snapshot, given: pa.Schema, partitionby: Sequence[str], change: str = "fail"
+) -> Fit:
+    """Check the input, as ``plain_schema`` made it, against the table.
+
+    Args:
+        change: one of ``CHANGES``.
+
+    Raises:
+        SchemaError: columns or types differ, or the table asks what is not kept here.
+        OptionError: ``partitionby`` is not the table's.
+    """
+    for what, remedy in snapshot.problems():
+        raise SchemaError(what, remedy=remedy)
+    partitions, wanted = snapshot.partitions, {field.name: field for field in snapshot.schema}
+    if partitionby and tuple(partitionby) != partitions:
+        raise OptionError(
+            f"The table is partitioned by {', '.join(partitions) or 'nothing'}, not by "
+            f"{', '.join(partitionby)}.",
+            remedy="leave partitionby out: it is for a table that is created.",
+        )
+    added = tuple(field for field in given if field.name not in wanted)
+    if change == "ignore":
+        given = pa.schema([field for field in given if field.name in wanted])
+    required = tuple(name for name, field in wanted.items() if not field.nullable)
+    misfits = [
+        *_misfits(given, wanted, (*required, *partitions)),
+        *(f"{field.name} is not in the table" for field in added if change == "fail"),
+        *(_never_added(added, wanted) if change == "add" else ()),
+        *(
+            f"{n} is a moment with a zone, which engines read differently as a partition"
+            for n in partitions
+            if n in given.names and getattr(given.field(n).type, "tz", None)
+        ),
+    ]
+    if misfits:
+        raise SchemaError(
+            f"The input does not fit the table: {'; '.join(misfits)}.",
+            remedy="cast, rename or drop the columns in Spark, or change the table first (columns that "
+            "it lacks: schemachange=add or ignore).",
+        )
+    return Fit(snapshot.id, partitions, given, required, added if change == "add" else ())
+
+
+def _misfits(
+    given: pa.Schema, wanted: Mapping[str, pa.Field], demanded: Sequence[str]
+) -> Iterator[str]:
+    for field in given:
+        other = wanted.get(field.name)
+        if other is not None and plain_type(other.type) != field.type:
+            yield f"{field.name} is {field.type}, in the table {plain_type(other.type)}"
+    for name in dict.fromkeys(demanded):
+        if name not in given.names:
+            yield f"{name} is missing, which the table demands"
+    for field in wanted.values():
+        if _demands(field.type):
+            yield f"{field.name} has parts that must not be NULL in the table"
+
+
+def _never_added(added: Sequence[pa.Field], wanted: Mapping[str, pa.Field]) -> Iterator[str]:
+    """Spark finds columns whatever their case, so two that differ by it alone cannot be read."""
+    cases = {name.lower(): name for name in wanted}
+    for field in added:
+        if field.name.lower() in cases:
+            yield f"{field.name} is {cases[field.name.lower()]} in the table"
+        if pa.types.is_null(field.type):
+            yield f"{field.name} has no type, only NULLs"
+
+
+def _demands(kind: pa.DataType) -> bool:
+    """Whether a nested type has parts that must not be NULL (keys of maps never are)."""
+    if pa.types.is_map(kind):
+        return not kind.item_field.nullable or _demands(kind.item_type)
+    parts = [kind.field(n) for n in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+    return any(not part.nullable or _demands(part.type) for part in parts)

@@ -1,0 +1,65 @@
+"""`abs watch` tells a running job, a quiet one, one that left handles, and one that is stuck."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from abs_cli.main import app
+from abs_core.coordinator import Report
+from abs_core.model import Committable, Wrote
+from tests.cli.test_cli_state import Job
+
+pytestmark = pytest.mark.services
+
+
+def looks(url: str, *words: str, times: int = 1) -> list[list[dict[str, Any]]]:
+    asked = ["watch", *words, "--url", url, "--json", "--times", str(times), "--every", "0.1"]
+    made = CliRunner().invoke(app, asked)
+    assert made.exit_code == 0, (made.output, made.exception)
+    return [json.loads(line) for line in made.stdout.splitlines()]
+
+
+def aged(url: str, seconds: int) -> None:
+    """The register's last change lies so long back."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "update abs.register set changed = changed - make_interval(secs => %s)", (seconds,)
+        )
+
+
+def commit(job: Job, epoch: int, *made: Committable) -> None:
+    shares = tuple(Wrote(one.rows, one) for one in made)
+    job.coordinator.commit(Report(epoch, shares, None))
+
+
+def test_a_job_is_running_then_quiet_and_its_epochs_are_counted(database: str) -> None:
+    job = Job(database)
+    commit(job, 0, job.prepare(0, 1, 2, 3))
+    [[line]] = looks(database)
+    assert (line["job"], line["frontier"], line["rows"]) == ("flights", 0, 3)
+    assert (line["status"], line["in_doubt"], line["do"]) == ("running", 0, "")
+    aged(database, 70)
+    [[line]] = looks(database, "flights")
+    assert (line["status"], line["do"]) == ("quiet", "")
+    assert line["quiet"] >= 70
+    assert looks(database, "another") == [[]]
+    assert [one["per_minute"] for [one] in looks(database, times=2)] == [None, 0.0]
+
+
+def test_handles_that_nothing_commits_are_in_doubt_and_a_decided_epoch_is_stuck(
+    database: str,
+) -> None:
+    job = Job(database)
+    prepared = job.prepare(0, 1)
+    [[line]] = looks(database)
+    assert (line["status"], line["in_doubt"]) == ("running", 1)
+    job.decide(0, prepared)
+    aged(database, 200)
+    [[line]] = looks(database)
+    assert line["status"] == "stuck"
+    assert "epoch 0 is decided and not finished" in line["do"]

@@ -1,0 +1,123 @@
+"""Every request of a job to the store and to the catalog, by its position, is lost in every way."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from abs_clients.iceberg import table as iceberg_table
+from abs_services import S3Service
+from abs_sinks.delta import DeltaSink
+from abs_sinks.iceberg import IcebergSink
+from abs_testing import SCHEMA, Calls, Harness, Position, PositionOpener, check_positions
+from abs_testing.calls import Loss
+from tests.fault_proxy.postgres import LossyProxy
+from tests.sample import cut
+from tests.sinks.iceberg.harness import open_table as open_iceberg
+from tests.sinks.lake.conftest import KINDS, in_bucket
+from tests.sinks.s3.proxy import ProxyCalls, running
+
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
+
+SAMPLED = 3
+"""Positions of a table that the everyday tests try."""
+
+SINKS: dict[str, Any] = {"delta": DeltaSink, "iceberg": IcebergSink}
+
+
+def to_the_store(kind: str, folder: Path, store: S3Service, prefix: str) -> PositionOpener:
+    """Sinks go through a proxy, data and log alike; the table is looked at without it."""
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Calls]]:
+        table = in_bucket(kind, folder, store, prefix)
+        with running(store.endpoint) as proxy, table() as harness:
+            given: Any = harness
+            server = replace(given.options.server, endpoint=proxy.endpoint, timeout=20.0)
+            options = replace(given.options, server=server)
+            given.new_sink = partial(SINKS[kind], options, SCHEMA)
+            yield harness, ProxyCalls(proxy)
+
+    return opened
+
+
+def to_the_catalog(folder: Path, database: str) -> PositionOpener:
+    """The catalog is in PostgreSQL, and sinks reach it by a relay; data files are in a folder."""
+
+    def uri(url: str, schema: str) -> str:
+        # Without a timeout a commit waits as long as the transaction of one that is delayed.
+        options = quote(f"-csearch_path={schema} -clock_timeout=2000")
+        return f"{url.replace('postgresql://', 'postgresql+psycopg://')}?options={options}"
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Calls]]:
+        schema = f"catalog_{secrets.token_hex(6)}"
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {schema}")
+        direct = open_iceberg(folder, None, {}, uri(database, schema))
+        with direct as harness, LossyProxy(database) as relay:
+            lossy = dict(harness.options.properties) | {"uri": uri(relay.url, schema)}
+            options = replace(harness.options, properties=tuple(sorted(lossy.items())))
+            harness.new_sink = partial(IcebergSink, options, SCHEMA)
+            yield harness, relay
+            for catalog in (options, harness.options):
+                opened = iceberg_table._catalog  # the connections of this table's catalogs end
+                opened.cache_clear()
+                del catalog
+
+    return opened
+
+
+def may_wait(position: Position) -> bool:
+    """What ends a transaction keeps the table's row locked while it is delayed."""
+    return position.loss is Loss.DELAY
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_to_the_store_that_is_lost_loses_and_doubles_nothing(
+    kind: str, tmp_path: Path, store: S3Service, prefix: str
+) -> None:
+    def sampled(found: Sequence[Position]) -> list[Position]:
+        return cut(found, SAMPLED, f"{kind}, by position")
+
+    through = to_the_store(kind, tmp_path, store, prefix)
+    print(kind, check_positions(through, choose=sampled), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("loss", Loss)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_request_to_the_store_can_be_lost(
+    kind: str, loss: Loss, tmp_path: Path, store: S3Service, prefix: str
+) -> None:
+    def lost_so(found: Sequence[Position]) -> list[Position]:
+        return [position for position in found if position.loss is loss]
+
+    through = to_the_store(kind, tmp_path, store, prefix)
+    print(kind, check_positions(through, choose=lost_so, at_once=2), sep=": ")
+
+
+def test_a_request_to_the_catalog_that_is_lost_loses_and_doubles_nothing(
+    tmp_path: Path, shared_database: str
+) -> None:
+    def sampled(found: Sequence[Position]) -> list[Position]:
+        return cut(
+            [each for each in found if "UPDATE" in each.name or "COMMIT" in each.name], 3, "c"
+        )
+
+    through = to_the_catalog(tmp_path, shared_database)
+    print(check_positions(through, choose=sampled, may_wait=may_wait))
+
+
+@pytest.mark.campaign
+def test_no_request_to_the_catalog_can_be_lost(tmp_path: Path, shared_database: str) -> None:
+    print(check_positions(to_the_catalog(tmp_path, shared_database), may_wait=may_wait))

@@ -1,0 +1,36 @@
+"""Sinks for tables keep the contract, in a folder and in a bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from abs_testing import Opener
+from abs_testing.checks import CHECKS
+from tests import sample
+from tests.sinks.contract import (
+    Way,
+    in_each,
+    test_the_sink_keeps_every_rule,  # noqa: F401 - the crashes: test_lake_contract.py
+    test_the_sink_keeps_the_rules_of_a_target_that_refuses,  # noqa: F401
+    test_the_sink_keeps_the_sampled_rules,  # noqa: F401
+)
+from tests.sinks.lake.conftest import KINDS, in_bucket, in_folder
+
+SOME = sample.cut(CHECKS, 20, "lake")
+"""On a server, in the sample."""
+FOLDERS = [Way(f"{kind} folder", CHECKS) for kind in KINDS]
+BUCKETS = [Way(f"{kind} bucket", SOME, marks=(pytest.mark.services,)) for kind in KINDS]
+
+pytest_generate_tests = in_each([*FOLDERS, *BUCKETS])
+
+
+@pytest.fixture
+def opener(way: Way, tmp_path: Path, request: pytest.FixtureRequest) -> Opener:
+    kind, place = way.name.split()
+    if place == "folder":
+        return in_folder(kind, tmp_path)
+    return in_bucket(
+        kind, tmp_path, request.getfixturevalue("store"), request.getfixturevalue("prefix")
+    )
