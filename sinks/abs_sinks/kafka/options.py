@@ -69,8 +69,8 @@ def _write(text: str) -> str:
     if text.strip().lower() == "upsert":
         raise OptionError(
             "write=upsert is not supported.",
-            remedy="leave it out: readers of a compacted topic keep a key's newest record; or set "
-            "write=changes, with deletes and an order.",
+            remedy="leave it out: this sink appends; readers of a compacted topic keep a key's newest; "
+            "or set write=changes, with deletes and an order.",
         )
     return one_of("append", "changes")(text)
 
