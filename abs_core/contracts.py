@@ -6,6 +6,7 @@ against an implementation.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from abs_core.errors import UnavailableError
 from abs_core.model import (
     Committable,
     Finding,
@@ -77,7 +79,7 @@ class RegisterStore(ABC):
     ) -> Version | Conflict:
         """``compare_and_set`` that sends no request that could change the cell after ``deadline``.
 
-        To be overridden where it takes several requests.
+        To be overridden where it takes several requests: each may stall. See ``in_time``.
 
         Args:
             deadline: in seconds of ``time.monotonic``.
@@ -85,7 +87,14 @@ class RegisterStore(ABC):
         Raises:
             UnavailableError: the deadline has passed; earlier requests may take effect.
         """
+        in_time(job, deadline)
         return self.compare_and_set(job, expected, state)
+
+
+def in_time(job: str, deadline: float | None) -> None:
+    """Raise UnavailableError if the deadline of a compare-and-set, if any, has passed."""
+    if deadline is not None and time.monotonic() >= deadline:
+        raise UnavailableError("The register could not be written in time.", job=job)
 
 
 class Inventory(RegisterStore):

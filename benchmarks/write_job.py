@@ -3,7 +3,8 @@
     python write_job.py [JAR ...]
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
-``"conf": {...}`` where the session is to be set for this job: it runs a streaming job over the parquet
+``"conf": {...}`` where the session is to be set for this job, ``"select": [...]`` the expressions of
+what is written: it runs a streaming job over the parquet
 files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
 It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
 """
@@ -44,7 +45,8 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
     for key, value in asked.get("conf", {}).items():
         spark.conf.set(key, value)
     frame = spark.readStream.schema(asked["schema"]).option("maxFilesPerTrigger", asked["files"])
-    writer = frame.parquet(asked["input"]).writeStream.format(asked["format"])
+    rows = frame.parquet(asked["input"]).selectExpr(*asked.get("select", ["*"]))
+    writer = rows.writeStream.format(asked["format"])
     with tempfile.TemporaryDirectory() as checkpoint:
         options = {**asked["options"], "checkpointLocation": checkpoint}
         query = writer.options(**options).trigger(availableNow=True).start()

@@ -52,6 +52,26 @@ TABLE = {
     "maxopenfiles": "number of partitions that a task writes to at once; rows of others wait on the local disk",
 }
 
+REGISTRY = {
+    "value.format": "`bytes`, or `avro`: records with a schema, see [formats](formats.md)",
+    "key.format": "the same for the key",
+    "registry.url": "of the schema registry, `https://host:port`; several are separated by commas",
+    "registry.basic.auth.user.info": "`user:password`",
+    "registry.ssl.ca.location": "file or folder of the authorities that are trusted",
+    "registry.ssl.certificate.location": "the client's certificate",
+    "registry.ssl.key.location": "its key",
+    "registry.ssl.key.password": "the key's password",
+    "registry.bearer.auth.credentials.source": "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`",
+    "registry.bearer.auth.token": "of `STATIC_TOKEN`",
+    "registry.bearer.auth.client.id": "of `OAUTHBEARER`",
+    "registry.bearer.auth.client.secret": "of `OAUTHBEARER`",
+    "registry.bearer.auth.scope": "of `OAUTHBEARER`",
+    "registry.bearer.auth.issuer.endpoint.url": "of `OAUTHBEARER`: where tokens come from",
+    "registry.bearer.auth.logical.cluster": "of Confluent's cloud",
+    "registry.bearer.auth.identity.pool.id": "of Confluent's cloud",
+    "registry.proxy": "an HTTP proxy to the registry",
+}
+
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
 """Title, a note, the options, and what each is for."""
 
@@ -110,6 +130,8 @@ SECTIONS: Sections = (
             "unchanged": "changes: the column, an array of strings, that lists the columns which a change leaves as they are",
             "batchsize": "rows that are sent at a time",
             "createtable": "create a missing table from the input's schema",
+            "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table "
+            "([new columns](postgres-types.md#new-columns))",
             "stateschema": "the schema of registers, markers and staging tables",
             "locktimeout": "how long to wait for a lock",
             "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "
@@ -135,7 +157,13 @@ SECTIONS: Sections = (
             "another sink (`sink:NAME`). Without it such a row stops the query; see [dead letters](dead-letters.md). Not for "
             "`protocol=idempotent`",
             **LETTERS,
-        },
+            "value.schema": "the Avro schema to write with, as JSON; default: the newest one of the subject",
+            "key.schema": "the same for the key",
+            "value.subject.name.strategy": "which subject the schema has: `topic` (default), `record`, `topic_record`",
+            "key.subject.name.strategy": "the same for the key",
+            "registry.register": "whether a schema that the registry does not have is registered",
+        }
+        | REGISTRY,
     ),
     (
         "`abs-s3`",
@@ -215,7 +243,10 @@ SECTIONS: Sections = (
             "batchsize": "rows of an Arrow batch, at most; large records make smaller batches",
             "patience": "how long to wait for brokers that do not answer, and for the next record of a "
             "range: like the sinks' `patience`",
-        },
+            "value.schema": "the Avro schema that the column is to have, as JSON; default: the newest one of the topic",
+            "key.schema": "the same for the key",
+        }
+        | REGISTRY,
     ),
     (
         "`abs-files`",

@@ -215,6 +215,10 @@ class Coordinator:
         """
         return self._forward.finish_open(self._cell.mine(self._who))
 
+    def check_leads(self) -> None:
+        """Raise FencedError if a newer run has taken over."""
+        self._cell.mine(self._who)
+
     def take_over(self) -> JobState:
         """Raise the generation, finish all open decisions, and sweep; for a run that writes no epoch.
 

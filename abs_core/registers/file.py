@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.durable import (
     disk_errors,
     flush_folder,
@@ -55,6 +55,16 @@ class FileRegister(Inventory):
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
+        return self._swap(job, expected, state, None)
+
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        return self._swap(job, expected, state, deadline)
+
+    def _swap(
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None
+    ) -> Version | Conflict:
         with self._mapped(job):
             make_durably(self._folder)
             with self._locked(job):
@@ -63,7 +73,9 @@ class FileRegister(Inventory):
                     return Conflict()
                 number = 1 if stored is None else int(stored.version.partition(".")[0]) + 1
                 cell = {"cell": number, "format": FORMAT, "state": state_to_text(state)}
-                replace_durably(self._path(job), json.dumps(cell).encode())
+                content, path = json.dumps(cell).encode(), self._path(job)
+                in_time(job, deadline)  # the lock's holder may have stood still
+                replace_durably(path, content)
                 return _version(state, number)
 
     def jobs(self) -> Sequence[Stored]:

@@ -24,7 +24,7 @@ from abs_core.barriers.checkpoint_rules import (
     Settings,
 )
 from abs_core.barriers.elements import Copy, Observe, TaskId, unobserved
-from abs_core.errors import ProtocolError, TargetError, UnavailableError
+from abs_core.errors import FencedError, ProtocolError, TargetError, UnavailableError
 from abs_core.model import Committable
 from abs_embedded.state.contracts import StateOwner
 from abs_embedded.task import Command, Task
@@ -38,7 +38,8 @@ class Keeper(Protocol):
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         """Make the completion record durable; returns its fingerprint.
 
-        Raises TargetError or ProtocolError if it is not written; the checkpoint has then failed.
+        Raises FencedError if a newer run has taken over, TargetError or another ProtocolError if it
+        is not written; the checkpoint has then failed.
         """
         ...
 
@@ -175,6 +176,8 @@ class CheckpointCoordinator:
         handles = rules.handles(self.state, pending)
         try:
             fingerprint = self.keeper.write(pending, handles)
+        except FencedError:
+            raise
         except (TargetError, ProtocolError) as error:
             self._abort(checkpoint, now, str(error))
             return

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from abs_core.barriers.checkpoint_rules import Settings
 from abs_core.barriers.elements import Observe, unobserved
-from abs_core.contracts import Committer, RegisterStore, Sink
+from abs_core.contracts import Committer, RegisterStore, Sink, Stored
 from abs_core.coordinator import Coordinator
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, CorruptionError
 from abs_core.events import Observer, ignore
 from abs_core.model import AND, JobState, job_key
 from abs_core.patience import DEFAULT_PATIENCE, Patience
@@ -108,8 +108,13 @@ class Job:
 
                 savepoints = Savepoints(job_key(self.graph.name), self.savepoints, keeper)
                 self._asked = companion = running.enter_context(savepoints)
-            recovered = keeper.recover(restore)
-            Execution(self, keeper, recovered, restore, companion).run(stop or Event())
+            try:
+                recovered = keeper.recover(restore)
+                Execution(self, keeper, recovered, restore, companion).run(stop or Event())
+            except CorruptionError:
+                # A newer run deletes what this one would restore: then nothing is damaged.
+                keeper.coordinator.check_leads()
+                raise
 
     def ask_savepoint(self) -> Future[int]:
         """Make the next checkpoint a savepoint, too: complete, and never deleted by retention.
@@ -141,10 +146,9 @@ class Job:
             self._announce(id_, sink)
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
-        stored = self.patience.retry(lambda: register.load(key))
+        stored, had = self._stored(register, key, restore)
         every = targets = {id_: sinks[id_].target for id_ in sorted(sinks)}
         if stored is not None:
-            had = sinks_before(self.store, stored.state, restore)
             check_decided(stored.state, had, targets)
             # Sinks keep their partitions for the life of the job; new ones come last.
             every = {**had, **targets}
@@ -166,6 +170,21 @@ class Job:
         )
         keep = max(self.retain, self.settings.in_flight + 1)
         return StoreKeeper(self.graph, self.store, coordinator, keep, every)
+
+    def _stored(
+        self, register: RegisterStore, key: str, restore: Restore
+    ) -> tuple[Stored | None, Mapping[str, str]]:
+        """The register's cell, if any, and the sinks that the job had by then."""
+        stored = self.patience.retry(lambda: register.load(key))
+        while stored is not None:
+            try:
+                return stored, sinks_before(self.store, stored.state, restore)
+            except CorruptionError:
+                # A run that is at work may have decided more, and deleted that record.
+                before, stored = stored, self.patience.retry(lambda: register.load(key))
+                if stored is not None and stored.version == before.version:
+                    raise
+        return None, {}
 
     def _committer(self, sinks: Mapping[str, Sink], order: Sequence[str]) -> Committer:
         committers = {id_: sink.committer() for id_, sink in sinks.items()}

@@ -21,6 +21,7 @@ from abs_core.errors import (
     FencedError,
     IdentityError,
     ProtocolError,
+    TargetError,
 )
 from abs_core.model import Committable, JobState, Wrote
 from abs_embedded.assembly import Part
@@ -180,7 +181,13 @@ class StoreKeeper:
         record = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups, *noted)
         self.written = replace(record, pickled=sorted(self._pickled))
         content = self.written.to_bytes()
-        self.store.complete(pending.checkpoint, content, self.written.blobs)
+        try:
+            self.store.complete(pending.checkpoint, content, self.written.blobs)
+        except (CorruptionError, ProtocolError):
+            # A newer run deletes what this one builds on: then no checkpoint can succeed any more.
+            with suppress(TargetError):
+                self.coordinator.check_leads()
+            raise
         return fingerprint(content)
 
     def note_pickled(self, states: Iterable[str]) -> None:

@@ -55,6 +55,12 @@ class StoreBehind(Behind[RegisterStore], RegisterStore):
         swap = partial(self._inner.compare_and_set, job, expected, state)
         return self._wire.swap("compare_and_set", state, swap)
 
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        swap = partial(self._inner.compare_and_set_by, job, expected, state, deadline)
+        return self._wire.swap("compare_and_set", state, swap)
+
 
 class CertificatesBehind(Behind[CertificateStore]):
     """A certificate store behind the wire."""

@@ -63,6 +63,16 @@ def _cut(case: Case, checkpoint: MemoryCertificates) -> None:
     raises(Halted, lambda: halted.epoch(0, FIRST, SECOND, fingerprint="one"))
 
 
+def _unfinished(case: Case, checkpoint: MemoryCertificates) -> None:
+    """Committed; the register does not say so yet, where that is another step."""
+    if case.run(certificates=checkpoint).co_commits:
+        _written(case, checkpoint)
+        return
+    finishing = Cut("compare_and_set", where=lambda state: state.frontier is not None)
+    halted = case.run(certificates=checkpoint, cut=finishing)
+    raises(Halted, lambda: halted.epoch(0, FIRST, fingerprint="one"))
+
+
 def _nothing(case: Case, checkpoint: MemoryCertificates) -> None:
     """A job that never ran."""
 
@@ -72,6 +82,7 @@ STARTS = {
     "a start that goes on": Start(_written, 1, (SECOND,), "two"),
     "a start that replays": Start(_written),
     "a start that finds an epoch cut off": Start(_cut, parts=(FIRST, SECOND)),
+    "a start that finds an epoch committed and not finished": Start(_unfinished),
     "a start whose register is gone": Start(_gone),
     "a start whose register is another one": Start(_lost, 1, (SECOND,), "two"),
     "a start with another checkpoint": Start(_written, 1, (SECOND,), "two", lineage="another"),

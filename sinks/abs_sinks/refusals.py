@@ -8,6 +8,7 @@ Reasons never show the value that is refused: it may be personal data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -221,7 +222,13 @@ def check_text(array: pa.Array, column: str) -> None:
         remedy = "remove it in Spark with translate(), or write the column as binary"
         reason = Reason(Code.NUL_CHARACTER, column, why, remedy)
         refuse(reason, pc.match_substring(array.view(pa.binary()), b"\0"))
-    if data.max() >= 0x80 and not _is_utf8(array):
+    check_utf8(array, column)
+
+
+def check_utf8(array: pa.Array, column: str) -> None:
+    """Refuse text that is not UTF-8; raises as ``check_text``."""
+    data = bytes_of(array)
+    if data.size and data.max() >= 0x80 and not _is_utf8(array):
         remedy = "decode it in Spark with decode(), or write the column as binary"
         reason = Reason(Code.ENCODING, column, "are not valid UTF-8", remedy)
         bad = [not _is_utf8(array.slice(row, 1)) for row in range(len(array))]
@@ -243,9 +250,11 @@ _SHOWN_CHARACTERS, _SHOWN_OF_ROW = 40, 200
 def _named(batch: pa.RecordBatch | pa.Table, row: int, key: Sequence[str], hidden: str) -> str:
     """A row by its key, its place in a Kafka source, or the beginning of its columns.
 
-    The column ``hidden`` holds the value that is refused, and is not shown.
+    The column of ``hidden`` (``value``, or ``value.city``) holds the value that is refused, and is not
+    shown.
     """
     names = batch.schema.names
+    hidden = hidden if hidden in names else re.split(r"[.\[{]", hidden)[0]
     for wanted in (tuple(key), _SOURCE, _SOURCE[1:]):
         if wanted and hidden not in wanted and all(names.count(name) == 1 for name in wanted):
             shown = [names.index(name) for name in wanted]

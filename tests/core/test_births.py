@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,15 +11,23 @@ from abs_core import consent, sinkmap
 from abs_core.births import rules as births
 from abs_core.births.rules import Failed
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.contracts import Conflict, RegisterStore, Stored, Version
+from abs_core.coordinator.cell import RegisterCell
+from abs_core.coordinator.certifier import Certifier
 from abs_core.errors import (
     CorruptionError,
     EpochGapError,
     FencedError,
     IdentityError,
+    RefusedError,
     RegisterLostError,
 )
+from abs_core.events import ignore
 from abs_core.model import Decision, JobState
 from abs_core.protocol import Changed, Refused, RunIdentity, Unchanged, Verdict
+from abs_core.registers.memory import MemoryRegister
+from abs_testing.case import raises
+from abs_testing.engine import QUICK
 
 ID, OTHER = "a" * 16, "b" * 16
 WHO = RunIdentity("job", "lineage", "run2", "target", checkpoint="file://here/ck")
@@ -102,6 +111,7 @@ def test_an_epoch_that_was_written_in_part_is_not_passed_over_though_it_is_decid
         (replace(STATE, register=OTHER), "is another one"),
         (replace(STATE, generation=2), "is older than it was (generation 2; 3"),
         (replace(STATE, frontier=4), "finished up to 4; 5 was"),
+        (replace(STATE, frontier=0), "finished up to 0; 5 was"),
         (replace(STATE, frontier=None), "finished up to nothing; 5 was"),
         (replace(STATE, frontier=5), "decided up to 5; 6 was"),
     ],
@@ -317,3 +327,51 @@ def test_what_is_no_certificate_is_refused(text: str | bytes) -> None:
     with pytest.raises(CorruptionError, match="at a file cannot be read") as raised:
         from_text(text, "a file")
     assert raised.value.remedy
+
+
+class Beside(MemoryRegister):
+    """A register in which another job has written to the target, from the same checkpoint."""
+
+    asked = 0
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        self.asked += 1
+        return ["old"]
+
+    def load(self, job: str) -> Stored | None:
+        return Stored(replace(STATE, job="old", lineage="old", checkpoint=WHO.checkpoint), "1")
+
+
+class Alone(RegisterStore):
+    """A register that lists no jobs."""
+
+    def load(self, job: str) -> Stored | None:
+        return None
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        raise NotImplementedError
+
+
+def around(
+    store: RegisterStore, who: RunIdentity = WHO, is_empty: Callable[[], bool] = lambda: False
+) -> Certifier:
+    cell = RegisterCell(store, who.job, QUICK)
+    return Certifier(who, cell, store, None, is_empty, QUICK, ignore)
+
+
+def test_a_job_without_a_checkpoint_or_a_list_of_jobs_looks_at_no_other_job() -> None:
+    around(Alone()).look_around(0)
+    store = Beside()
+    around(store, replace(WHO, checkpoint=None)).look_around(0)
+    assert store.asked == 0
+    raises(IdentityError, lambda: around(store).look_around(0))
+    around(store, is_empty=lambda: True).look_around(0)
+
+
+def test_a_target_that_may_not_be_read_is_not_taken_for_empty() -> None:
+    def refused() -> bool:
+        raise RefusedError("may not read (on purpose)")
+
+    raises(IdentityError, lambda: around(Beside(), is_empty=refused).look_around(0))

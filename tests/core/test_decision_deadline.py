@@ -26,31 +26,52 @@ PATIENCE = Patience(seconds=100.0, request=10.0, first_pause=1e-6)
 
 @dataclass
 class Clock:
+    """Time passes in calls, and while the clock is looked at."""
+
     now: float = 0.0
+    tick: float = 0.0
 
     def __call__(self) -> float:
+        self.now += self.tick
         return self.now
 
 
 class Expiring(Committer):
-    """A committer whose target aborts handles on its own, at ``ends``."""
+    """A committer whose target aborts handles on its own, at ``ends``.
 
-    def __init__(self, committer: Committer, clock: Clock, ends: float) -> None:
+    Args:
+        takes: seconds that the request of an inspection takes, and so many its answer.
+        commits: seconds until a commit takes effect.
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        clock: Clock,
+        ends: float,
+        takes: float = 0.0,
+        commits: float = 0.0,
+    ) -> None:
         self._committer = committer
         self._clock = clock
         self.ends = ends
+        self._takes, self._commits = takes, commits
         self.looks = 0
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         self.looks += 1
+        self._clock.now += self._takes
         self._expire(committables)
         left = max(0.0, self.ends - self._clock.now)
-        return {
+        answer = {
             handle: Inspection(found.outcome, left)
             for handle, found in self._committer.inspect(committables).items()
         }
+        self._clock.now += self._takes
+        return answer
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        self._clock.now += self._commits
         self._expire(committables)
         return self._committer.commit(committables)
 
@@ -120,6 +141,11 @@ class Stalling(RegisterStore):
             self.late.append((fate.lands, change))
         raise UnavailableError("No answer.")
 
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        return self.compare_and_set(job, expected, state)
+
     def settle(self) -> None:
         """What is on its way arrives."""
         self._land("before look", "before change", "after change")
@@ -134,13 +160,14 @@ class Stalling(RegisterStore):
 class World:
     """An epoch that is written, by a run whose register and target misbehave; then a second run."""
 
-    def __init__(self, left: float, fates: Sequence[Fate]) -> None:
+    def __init__(self, left: float, fates: Sequence[Fate], takes: float = 0.0) -> None:
         self.case = Case(FakeHarness("2pc", "append"))
-        self.clock = Clock()
+        self.clock = Clock(tick=takes)
         self.register = MemoryRegister()
         self.run = self.case.run(store=self.register)
         self.shares = self.run.tasks(0, ROWS)
-        self.committer = Expiring(self.run.committer, self.clock, left)
+        commits = PATIENCE.seconds if takes else 0.0
+        self.committer = Expiring(self.run.committer, self.clock, left, takes, commits)
         self.store = Stalling(self.register, self.clock, list(fates), self._kill)
 
     def commit(self) -> None:
@@ -180,10 +207,13 @@ class World:
         self.case.close()
 
 
-LEFT = (125.0, 150.0, 250.0, 600.0)
+LEFT = (125.0, 128.0, 132.0, 150.0, 250.0, 600.0)
+TAKES = (0.0, 4.0)
+"""Where inspections take time, the commit takes all of its own, and no request takes too long."""
 FATES = (
     Fate("now"),
     Fate("now", 9.0),
+    Fate("unheard", 9.0),
     Fate("unheard", 90.0),
     Fate("never", 1.0),
     Fate("never", 40.0),
@@ -199,10 +229,12 @@ FATES = (
 
 def worlds() -> Iterator[World]:
     """Left out is what no rule can help: a decision arrives late, and then there is a second outage."""
-    for left, first, second in itertools.product(LEFT, FATES, FATES):
+    for left, first, second, takes in itertools.product(LEFT, FATES, FATES, TAKES):
         if first.lands == "before change" and (second.stall > 10.0 or second.kills):
             continue
-        world = World(left, [first, second])
+        if takes and max(first.stall, second.stall) > PATIENCE.request:
+            continue
+        world = World(left, [first, second], takes)
         try:
             yield world
         finally:
@@ -244,7 +276,17 @@ class _NoAbandoning(Permission):
             raise
 
 
-@pytest.mark.parametrize("bug", [_NoDeadline, _NoSecondLook, _NoAbandoning])
+class _CountsFromTheAnswer(Permission):
+    """Takes the time that was left at some moment before for the time left now."""
+
+    def inspect(self) -> None:
+        before = self._clock()
+        super().inspect()
+        if self._deadline is not None:
+            self._deadline += self._clock() - before
+
+
+@pytest.mark.parametrize("bug", [_NoDeadline, _NoSecondLook, _NoAbandoning, _CountsFromTheAnswer])
 def test_planted_bugs_lose_an_epoch(bug: type[Permission], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abs_core.coordinator._decider, "Permission", bug)
     with pytest.raises(HandleLostError):

@@ -12,6 +12,7 @@ import pytest
 import abs_core.durable
 import abs_core.wal.folder
 from abs_cli.trail import noted
+from abs_clients.delta.evolve import put_version
 from abs_core.model import HandleName, JobState, Outcome
 from abs_core.registers.file import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
@@ -53,6 +54,10 @@ def data_file(folder: Path) -> None:
     assert store.complete(name, staged.finish()) is Outcome.COMMITTED
 
 
+def version_of_a_log(folder: Path) -> None:
+    assert put_version(str(folder), None, 1, [{"commitInfo": {}}])
+
+
 def blob_and_record(folder: Path) -> None:
     store = LocalSnapshotStore(folder / "snapshots")
     store.complete(1, b"record", [store.put("1/part", b"content")])
@@ -60,6 +65,10 @@ def blob_and_record(folder: Path) -> None:
 
 def files_log(folder: Path) -> None:
     assert WriteOnceFolder(folder / "log").put_new("1", b"content")
+
+
+def delta_version(folder: Path) -> None:
+    assert put_version(str(folder / "table"), None, 1, [{"commitInfo": {}}])
 
 
 def certificate(folder: Path) -> None:
@@ -91,8 +100,10 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     register: ("abs_core/registers/file.py",),
     segment: ("abs_core/wal/folder.py",),
     data_file: ("abs_sinks/lake/folder.py",),
+    version_of_a_log: ("abs_clients/delta/evolve.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
+    delta_version: ("abs_clients/delta/evolve.py",),
     certificate: ("abs_spark/checkpoint/ownfile.py",),
     id_of_wal: ("abs_spark/sink_spec.py",),
     trail: ("abs_cli/trail.py",),

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from abs_core.certificate import Certificate, MemoryCertificates
+from abs_core import consent, sinkmap
+from abs_core.births import rules as births
+from abs_core.certificate import Certificate, MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
 from abs_core.coordinator.certifier import ParentCertificates
 from abs_core.deadletters import JUDGEMENTS, Judged
-from abs_core.errors import ContentionError, ProtocolError, RefusedError, RegisterLostError
-from abs_core.model import Committable, HandleName, Inspection, Outcome, job_key
+from abs_core.errors import (
+    ContentionError,
+    CorruptionError,
+    IdentityError,
+    ProtocolError,
+    RefusedError,
+    RegisterLostError,
+)
+from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome, job_key
+from abs_core.protocol import Changed, Refused, RunIdentity
+from abs_core.wal import FolderSegments, Seal, SegmentWriter, read_segment
 from abs_testing.case import JOB, LEFT, Case, raises
 from abs_testing.cuts import Cut
 from abs_testing.engine import QUICK
 from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
 from tests.kit.fake_harness import open_fake
+
+HANDLE = HandleName("0" * 16, JOB, 1, 0, 0, "abc")
+START = JobState("0" * 16, JOB, "here", "lineage", 1, "run")
 
 
 @pytest.fixture
@@ -145,3 +162,47 @@ def test_rows_that_are_refused_anew_each_time_are_not_decided(
         error = raises(ContentionError, lambda: run.commit(1, shares))
         assert f"other rows each of {JUDGEMENTS} times" in error.what
         assert (len(judged), run.state()) == (JUDGEMENTS, kept)
+
+
+def test_a_job_that_goes_on_without_its_register_keeps_the_targets_of_its_sinks() -> None:
+    """By consent, on another register that is there, whose sink of this name is elsewhere."""
+    state = replace(START, sinks=sinkmap.first([("out", "there")]))
+    origin = Origin(Certificate(JOB, "f" * 16, "there", 1, None, 0))
+    who = RunIdentity(JOB, "lineage", "run2", "here", sinks=[("out", "elsewhere")])
+    consenting = replace(who, adopt=consent.to_go_on_without(origin, who, 0))
+    verdict = births.start(state, consenting, "0" * 16, origin, 0, "there")
+    assert isinstance(verdict, Refused)
+    assert isinstance(verdict.error, IdentityError)
+    same = replace(consenting, sinks=[("out", "there")])
+    assert isinstance(births.start(state, same, "0" * 16, origin, 0, "there"), Changed)
+
+
+def test_a_committable_that_names_no_segment_is_not_read(tmp_path: Path) -> None:
+    error = raises(CorruptionError, lambda: Seal.of(Committable(HANDLE, 1, "d")))
+    assert "does not give the length" in error.what
+
+
+def test_a_segment_that_is_as_sealed_and_no_arrow_is_told_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segments, batch = FolderSegments(tmp_path), pa.record_batch({"a": [1]})
+    writer = SegmentWriter(segments, HANDLE, batch.schema)
+    writer.write(batch)
+    seal = writer.finish()
+    assert seal is not None
+
+    def invalid(*_: object) -> None:
+        raise pa.ArrowInvalid("not a stream (on purpose)")
+
+    monkeypatch.setattr("abs_core.wal.format.pa.ipc.open_stream", invalid)
+    error = raises(CorruptionError, lambda: list(read_segment(segments, seal.committable())))
+    assert "Arrow cannot read it" in error.what
+
+
+@pytest.mark.parametrize("call", ["reach", "create", "open", "list"])
+def test_a_folder_that_is_not_the_drivers_is_not_used(call: str, tmp_path: Path) -> None:
+    segments = FolderSegments(tmp_path, "the driver's")
+    given = [] if call == "reach" else [None if call == "list" else HANDLE]
+    error = raises(RefusedError, lambda: getattr(segments, call)(*given))
+    assert "is not the folder that the driver uses" in error.what
+    assert not list(tmp_path.iterdir())

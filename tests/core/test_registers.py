@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -253,3 +254,16 @@ def test_a_folder_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
 
 def test_a_register_refuses_by_conflict_not_by_error(tmp_path: Path) -> None:
     assert FileRegister(tmp_path).compare_and_set("job", "1", STATE) == Conflict()
+
+
+@pytest.mark.parametrize("number", [0, -1, "1", None])
+def test_a_cell_of_a_number_that_no_release_writes_is_not_read(
+    number: object, tmp_path: Path
+) -> None:
+    register = FileRegister(tmp_path)
+    register.compare_and_set("job", None, STATE)
+    path = tmp_path / "job.json"
+    cell = json.loads(path.read_text())
+    path.write_text(json.dumps(cell | {"cell": number}))
+    with pytest.raises(CorruptionError):
+        register.load("job")

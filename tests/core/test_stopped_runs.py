@@ -6,7 +6,6 @@ leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -17,52 +16,9 @@ from abs_core.errors import FencedError
 from abs_testing.case import JOB, Case, rows
 from abs_testing.engine import Run
 from tests.kit.fake_harness import FakeHarness
+from tests.kit.stopped import Pause, Stopped, StoppedSink
 
 BEFORE, OWN, SAME, MORE = rows(0, 2), rows(10, 2), rows(20, 2), rows(30, 2)
-
-
-class Pause:
-    """Stops one call of a run: another run works before it is made."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.at: int | None = None
-        self.meanwhile: Callable[[], object] = lambda: None
-
-    def call(self) -> None:
-        number, self.calls = self.calls, self.calls + 1
-        if number == self.at:
-            self.meanwhile()
-
-
-class Stopped:
-    """A register, committer or certificate store whose calls may be stopped."""
-
-    def __init__(self, inner: Any, pause: Pause) -> None:
-        self._inner = inner
-        self._pause = pause
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if not callable(found):
-            return found
-
-        def called(*args: Any, **named: Any) -> Any:
-            self._pause.call()
-            return found(*args, **named)
-
-        return called
-
-
-class StoppedSink(Stopped):
-    def register(self) -> Any:
-        return Stopped(self._inner.register(), self._pause)
-
-    def committer(self) -> Any:
-        return Stopped(self._inner.committer(), self._pause)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
 
 
 @pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])

@@ -36,7 +36,7 @@ def problems(line: str) -> list[str]:
     except ValueError:
         return []  # a sentence of a page that begins with the name
     reached: list[Any] = [COMMAND]
-    while words and hasattr(reached[0], "commands") and not words[0].startswith("-"):
+    while words and hasattr(reached[0], "commands") and words[0][0] not in "-.":
         names, group = words.pop(0).split("|"), reached[0]
         if missing := [name for name in names if name not in group.commands]:
             return [f"{group.name} has no command {name}" for name in missing]

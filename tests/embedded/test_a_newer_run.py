@@ -18,7 +18,7 @@ from tests.embedded.jobs.counting import graph
 MANY = 60_000
 
 
-def run_on(bench: Bench, enough: Callable[[int], bool]) -> int:
+def run_on(bench: Bench, enough: Callable[[int], bool], **more: object) -> int:
     """Run until enough was committed; the last checkpoint that was."""
     stop, committed = Event(), list[int]()
 
@@ -28,7 +28,7 @@ def run_on(bench: Bench, enough: Callable[[int], bool]) -> int:
             if enough(len(committed)):
                 stop.set()
 
-    bench.job(graph(bench.sink, rows=MANY), observe=observe).run(stop=stop)
+    bench.job(graph(bench.sink, rows=MANY), observe=observe, **more).run(stop=stop)
     return committed[-1]
 
 

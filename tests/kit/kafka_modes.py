@@ -57,8 +57,14 @@ class LogHarness(RegisterHarness):
         folder: the log.
     """
 
-    def __init__(self, bootstrap: str, variant: Variant, folder: Path) -> None:
-        super().__init__(bootstrap, variant, {"wal": folder.as_uri()})
+    def __init__(
+        self,
+        bootstrap: str,
+        variant: Variant,
+        folder: Path,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(bootstrap, variant, {"wal": folder.as_uri(), **(more or {})})
         self.folder = folder
 
     def leftovers(self, job: str) -> Sequence[str]:

@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
@@ -80,6 +82,33 @@ def test_a_batch_that_is_written_again_changes_nothing(bucket: Bucket, spark: Sp
         writer.options(job="batch", epoch="2026-01-01", fileformat="parquet").save()
     assert bucket.ids() == Counter(range(100))
     assert bucket.uploads() == []
+
+
+def test_files_of_several_schemas_are_read_together(
+    bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    frame = spark.range(2).selectExpr("id", "cast(id as string) as text")
+    more = spark.range(2, 4).selectExpr("id", "cast(id as string) as text", "id * 1.5D as amount")
+    less = spark.range(4, 5).selectExpr("id")
+    for epoch, rows in enumerate((frame, more, less)):
+        writer = rows.write.format("abs-s3").mode("append").options(**bucket.options)
+        writer.options(job="batch", epoch=str(epoch)).save()
+    expected = [(0, "0", None), (1, "1", None), (2, "2", 3.0), (3, "3", 4.5), (4, None, None)]
+    path = bucket.copied_to(tmp_path)
+    names = list(Path(path).glob("*.parquet"))
+    schema = pa.unify_schemas([pq.read_schema(name) for name in names])
+    table = ds.dataset(names, schema=schema).to_table(["id", "text", "amount"]).sort_by("id")
+    assert [tuple(row.values()) for row in table.to_pylist()] == expected
+    query = f"select id, text, amount from read_parquet('{path}/*.parquet', union_by_name = true)"
+    assert duckdb.connect().execute(f"{query} order by id").fetchall() == expected
+    columns = "id BIGINT, text STRING, amount DOUBLE"
+    for read in (
+        spark.read.option("mergeSchema", True).parquet(*map(str, names)),
+        spark.read.schema(columns).parquet(*map(str, names)),
+        spark.read.format("abs-s3").options(**bucket.options).schema(columns).load(),
+    ):
+        found = read.select("id", "text", "amount").collect()
+        assert sorted(map(tuple, found)) == expected
 
 
 @sample.cases(1)

@@ -20,12 +20,14 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyiceberg.catalog import load_catalog
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from abs_services import KafkaService, S3Service
 from abs_sinks.kafka import KafkaOptions
 from tests.kit.kafka import make_topic
+from tests.sinks.iceberg.harness import catalog_in
 from tests.spark.bucket import Bucket
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
@@ -47,9 +49,12 @@ JOBS = {
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("README.md", "abs_spark.epoch("),
+    "lake": ("lake.md", "abs_spark.epoch("),
     "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
     "aggregates' table": ("aggregates.md", "create table"),
     "aggregates": ("aggregates.md", "abs_spark.epoch("),
+    "a day's table": ("replace-a-day.md", "create table"),
+    "a day": ("replace-a-day.md", '.write.format("abs-postgres")'),
     "quarantine": ("quarantine.md", "abs_spark.epoch("),
     "audit": ("README.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
@@ -65,6 +70,7 @@ ELSEWHERE = {
     ("access.md", ""): "tests/docs/test_access_page.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
+    ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
     ("watching.md", ""): "tests/spark/test_spark_progress.py",
@@ -316,6 +322,27 @@ def test_one_stream_to_three_targets(
     assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS - 31  # type: ignore[index]
 
 
+def test_one_stream_to_postgresql_kafka_and_iceberg(
+    in_postgres: Place, in_kafka: Place, database: str, tmp_path: Path
+) -> None:
+    place = in_postgres
+    payments_of(place)
+    catalog = catalog_in(tmp_path / "catalog")
+    named = ", ".join(f'"catalog.{name}": "{value}"' for name, value in catalog.items())
+    place.names['"catalog": "prod"'] = named
+    place.to_the_end(place.run(place.text("lake")))
+    with psycopg.connect(database, autocommit=True) as connection:
+        found = connection.execute("select count(*), count(distinct id) from payments").fetchone()
+    assert found == (ROWS, ROWS)
+    lake = load_catalog("default", **catalog).load_table("db.payments").scan().to_arrow()
+    assert sorted(lake["id"].to_pylist()) == list(range(ROWS))
+    assert lake["day"].to_pylist() == [f"{at:%Y-%m-%d}" for at in lake["at"].to_pylist()]
+    read: DataFrame = place.run(place.text("kafka source"))
+    name = f"events_{os.getpid()}"
+    place.to_the_end(read.writeStream.format("memory").queryName(name).start())
+    assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS  # type: ignore[index]
+
+
 def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) -> None:
     payments_of(in_postgres)
     with psycopg.connect(database, autocommit=True) as connection:
@@ -329,6 +356,32 @@ def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) 
             expected = [(len(tenths), sum(tenths)) for tenths in days]
             expected[0] = (expected[0][0] + more, expected[0][1] + 5 * more)
             assert connection.execute(query).fetchall() == expected
+
+
+def test_a_days_rows_are_replaced_once(in_postgres: Place, database: str) -> None:
+    def deliver(delivery: int, amounts: dict[int, float]) -> None:
+        folder = in_postgres.folder / "data" / "sales" / str(delivery)
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [
+            json.dumps({"id": n, "day": "2026-11-20", "amount": a}) for n, a in amounts.items()
+        ]
+        (folder / "0.json").write_text("\n".join(lines) + "\n")
+        text = in_postgres.text("a day")
+        assert 'day, delivery = "2026-11-20", 2\n' in text
+        in_postgres.run(text.replace('"2026-11-20", 2', f'"2026-11-20", {delivery}'))
+
+    in_postgres.values["url"] = database
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(in_postgres.text("a day's table").encode())
+        connection.execute("insert into sales values (9, '2026-11-19', 9, 1)")
+        query = "select id, amount::float from sales order by id"
+        deliver(1, {1: 1.5, 2: 2.5, 3: 3.5})
+        assert connection.execute(query).fetchall() == [(1, 1.5), (2, 2.5), (3, 3.5), (9, 9.0)]
+        for _ in range(2):
+            deliver(2, {1: 1.5, 3: 33.0, 4: 4.5})
+            assert connection.execute(query).fetchall() == [(1, 1.5), (3, 33.0), (4, 4.5), (9, 9.0)]
+        deliver(1, {1: 1.5, 2: 2.5, 3: 3.5})
+        assert connection.execute(query).fetchall() == [(1, 1.5), (3, 33.0), (4, 4.5), (9, 9.0)]
 
 
 def test_a_bad_record_is_in_the_quarantine_and_the_others_in_the_table(

@@ -6,13 +6,11 @@ It is written as the library writes others: under the next version's name, if th
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from uuid import uuid4
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -20,7 +18,7 @@ from deltalake import DeltaTable, Schema
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_clients.s3.server import Bucket, Server
-from abs_core.durable import flush_folder
+from abs_core.durable import create_durably
 from abs_core.errors import SchemaError
 
 _FEATURES = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
@@ -35,20 +33,8 @@ def put_version(url: str, server: Server | None, version: int, lines: Sequence[A
         place = Location.parse(url)
         objects = Objects(Bucket(server, place.bucket))
         return objects.put_if(f"{place.folder}_delta_log/{name}", body, None) is not None
-    folder = Path(url, "_delta_log")
-    aside = folder / f".{uuid4().hex}.tmp"
-    try:
-        with aside.open("xb") as file:
-            file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(aside, folder / name)  # unlike a rename, it replaces nothing
-    except FileExistsError:
-        return False
-    finally:
-        aside.unlink(missing_ok=True)
-    flush_folder(folder)
-    return True
+    # Other readers of the table are other users.
+    return create_durably(Path(url, "_delta_log", name), body, private=False)
 
 
 def actions_of(

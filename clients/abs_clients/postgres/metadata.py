@@ -120,4 +120,7 @@ def in_turn(connection: Connection[Any], create: Callable[[], object]) -> None:
     """Create something in a transaction, one session of the database at a time."""
     with connection.transaction():
         connection.execute("select pg_advisory_xact_lock(%s)", (_TURN,))
+        # The session may remember what was missing before the lock: it hears of another one's commit
+        # when it next locks a relation, which looking for a schema does not.
+        connection.execute("select from pg_catalog.pg_namespace limit 0")
         create()

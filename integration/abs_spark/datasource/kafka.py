@@ -11,14 +11,13 @@ from abs_core.source import Limit
 from abs_sinks.kafka.door import FORMAT
 from abs_sources.kafka import (
     NAME,
-    SCHEMA,
-    SCHEMA_WITH_HEADERS,
     KafkaSource,
     KafkaSourceOptions,
-    includes_headers,
+    read_schema,
 )
 from abs_spark.datasource.readable import ReadableDataSource
 from abs_spark.datasource.source import AbsDataSource
+from abs_spark.schema import arrow_schema, spark_schema
 
 
 class KafkaDataSource(ReadableDataSource, AbsDataSource):
@@ -32,7 +31,7 @@ class KafkaDataSource(ReadableDataSource, AbsDataSource):
     @classmethod
     def stored_schema(cls, given: Mapping[str, str]) -> pa.Schema:
         """Whether it is a stream or a batch is not known here: the reader checks the rest."""
-        return SCHEMA_WITH_HEADERS if includes_headers(given) else SCHEMA
+        return read_schema(given)
 
     @classmethod
     def open_stream(cls, given: Mapping[str, str], schema: pa.Schema) -> tuple[KafkaSource, Limit]:
@@ -45,10 +44,19 @@ class KafkaDataSource(ReadableDataSource, AbsDataSource):
 
 
 def _checked(source: KafkaSource, schema: pa.Schema) -> KafkaSource:
+    source = source.pinned()
     if schema.names != source.schema.names:
         raise SchemaError(
             f"{NAME} has the columns {', '.join(source.schema.names)}, not {', '.join(schema.names)}.",
             remedy="leave out .schema(...), and decode key and value in Spark; the column headers "
             "comes with includeHeaders=true.",
         )
+    for column in source.options.formats.columns:
+        read, planned = (each.field(column).type for each in (source.schema, schema))
+        if arrow_schema(spark_schema(pa.schema([(column, read)]))).field(0).type != planned:
+            raise SchemaError(
+                f"{NAME}: the column {column} is {read} by its schema, and {planned} in the query.",
+                remedy="start the query again: the registry has a newer schema than when it was "
+                f"planned; {column}.schema keeps one for good.",
+            )
     return source

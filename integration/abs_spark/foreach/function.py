@@ -23,6 +23,7 @@ from abs_spark.checkpoint.spark_files import is_stateless, query_id
 from abs_spark.foreach.end_watcher import end_watcher
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
+from abs_spark.foreach.row_size import batches_by_rows
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.spec import EpochSink, letters_of
 from abs_spark.foreach.tasks import (
@@ -64,6 +65,8 @@ class Epoch:
     _known: dict[int, SinkSpec] = field(default_factory=dict, init=False)
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
+    _row_bytes: dict[int, float] = field(default_factory=dict, init=False)
+    """By pass: the size of the largest rows of its last batch."""
 
     def __post_init__(self, register: str | None) -> None:
         names = [sink.name for sink in self.sinks]
@@ -87,6 +90,7 @@ class Epoch:
             "_known": dict[int, SinkSpec](),
             "_known_of": None,
             "_passes": Passes(()),
+            "_row_bytes": dict[int, float](),
         }
         return {"obscured": Obscured({**self.__dict__, **fresh})}
 
@@ -165,10 +169,13 @@ class Epoch:
             return
         digests = (told is None or by_rows) and run.targets.by_rows
         shares: list[Share] = []
-        for one in made:
+        for number, one in enumerate(made):
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
-            rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
-            shares += shares_of([row["report"] for row in rows])
+            with batches_by_rows(one.rows.sparkSession, self._row_bytes.get(number, 0)):
+                rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
+            made_shares, row_bytes = shares_of([row["report"] for row in rows])
+            shares += made_shares
+            self._row_bytes[number] = row_bytes or self._row_bytes.get(number, 0)
         if isinstance(plan, Skip) and partly:
             # Equal input proves nothing here: a corrected function gives this call all rows.
             run.check_rows(state, epoch, sum(share.rows for share in shares))

@@ -22,6 +22,7 @@ from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.sinkmap import STRIDE
 from abs_sinks.appended import BuryingSink
 from abs_sinks.burying import Keeping
+from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
 from abs_spark.process.executor import check_reached, on_executor, partition
 from abs_spark.process.gc_tuning import tune_gc
@@ -127,7 +128,7 @@ def writing(work: EpochTask) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa
 
 
 def take_part(work: EpochTask, partition: int, batches: Iterator[pa.RecordBatch]) -> bytes:
-    """Do a task's whole work; return its report, for ``shares_of``: a share of each sink.
+    """Do a task's whole work; return its report, for ``shares_of``: a share of each sink, rows' size.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
@@ -143,11 +144,12 @@ def take_part(work: EpochTask, partition: int, batches: Iterator[pa.RecordBatch]
         for part in secret.parts:
             kept_sink(part.target, work)  # each process asks the target before its first row
     sinks = _sink_shares(work, secret.parts, partition)
+    measured = Measured(batches)
     shares = take_shares(
-        sinks, batches, work.task, lambda: kept_sink(secret.register, work).register()
+        sinks, iter(measured), work.task, lambda: kept_sink(secret.register, work).register()
     )
     tune_gc()
-    return pickle.dumps((partition, shares))
+    return pickle.dumps((partition, shares, measured.row_bytes))
 
 
 def _sink_shares(work: EpochTask, parts: Sequence[Part], partition: int) -> list[SinkShare]:
@@ -248,16 +250,17 @@ def _reached(target: SinkSpec, work: EpochTask) -> Sink:
     return sink
 
 
-def shares_of(reports: Sequence[bytes]) -> list[Share]:
-    """All shares of a pass.
+def shares_of(reports: Sequence[bytes]) -> tuple[list[Share], float]:
+    """All shares of a pass, and the size of its largest rows in bytes; 0 without rows.
 
     Raises:
         ProtocolError: two reports belong to one partition.
     """
     seen: set[int] = set()
     shares: list[Share] = []
+    largest = 0.0
     for report in reports:
-        partition, made = pickle.loads(report)  # noqa: S301 - as Spark reads its tasks' messages
+        partition, made, row_bytes = pickle.loads(report)  # noqa: S301 - as Spark reads its tasks' messages
         if partition in seen:
             raise ProtocolError(
                 f"Spark returned two results of partition {partition}.",
@@ -266,4 +269,5 @@ def shares_of(reports: Sequence[bytes]) -> list[Share]:
             )
         seen.add(partition)
         shares += made
-    return shares
+        largest = max(largest, row_bytes)
+    return shares, largest

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
+from abs_clients.avro.settings import RegistrySettings, check_formats
 from abs_clients.kafka.cluster_facts import cluster_id
 from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
@@ -14,6 +15,7 @@ from abs_clients.options import Problems, fields_from, one_of, options_of, read_
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.changes import DELETES, Deletes
+from abs_sinks.kafka.avro.options import Formats, check_subjects
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import (
     COMMON,
@@ -60,6 +62,7 @@ _ELSEWHERE = {
     "includeHeaders": "leave it out: the column headers is written if there is one.",
     "transactional.id": "leave it out: this sink names its transactions itself.",
     "path": "use topic.",
+    "schemachange": "leave it out: a topic has no columns; the value has what you put into it.",
     "key": "leave it out: the column key is the record's key: select(... AS key, ... AS value).",
 }
 """Options of Spark's Kafka source and of other connectors."""
@@ -94,6 +97,7 @@ class KafkaOptions:
         deadletter: a topic for rows that the topic does not take; or a sink of the same epoch.
         deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
         deadlettercolumns: columns that dead letters do not show.
+        formats: of key and value; schemas are in ``registry``.
     """
 
     kafka: Settings
@@ -107,6 +111,8 @@ class KafkaOptions:
     deadletter: Annotated[str | ToSink | None, sink_or(topic_name)] = None
     deadlettermax: Annotated[float, share] = DEADLETTERMAX
     deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
+    formats: Formats = field(default_factory=Formats)
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
 
     @property
     def protocol(self) -> str:
@@ -150,14 +156,24 @@ class KafkaOptions:
         if values["producer"] == COLUMNAR:
             for refusal in refusals_of(values["topic"], kafka):
                 problems.add(f"producer={COLUMNAR} {refusal.what}.", refusal.remedy)
+        check_formats(values, problems)
+        check_subjects(values, problems)
         problems.raise_any()
-        found = cls(kafka, common=common, **fields_from(cls, values))
+        found = cls(
+            kafka,
+            common=common,
+            formats=Formats.of(values),
+            registry=RegistrySettings.of(values),
+            **fields_from(cls, values),
+        )
         if kafka.two_phase:
             found.choice  # noqa: B018 - it raises if librdkafka would send
         return found
 
 
-OPTIONS = options_of(KafkaOptions)
+OPTIONS = tuple(
+    option for part in (KafkaOptions, Formats, RegistrySettings) for option in options_of(part)
+)
 
 
 def identity(options: KafkaOptions) -> str:

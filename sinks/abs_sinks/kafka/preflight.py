@@ -30,6 +30,7 @@ from abs_clients.kafka.transactions import (
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
 from abs_sinks.kafka.changes import plan_changes
+from abs_sinks.kafka.formats import judge_format
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
@@ -61,7 +62,8 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
             plan_changes(schema, options)
             used = (*options.sequenceby, options.applyasdeletes.column)
             apart = used if options.write == "changes" else ()
-            findings += judge_columns(plan_columns(schema, options.topic), apart)
+            encoded, found = judge_format(options, schema)
+            findings += [*judge_columns(plan_columns(encoded, options.topic), apart), *found]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)

@@ -75,8 +75,9 @@ class WalWriter(RecordWriter):
         super().__init__(options, schema, task)
         self._ledger = ledger
         self._log = store.url
-        self._kept = [name for name in schema.names if name not in self._columns.left_out]
-        self._schema = pa.schema([schema.field(name) for name in self._kept])
+        sent = self._encoding.schema
+        self._kept = [name for name in sent.names if name not in self._columns.left_out]
+        self._schema = pa.schema([sent.field(name) for name in self._kept])
         if self._changes is not None:
             self._schema = self._changes.segment(schema)
         elif options.letters is not None:
@@ -90,8 +91,8 @@ class WalWriter(RecordWriter):
         if self._changes is not None or self._options.letters is not None:
             self._segment.write(self._as_segment(batch, judged))
             return
-        assert batch is not None, "there are no dead letters"
-        kept = batch.select(self._kept)
+        assert self._encoded is not None, "it was judged"
+        kept = self._encoded.select(self._kept)
         if kept.schema.types == self._schema.types:
             # The schemas may differ in nullability.
             kept = pa.RecordBatch.from_arrays(kept.columns, schema=self._schema)

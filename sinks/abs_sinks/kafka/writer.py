@@ -15,8 +15,10 @@ from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
+from abs_core.model import Committable
 from abs_sinks.burying import JudgingWriter
 from abs_sinks.kafka.changes import plan_changes
+from abs_sinks.kafka.formats import encoding
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
@@ -45,12 +47,21 @@ class RecordWriter(JudgingWriter):
     ) -> None:
         super().__init__(options, task, options.topic or "*", ("key",))
         self._options = options
-        self._columns = plan_columns(schema, options.topic)
+        self._encoding = encoding(options, schema, task)
+        self._columns = plan_columns(self._encoding.schema, options.topic)
         self._changes = plan_changes(schema, options)
+        self._encoded: pa.RecordBatch | None = None  # what was judged last
         self._patience = replace(options.patience, job=task.job)
         self._overhead = RECORD_OVERHEAD + more_bytes
 
     offers = "a topic"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for part in self._encoding.parts(batch):
+            super().write(part)
+
+    def pre_commit(self) -> Committable | None:
+        return self._encoding.noted(super().pre_commit())
 
     @abstractmethod
     def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
@@ -68,6 +79,7 @@ class RecordWriter(JudgingWriter):
         if self._changes is not None:
             self._changes.check(batch)
             batch = self._changes.applied(batch)
+        batch = self._encoded = self._encoding.encoded(batch)
         records = records_of(batch, self._columns)
         self._check(records)
         return records

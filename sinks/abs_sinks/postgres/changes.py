@@ -7,7 +7,7 @@ position and when it was deleted (a tombstone), and with ``positions=side`` the 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -15,12 +15,12 @@ from typing import Any
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.arrow import alike, plain_type
+from abs_clients.arrow import alike
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.changes import Deletes
 from abs_sinks.postgres.apply import columns_of, resolve_key
-from abs_sinks.postgres.create import column_type
+from abs_sinks.postgres.newcolumns import settle, types_for
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan, plan_columns
 from abs_sinks.postgres.table import CatalogTable
@@ -163,7 +163,10 @@ def plan_changes(
     names = [column.name for column in table.columns]
     excepted = [_input_column(schema, name, "exceptcolumns") for name in options.exceptcolumns]
     extra = [name for name in roles if name in excepted or not alike(name, names)]
-    plan = _planned(schema, table, extra, [name for name in excepted if name not in roles])
+    dropped = [name for name in excepted if name not in roles]
+    seen, added, ignored = settle(connection, options, schema, table, [*roles, *dropped])
+    kinds = _types_of(connection, [schema.field(name) for name in extra])
+    plan = plan_columns(schema, _with(seen, kinds), added=added, left_out=[*dropped, *ignored])
     staged = {planned.source: planned.column for planned in plan.columns}
     sequence = [staged[name] for name in roles[-len(options.sequenceby) :]]
     side = options.positions == "side"
@@ -236,24 +239,14 @@ def _input_column(schema: pa.Schema, wanted: str, option: str) -> str:
     return found[0]
 
 
-def _planned(
-    schema: pa.Schema, table: CatalogTable, extra: Sequence[str], dropped: Sequence[str]
-) -> CopyPlan:
-    """The plan of the staged rows: of the table as if it had the extra columns."""
+def _with(table: CatalogTable, extra: Mapping[str, PgType]) -> CatalogTable:
+    """The table as if it had these columns."""
     names = [column.name for column in table.columns]
     shadowed = {name for wanted in extra for name in alike(wanted, names)}
     columns = [column for column in table.columns if column.name not in shadowed]
-    for name in extra:
-        kind = _type_of(schema.field(name))
-        collation = _BYTEWISE[0] if kind.name in _TEXTS else ""
-        columns.append(Column(name, kind, collation=collation))
-    kept = pa.schema([field for field in schema if field.name not in dropped])
-    plan = plan_columns(kept, replace(table, columns=tuple(columns)))
-    moved = tuple(
-        replace(planned, position=schema.get_field_index(planned.source))
-        for planned in plan.columns
-    )
-    return replace(plan, schema=schema, columns=moved)
+    for name, kind in extra.items():
+        columns.append(Column(name, kind, collation=_BYTEWISE[0] if kind.name in _TEXTS else ""))
+    return replace(table, columns=tuple(columns))
 
 
 def _relaxed(plan: CopyPlan, key: Sequence[str]) -> CopyPlan:
@@ -270,39 +263,37 @@ def _relaxed(plan: CopyPlan, key: Sequence[str]) -> CopyPlan:
     return replace(plan, columns=columns)
 
 
-_BUILTIN = {
-    "boolean": PgType(16, "bool", "boolean", receive="boolrecv"),
-    "smallint": PgType(21, "int2", "smallint", receive="int2recv"),
-    "integer": PgType(23, "int4", "integer", receive="int4recv"),
-    "bigint": PgType(20, "int8", "bigint", receive="int8recv"),
-    "text": PgType(25, "text", "text", receive="textrecv"),
-    "date": PgType(1082, "date", "date", receive="date_recv"),
-    "time": PgType(1083, "time", "time", receive="time_recv"),
-    "timestamp": PgType(1114, "timestamp", "timestamp", receive="timestamp_recv"),
-    "timestamptz": PgType(1184, "timestamptz", "timestamptz", receive="timestamptz_recv"),
-}
+_OF_ROLES = (
+    "boolean",
+    "smallint",
+    "integer",
+    "bigint",
+    "text",
+    "text[]",
+    "date",
+    "time",
+    "timestamp",
+)
+"""The types of columns that only say what changes, by their labels; and timestamptz, numeric."""
 
 
-def _type_of(field: pa.Field) -> PgType:
-    """The type in which a column is staged that the table lacks."""
-    plain = plain_type(field.type)
-    if pa.types.is_decimal128(plain):
-        modifier = (plain.precision << 16 | plain.scale) + 4
-        return PgType(1700, "numeric", column_type(plain), modifier, receive="numeric_recv")
-    try:
-        label = column_type(plain)
-    except MisfitError as error:
-        raise SchemaError(
-            f'Column "{field.name}": {error.reason}.', remedy=f"{error.remedy}."
-        ) from error
-    if label == "text[]":
-        return PgType(1009, "_text", label, receive="array_recv", element=_BUILTIN["text"])
-    if label not in _BUILTIN:
-        raise SchemaError(
-            f'Column "{field.name}" ({field.type}) can be neither an operation nor a position.',
-            remedy="cast it in Spark: to a string or boolean, or to a number or a time.",
-        )
-    return _BUILTIN[label]
+def _types_of(connection: Connection[Any], fields: Sequence[pa.Field]) -> dict[str, PgType]:
+    """The types in which columns are staged that the table lacks."""
+    found: dict[str, PgType] = {}
+    for field in fields:
+        try:
+            found |= types_for(connection, [field])
+        except MisfitError as error:
+            raise SchemaError(
+                f'Column "{field.name}": {error.reason}.', remedy=f"{error.remedy}."
+            ) from error
+        kind = found[field.name]
+        if kind.label not in (*_OF_ROLES, "timestamptz") and kind.name != "numeric":
+            raise SchemaError(
+                f'Column "{field.name}" ({field.type}) can be neither an operation nor a position.',
+                remedy="cast it in Spark: to a string or boolean, or to a number or a time.",
+            )
+    return found
 
 
 def _check_roles(key: Sequence[str], sequence: Sequence[Column], not_written: set[str]) -> None:

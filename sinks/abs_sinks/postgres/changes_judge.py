@@ -14,6 +14,7 @@ from abs_sinks.postgres.apply import columns_of
 from abs_sinks.postgres.changes import GONE, Changes
 
 FIRST = "first"
+CLASH = "clash"
 DELETED = sql.Identifier("abs:deleted")
 
 
@@ -23,10 +24,28 @@ def judging(changes: Changes, staged: sql.Composable) -> sql.Composed:
     Args:
         staged: the query of all staged rows.
     """
-    parts = _Parts(changes)
-    return sql.SQL(_JUDGE if changes.unchanged is None else _JUDGE_UNCHANGED).format(
-        staged=staged, **parts.all()
+    query = _judging(changes, staged)
+    return sql.SQL('{} where "abs:apply" or "abs:problem" is not null').format(query)
+
+
+def judging_each(changes: Changes, staged: sql.Composable, place: Sequence[str]) -> sql.Composed:
+    """As ``judging``, for dead letters: the query of all rows, with ``place`` and ``abs:apply``.
+
+    Of changes that contradict each other each one has the problem.
+
+    Args:
+        place: columns of ``staged`` before the plan's.
+    """
+    query = _judging(changes, staged, place)
+    return sql.SQL(_EACH).format(
+        query, columns_of(changes.key), columns_of(changes.sequence), problem=CLASH
     )
+
+
+def _judging(changes: Changes, staged: sql.Composable, place: Sequence[str] = ()) -> sql.Composed:
+    text = _JUDGE if changes.unchanged is None else _JUDGE_UNCHANGED
+    more = sql.SQL(', "abs:apply"') if place else sql.SQL("")
+    return sql.SQL(text).format(staged=staged, more=more, **_Parts(changes, place).all())
 
 
 def equal(names: Sequence[str], left: str, right: str) -> sql.Composed:
@@ -54,8 +73,9 @@ def row_of(names: Sequence[str], of: sql.Composable) -> sql.Composed:
 class _Parts:
     """The parts of the judging statements."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, place: Sequence[str]) -> None:
         self._changes = changes
+        self._place = place
         self._unchanged = changes.unchanged
         fixed = {*changes.key, *changes.sequence}
         self._free = [name for name in changes.written if name not in fixed]
@@ -64,17 +84,14 @@ class _Parts:
     def all(self) -> dict[str, sql.Composable]:
         changes = self._changes
         s, t, p = sql.SQL("s"), sql.SQL("t"), sql.SQL("p")
-        kept = list(dict.fromkeys([*changes.written, *changes.sequence]))
+        kept = list(dict.fromkeys([*self._place, *changes.written, *changes.sequence]))
         parts: dict[str, sql.Composable] = {
             "kept": columns_of(kept),
             "deletes": self._deletes(),
-            "image": self._image(),
-            "table": changes.plan.table.identifier,
+            "join_table": self._join_table(),
             "positions": changes.positions,
             "gone": sql.Identifier(GONE),
-            "on_table": equal(changes.key, "s", "t"),
             "on_positions": equal(changes.key, "s", "p"),
-            "there": sql.SQL("t.{} is not null").format(sql.Identifier(changes.key[0])),
             "fresh": sql.SQL("{} and {}").format(
                 newer(changes, s, t), later(changes.sequence, s, p)
             ),
@@ -87,6 +104,15 @@ class _Parts:
             "first": sql.Literal(FIRST),
         }
         return parts | self._of_unchanged(kept) if self._unchanged is not None else parts
+
+    def _join_table(self) -> sql.Composable:
+        """The table, if its rows have the positions, or what a change leaves as it is."""
+        changes = self._changes
+        if changes.side and self._unchanged is None:
+            return sql.SQL("")
+        return sql.SQL("left join {} t on {}").format(
+            changes.plan.table.identifier, equal(changes.key, "s", "t")
+        )
 
     def _deletes(self) -> sql.Composed:
         deletes = self._changes.deletes
@@ -102,30 +128,31 @@ class _Parts:
 
     def _differs(self) -> sql.Composed:
         """Whether a change of the same position is another one than was applied."""
+        # By a query of its own: the join need not carry the table's other columns for all rows.
         changes = self._changes
         mine = row_of(changes.written, sql.SQL("s"))
         if self._unchanged is not None:
             columns = [self._known_or_old(name) for name in changes.written]
             mine = sql.SQL("row({})").format(sql.SQL(", ").join(columns))
-        image = sql.SQL("record_image_ne({}, {})").format(
-            row_of(changes.written, sql.SQL("t")), mine
-        )
-        text = "case when t.{key} is null then not s.{deleted} else s.{deleted} or {image} end"
-        return sql.SQL(text).format(
-            key=sql.Identifier(changes.key[0]), deleted=DELETED, image=image
+        return sql.SQL(_DIFFERS).format(
+            deleted=DELETED,
+            there=row_of(changes.written, sql.SQL("d")),
+            mine=mine,
+            table=changes.plan.table.identifier,
+            on=equal(changes.key, "s", "d"),
         )
 
     def _clash(self) -> sql.Composed:
-        """Whether the change before has the same key and position, and is another one."""
+        """Whether the change before has the same key and position, and one of those is another one."""
+        changes = self._changes
         lag = [
             sql.SQL("lag({0}) over w = {0}").format(sql.Identifier(name))
-            for name in self._changes.sequence
+            for name in changes.sequence
         ]
-        text = (
-            "{} and (lag({d}) over w <> {d} or"
-            ' not {d} and record_image_ne(lag("abs:image") over w, "abs:image"))'
+        names = columns_of([*changes.key, *changes.sequence])
+        return sql.SQL(_CLASH).format(
+            sql.SQL(" and ").join(lag), names, deleted=DELETED, image=self._image()
         )
-        return sql.SQL(text).format(sql.SQL(" and ").join(lag), d=DELETED)
 
     def _incomplete(self) -> sql.Composed:
         names = [*self._changes.key, *self._changes.sequence]
@@ -142,10 +169,12 @@ class _Parts:
         column = sql.Identifier(name)
         if name not in self._free:
             return sql.SQL("s.{}").format(column)
-        return sql.SQL("case when {1} then t.{0} else s.{0} end").format(column, self._lists(name))
+        return sql.SQL("case when {1} then d.{0} else s.{0} end").format(column, self._lists(name))
 
     def _of_unchanged(self, kept: Sequence[str]) -> dict[str, sql.Composable]:
-        olds, lasts, filled = [], [], []
+        key = sql.Identifier(self._changes.key[0])
+        olds = [sql.SQL(', t.{} is not null as "abs:there"').format(key)]
+        lasts, filled = [], []
         for number, name in enumerate(self._free):
             old, last = sql.Identifier(f"abs:old {number}"), sql.Identifier(f"abs:last {number}")
             column = sql.Identifier(name)
@@ -160,10 +189,12 @@ class _Parts:
         by_name = dict(zip(self._free, filled, strict=True))
         columns = [by_name.get(name, sql.Identifier(name)) for name in kept]
         assert self._unchanged is not None
+        partial = sql.SQL("(coalesce(cardinality({}), 0) > 0 and not {})").format(
+            sql.Identifier(self._unchanged), DELETED
+        )
         return {
-            "partial": sql.SQL("(coalesce(cardinality({}), 0) > 0 and not {})").format(
-                sql.Identifier(self._unchanged), DELETED
-            ),
+            "partial": partial,
+            "exists": sql.SQL(_EXISTS).format(partial=partial),
             "unknown": sql.SQL("not coalesce({} <@ {}::text[], true)").format(
                 sql.Identifier(self._unchanged), [self._source[name] for name in self._free]
             ),
@@ -182,14 +213,22 @@ def _same(changes: Changes) -> sql.Composed:
     )
 
 
+# Nearly no change is there twice: the subquery is run, once, if one is.
+_CLASH = """
+{0} and ({1}) in (select {1} from staged group by {1}
+                  having count(distinct case when {deleted} then '' else {image}::text end) > 1)"""
+
+_DIFFERS = """
+coalesce((select s.{deleted} or record_image_ne({there}, {mine}) from {table} d where {on}),
+         not s.{deleted})"""
+
 _MET = """
-with staged as (
-    select u.*, {deletes} as "abs:deleted", {image} as "abs:image"
-      from ({staged}) u
+with staged as not materialized (
+    select u.*, {deletes} as "abs:deleted" from ({staged}) u
 ), met as (
-    select s.*, {there} as "abs:there", {fresh} as "abs:fresh", {same} as "abs:same",
+    select s.*, {fresh} as "abs:fresh", {same} as "abs:same",
            {same} and {differs} as "abs:first"{olds}
-      from staged s left join {table} t on {on_table} left join {positions} p on {on_positions}
+      from staged s {join_table} left join {positions} p on {on_positions}
 ), """
 
 _JUDGE = (
@@ -200,10 +239,22 @@ _JUDGE = (
                 when "abs:first" then {first} end as "abs:problem"
       from met window w as (partition by {key}, "abs:fresh" order by {sequence})
 )
-select {kept}, "abs:deleted", "abs:problem"
-  from ordered where "abs:apply" or "abs:problem" is not null
+select {kept}, "abs:deleted", "abs:problem"{more} from ordered
 """
 )
+
+_EACH = """
+select j.*, case when bool_or("abs:problem" = {problem}) over (partition by {1}, {2}) then {problem}
+                 else "abs:problem" end as "abs:dead"
+  from ({0}) j
+"""
+
+# Whether the row exists that a partial change changes: the last change before it that is not partial
+# is no delete; without one, the table has it.
+_EXISTS = """
+case when max("abs:n") filter (where not {partial}) over v is null then "abs:there"
+     else coalesce(max("abs:n") filter (where not {partial} and not "abs:deleted") over v, 0)
+          = max("abs:n") filter (where not {partial}) over v end"""
 
 _FILLED = """
 case when {last} > coalesce("abs:last deleted", 0) then nth_value({column}, {last}::int) over b
@@ -213,15 +264,20 @@ case when {last} > coalesce("abs:last deleted", 0) then nth_value({column}, {las
 # the last one that has it, unless a delete came later; else what the table has.
 _JUDGE_UNCHANGED = (
     _MET
-    + """ordered as (
-    select *, "abs:fresh" and lead(true) over w is null as "abs:apply", row_number() over w as "abs:n",
+    + """placed as (
+    select *, row_number() over w as "abs:n"
+      from met window w as (partition by {key}, "abs:fresh" order by {sequence})
+), ordered as (
+    select *, "abs:fresh" and lead(true) over w is null as "abs:apply",
            case when {incomplete} then 'null' when {clash} then 'clash' when {unknown} then 'name'
                 when "abs:first" then {first}
                 when not {partial} then null
                 when not "abs:fresh" and not bool_or("abs:same") over (partition by {key}) then 'older'
-                when "abs:fresh" and coalesce(lag("abs:deleted") over w, not "abs:there") then 'missing'
+                when "abs:fresh" and not {exists} then 'missing'
                 end as "abs:problem"
-      from met window w as (partition by {key}, "abs:fresh" order by {sequence})
+      from placed window w as (partition by {key}, "abs:fresh" order by {sequence}, "abs:n"),
+        v as (partition by {key}, "abs:fresh" order by {sequence}, "abs:n"
+              rows between unbounded preceding and 1 preceding)
 ), numbered as (
     select *, max("abs:n") filter (where "abs:deleted") over a as "abs:last deleted"{lasts}
       from ordered window a as (partition by {key}, "abs:fresh")
@@ -230,6 +286,6 @@ _JUDGE_UNCHANGED = (
     window b as (partition by {key}, "abs:fresh" order by "abs:n"
                  rows between unbounded preceding and unbounded following)
 )
-select {kept}, "abs:deleted", "abs:problem" from filled where "abs:apply" or "abs:problem" is not null
+select {kept}, "abs:deleted", "abs:problem"{more} from filled
 """
 )

@@ -24,39 +24,56 @@ log = logging.getLogger(__name__)
 
 _PROBLEM = sql.Identifier("abs:problem")
 
-_LOCK = "select pg_advisory_xact_lock(1633842994, (to_regclass({})::oid::int8 - 2147483648)::int4)"
+_LOCK = """
+select pg_advisory_xact_lock(1633842994, (to_regclass({})::oid::int8 - 2147483648)::int4),
+       set_config('work_mem',
+                  greatest(pg_size_bytes(current_setting('work_mem')) / 1024, {}) || 'kB', true)
+"""
 """The first number is "abs2" in ASCII."""
+
+WORK_MEM_KB = 64 * 1024
+"""For the sort and the joins of an epoch's changes. One session at a time has it for a table."""
 
 
 def locking(changes: Changes) -> sql.Composed:
     """Wait until no one else applies changes to the table; until the transaction ends."""
-    return sql.SQL(_LOCK).format(changes.plan.table.label)
+    return sql.SQL(_LOCK).format(changes.plan.table.label, WORK_MEM_KB)
 
 
-def applying(changes: Changes, judged: sql.Identifier) -> list[sql.Composed]:
-    """Delete rows, upsert rows, keep positions, drop old tombstones; in this order."""
+def applying(
+    changes: Changes, judged: sql.Composable, *, checked: bool = False
+) -> list[sql.Composed]:
+    """Delete rows, upsert rows, keep positions, drop old tombstones; in this order.
+
+    Args:
+        judged: a table, or a query in parentheses.
+        checked: nothing in it stops the epoch; else the statements look for that.
+    """
+    fine = _fine(judged, checked=checked)
     return [
-        _deleting(changes, judged),
-        _upserting(changes, judged),
-        _keeping(changes, judged),
+        _deleting(changes, judged, fine),
+        _upserting(changes, judged, fine),
+        _keeping(changes, judged, fine),
         _expiring(changes),
     ]
 
 
-def _deleting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
-    return sql.SQL("delete from {} t using {} j where {} and j.{} and {} and {}").format(
+def _deleting(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> sql.Composed:
+    # Without a delete the table is not even read.
+    text = "delete from {} t using {judged} j where {} and j.{deleted} and {} and {}"
+    return sql.SQL(f"{text} and exists (select from {{judged}} q where q.{{deleted}})").format(
         changes.plan.table.identifier,
-        judged,
         judge.equal(changes.key, "j", "t"),
-        judge.DELETED,
-        _fine(judged),
+        fine,
         judge.newer(changes, sql.SQL("j"), sql.SQL("t")),
+        judged=judged,
+        deleted=judge.DELETED,
     )
 
 
-def _upserting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+def _upserting(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> sql.Composed:
     source = sql.SQL("select {} from {} j where not {} and {}").format(
-        columns_of(changes.written), judged, judge.DELETED, _fine(judged)
+        columns_of(changes.written), judged, judge.DELETED, fine
     )
     table = changes.plan.table.identifier
     guard = judge.newer(changes, sql.SQL("excluded"), table)
@@ -64,7 +81,7 @@ def _upserting(changes: Changes, judged: sql.Identifier) -> sql.Composed:
     return sql.SQL("{} where {}").format(upsert, guard)
 
 
-def _keeping(changes: Changes, judged: sql.Identifier) -> sql.Composed:
+def _keeping(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> sql.Composed:
     """Upsert tombstones; with ``positions=side`` the position of every row."""
     named = [*changes.key, *changes.sequence]
     which = sql.SQL("true") if changes.side else sql.SQL("j.{}").format(judge.DELETED)
@@ -76,7 +93,7 @@ def _keeping(changes: Changes, judged: sql.Identifier) -> sql.Composed:
         deleted=judge.DELETED,
         judged=judged,
         which=which,
-        fine=_fine(judged),
+        fine=fine,
         key=columns_of(changes.key),
         set=sql.SQL(", ").join(
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
@@ -109,11 +126,15 @@ def error_of(changes: Changes, found: tuple[Any, ...] | None) -> DataError | Non
             which,
         )
         return None
-    what, remedy = _PROBLEMS[problem]
-    return DataError(f"{what}: {which}. Nothing of the epoch is applied.", remedy=remedy)
+    what, remedy = PROBLEMS[problem]
+    return DataError(
+        f"{what}: {which}. Nothing of the epoch is applied.",
+        remedy=f"{remedy.rstrip('.')}; or name a table in the option deadletter: such changes go "
+        "there, and the query goes on.",
+    )
 
 
-_PROBLEMS = {
+PROBLEMS = {
     "null": (
         "The key, the position or the operation of a change is NULL",
         "fill or filter such rows in Spark.",
@@ -165,10 +186,13 @@ select {problem}, concat_ws(', ', {key}), concat_ws(', ', {position}),
 """
 
 
-def _fine(judged: sql.Identifier) -> sql.Composed:
+def _fine(judged: sql.Composable, *, checked: bool) -> sql.Composed:
     """Whether the row of ``j`` is applied: never beside one that stops the epoch."""
-    text = "j.{0} is null and not exists (select from {1} where {0} <> {2})"
-    return sql.SQL(text).format(_PROBLEM, judged, judge.FIRST)
+    alone = sql.SQL("j.{} is null").format(_PROBLEM)
+    if checked:
+        return alone
+    text = "{} and not exists (select from {} q where q.{} <> {})"
+    return sql.SQL(text).format(alone, judged, _PROBLEM, judge.FIRST)
 
 
 def _expiring(changes: Changes) -> sql.Composed:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import xxhash
-from psycopg import Connection, Copy, sql
-from psycopg.copy import LibpqWriter
+from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
@@ -26,6 +25,7 @@ from abs_core.stepwise import StepwiseWriter
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres.deadletters import naming_option
 from abs_sinks.postgres.encode import slices
+from abs_sinks.postgres.feed import Feed
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
@@ -53,13 +53,8 @@ class CopyIn:
         self._options = options
         self._doing = f"copying rows for table {plan.table.label}"
         self._digest = xxhash.xxh3_128()
-        self._encoder = plan.encoder()
-        self._stack = ExitStack()
         with self._mapped():
-            cursor = connection.cursor()
-            copy = cursor.copy(plan.copy_statement(into), writer=_OnlyWhole(cursor))
-            self._copy: Copy = self._stack.enter_context(copy)
-            self._send(self._encoder.header())
+            self._feed = Feed(connection, plan, into, self._digest)
 
     @property
     def digest(self) -> str:
@@ -69,14 +64,13 @@ class CopyIn:
     def write(self, batch: pa.RecordBatch) -> None:
         with self._mapped():
             for piece in slices(batch, self._options.batchsize):
-                self._send(self._encoder.encode(piece))
+                self._feed.write(piece)
         self.rows += batch.num_rows
 
     def finish(self) -> None:
         """End the COPY, and wait until the server has taken all rows."""
         with self._mapped():
-            self._send(self._encoder.finish())
-            self._stack.close()
+            self._feed.finish()
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -87,10 +81,6 @@ class CopyIn:
             noticing_new_columns(self._options, self.plan),
         ):
             yield
-
-    def _send(self, data: bytes) -> None:
-        self._digest.update(data)
-        self._copy.write(data)
 
 
 class CopyWriter(StepwiseWriter):
@@ -212,11 +202,3 @@ def _or_lasting(begin: Callable[[], CopyIn | JudgedCopy]) -> CopyIn | JudgedCopy
         if (getattr(error.__cause__, "sqlstate", None) or "").startswith("53"):
             return error  # it is out of memory or disk, which tasks that wait do not free
         raise
-
-
-class _OnlyWhole(LibpqWriter):
-    """Ends a successful COPY; a failed one ends with its closed connection."""
-
-    def finish(self, exc: BaseException | None = None) -> None:
-        if exc is None:
-            super().finish()

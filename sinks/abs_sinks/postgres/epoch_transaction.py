@@ -21,7 +21,9 @@ from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres import changes_judge, changes_sql, deadletters
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.changes import Changes
-from abs_sinks.postgres.judging import NeedsJudgement, judge_staged, judging
+from abs_sinks.postgres.judgestaged import judge_staged
+from abs_sinks.postgres.judging import NeedsJudgement, judging
+from abs_sinks.postgres.newcolumns import add_within, adding
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed_of, prepare
 from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.replacing import Result, delete, deleting, results_of
@@ -171,6 +173,9 @@ class EpochTransaction:
         parts = [(part, part.table.target()) for part in self._tables.parts(staged)]
         replaced = [target for part, target in parts if part.table.options.replaces]
         before: list[sql.Composable] = [sql.SQL("BEGIN"), first]
+        if pending := [target.plan for _, target in parts if target.plan.added]:
+            add_within(connection, pending)
+            before[0] = sql.SQL("SAVEPOINT added")
         if replaced or len(parts) > 1:
             # With deferred foreign keys the order of the tables does not matter.
             before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
@@ -192,10 +197,10 @@ class EpochTransaction:
         for part, target in parts:
             if target.changes is not None:
                 self._apply(connection, part, target, target.changes, slice(1, None))
-                continue
-            results = self._insert(connection, before, part, target)
-            if before:
-                returned, before = results[1].row, []
+            else:
+                results = self._insert(connection, before, part, target)
+                if before:
+                    returned, before = results[1].row, []
             self._bury(connection, part, target)
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
@@ -230,7 +235,7 @@ class EpochTransaction:
             with translate_errors(f"writing dead letters of table {target.table.label}"):
                 found = connection.execute(query).rowcount
             if found != dead:
-                lost = self._incomplete(connection, part.staged)
+                lost = self._staging.incomplete(connection, part.staged)
                 connection.execute("ROLLBACK")
                 raise lost or NotPreparedError(
                     f"A staging table holds {found} of {dead} dead letters.",
@@ -241,9 +246,11 @@ class EpochTransaction:
     def _judgement(self, staged: Sequence[Committable]) -> list[Committable]:
         """Judge the rows, see ``judge_staged``; the committables with the new counts."""
         parts = self._tables.parts(staged)
-        replaced = [p.table.target() for p in parts if p.table.options.replaces]
+        targets = [(part, part.table.target()) for part in parts]
+        first = [adding(target.plan) for _, target in targets if target.plan.added]
+        first += deleting([t for part, t in targets if part.table.options.replaces])[0::2]
         with leased(self._options.server) as connection, translate_errors(_DOING):
-            marked = judge_staged(connection, self._options, parts, deleting(replaced)[0::2])
+            marked = judge_staged(connection, self._options, targets, first)
         return [with_dead(c, marked[c.handle]) if c.handle in marked else c for c in staged]
 
     def _insert(
@@ -265,10 +272,10 @@ class EpochTransaction:
         if found_shape != (target.shape,):
             connection.execute("ROLLBACK")
             raise altered(part.table.options, target.plan)
-        if inserted != part.rows - sum(part.dead.values()):
+        if inserted != part.good:
             # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
             # are counted.
-            lost = self._incomplete(connection, part.staged)
+            lost = self._staging.incomplete(connection, part.staged)
             if lost is not None:
                 connection.execute("ROLLBACK")
                 raise lost
@@ -301,12 +308,14 @@ class EpochTransaction:
         wrong: AbsError | None = None
         if found_shape != (target.shape,):
             wrong = altered(part.table.options, target.plan)
-        elif counted != (part.rows,):
-            wrong = self._incomplete(connection, part.staged)
-        wrong = wrong or changes_sql.error_of(changes, first)
-        if wrong is not None:
+        elif counted != (part.good,):
+            wrong = self._staging.incomplete(connection, part.staged)
+        bad = wrong or changes_sql.error_of(changes, first)
+        if bad is not None:
             connection.execute("ROLLBACK")
-            raise wrong
+            if wrong is None and part.table.options.deadletter is not None:
+                raise NeedsJudgement from bad
+            raise bad
         return results
 
     def _apply(
@@ -320,7 +329,7 @@ class EpochTransaction:
         """Execute some of the statements that apply judged changes: the first deletes."""
         judged = self._judged(part)
         dropping = sql.SQL("drop table {}").format(judged)
-        statements = [*changes_sql.applying(changes, judged), dropping][which]
+        statements = [*changes_sql.applying(changes, judged, checked=True), dropping][which]
         with translate_errors(f"applying changes to table {target.table.label}"):
             self._run(connection, sql.SQL("; ").join(statements), part, target)
 
@@ -352,7 +361,7 @@ class EpochTransaction:
                     union = self._union(part, target)
                     why = duplicate_key(connection, target.plan, target.key, union)
                 else:
-                    why = self._incomplete(connection, part.staged)
+                    why = self._staging.incomplete(connection, part.staged)
                 if why is not None:
                     raise why from error
                 raise
@@ -371,22 +380,6 @@ class EpochTransaction:
         )
         row = connection.execute(query).fetchone()
         return (None if row is None else row[0]) != expected
-
-    def _incomplete(
-        self, connection: Connection[Any], staged: Sequence[Committable]
-    ) -> AbsError | None:
-        there = self._staging.existing(connection, [committable.handle for committable in staged])
-        for committable in staged:
-            handle = committable.handle
-            found = self._staging.rows(connection, handle) if handle in there else 0
-            if found != committable.rows:
-                return NotPreparedError(
-                    f"A staging table holds {found} of {committable.rows} rows; nothing of the "
-                    "epoch is applied. A crash of the server empties staging tables.",
-                    handle=handle,
-                    remedy="restart the query: the epoch is written again.",
-                )
-        return None
 
     def _union(self, part: Part, target: ResolvedTable) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]

@@ -52,7 +52,9 @@ select has_table_privilege(oid, 'INSERT') as may_insert,
        relhasrules as has_rules,
        coalesce((select array_agg(tgname::text order by tgname) from pg_trigger
                   where tgrelid = pg_class.oid and not tgisinternal and tgenabled <> 'D'
-                    and tgtype & 4 <> 0), '{{}}') as insert_triggers
+                    and tgtype & 4 <> 0), '{{}}') as insert_triggers,
+       coalesce((select array_agg(conname::text order by conname) from pg_constraint
+                  where conrelid = pg_class.oid and condeferred), '{{}}') as deferred
   from pg_class where oid = {oid}
 """
 
@@ -98,7 +100,11 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The role's rights on the table, and the table's triggers and the like."""
+    """The role's rights on the table, and the table's triggers and the like.
+
+    Args:
+        deferred: the constraints that are INITIALLY DEFERRED.
+    """
 
     may_insert: bool
     may_update: bool
@@ -106,6 +112,7 @@ class TableFacts:
     may_delete: bool
     has_rules: bool
     insert_triggers: tuple[str, ...]
+    deferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +159,8 @@ def server_facts(connection: Connection[Any], options: PostgresOptions) -> Serve
 
 def table_facts(connection: Connection[Any], table: CatalogTable) -> TableFacts:
     row = _one(connection, sql.SQL(_TABLE).format(oid=table.oid))
-    return TableFacts(**{**row, "insert_triggers": tuple(row["insert_triggers"])})
+    lists = {name: tuple(row[name]) for name in ("insert_triggers", "deferred")}
+    return TableFacts(**{**row, **lists})
 
 
 def way_of(connection: Connection[Any]) -> Way:

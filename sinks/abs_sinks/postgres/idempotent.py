@@ -42,9 +42,11 @@ from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.deadletters import by_data, staged_columns
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.judgedcopy import JudgedCopy
-from abs_sinks.postgres.judging import judge, mark
+from abs_sinks.postgres.judgestaged import judge_any
+from abs_sinks.postgres.judging import mark
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.replacing import results_of
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import (
     ResolvedTable,
@@ -76,10 +78,8 @@ _JUDGED = "create temporary table if not exists {} on commit delete rows as {} w
 
 # Without a row of ``may`` there is no judged row, so that nothing is changed.
 _JUDGE = """
-savepoint staged; {lock};
 with may as materialized ({may} and ({shape_query}) = {shape} for share)
-insert into {judged} select j.* from ({judging}) j, may;
-{finding}; {apply}; COMMIT
+insert into {judged} select j.* from ({judging}) j, may
 """
 
 
@@ -116,7 +116,7 @@ class IdempotentWriter(CopyWriter):
                 self._check_may_write(connection, self._target)
 
     def _begin(self) -> CopyIn | JudgedCopy:
-        self._target = self.table.target()
+        self._target = self.table.altered()
         plan = self._target.plan
         staged = _staged(self._options, plan)
         connection = pool(self._options.server).take(self._tag)
@@ -154,7 +154,7 @@ class IdempotentWriter(CopyWriter):
         staged, options = _staged(self._options, target.plan), self._options
         connection.execute("rollback to savepoint staged")
         judged = Staging(options).judged(self._task.handle)
-        found = judge(connection, options, target, [staged], judged, self._rows)
+        found = judge_any(connection, options, target, [staged], judged, self._rows)
         connection.execute("rollback to savepoint staged; release savepoint staged")
         self._count(self.number, 0, mark(connection, staged, found))
 
@@ -201,25 +201,39 @@ class IdempotentWriter(CopyWriter):
         asked in between, and can stop without holding a lock.
         """
         judged, judging = _judging(self._options, changes)
-        statements = sql.SQL(_JUDGE).format(
-            lock=changes_sql.locking(changes),
+        judge = sql.SQL(_JUDGE).format(
             may=may_write(self._register, self._task),
             shape_query=target.plan.shape_query(),
             shape=target.shape,
             judged=judged,
             judging=judging,
-            finding=changes_sql.finding(changes, judged),
-            apply=sql.SQL("; ").join(changes_sql.applying(changes, judged)),
         )
-        cursor = self._execute(connection, statements, target.plan)
-        for _ in range(2):
-            cursor.nextset()
-        rows = cursor.rowcount
-        cursor.nextset()
-        error = changes_sql.error_of(changes, cursor.fetchone())
-        if error is not None:
-            raise error
-        return rows
+        keeps = self._options.deadletter is not None
+        # With dead letters a problem is no error, and the transaction goes on.
+        last = [*changes_sql.applying(changes, judged), *([] if keeps else [sql.SQL("COMMIT")])]
+        finding = changes_sql.finding(changes, judged)
+        for _ in range(JUDGEMENTS):
+            before = [sql.SQL("savepoint staged"), *self._keeping(target)]
+            statements = sql.SQL("; ").join(
+                [*before, changes_sql.locking(changes), judge, finding, *last]
+            )
+            try:
+                results = results_of(self._execute(connection, statements, target.plan))
+            except psycopg.Error as error:
+                if not keeps or not by_data(error):
+                    raise
+                self._judge(connection, target)
+                continue
+            judged_rows, found = results[-len(last) - 2 :][:2]
+            wrong = changes_sql.error_of(changes, found.row)
+            if wrong is None:
+                if keeps:
+                    connection.execute("COMMIT")
+                return judged_rows.affected
+            if not keeps:
+                raise wrong
+            self._judge(connection, target)
+        raise unsettled(self._task.job, self._task.epoch)
 
     def _execute(
         self, connection: Connection[Any], statements: sql.Composed, plan: CopyPlan
@@ -290,6 +304,7 @@ def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
 
 def _judging(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
     """The session's temporary table for judged changes, and the query that fills it."""
-    query = changes_judge.judging(changes, union_of(changes.plan, [_staged(options, changes.plan)]))
+    staged = union_of(changes.plan, [_staged(options, changes.plan)], deadletters.good(options))
+    query = changes_judge.judging(changes, staged)
     digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
     return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query

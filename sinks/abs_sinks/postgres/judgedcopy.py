@@ -1,8 +1,13 @@
-"""Copies batches one by one under savepoints: rows that client or server refuse become dead letters."""
+"""Copies batches, and makes dead letters of the rows that client or server refuse.
+
+Good rows are streamed as by ``CopyIn``, in stretches of one COPY under one savepoint. Only if the
+server refuses a stretch are its rows judged, by halving.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -14,8 +19,9 @@ from psycopg import Connection, sql
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_sinks.deadletters import DeadLetter, dead_letters, why_bad
-from abs_sinks.postgres.deadletters import shown
+from abs_sinks.postgres.deadletters import by_data, shown
 from abs_sinks.postgres.encode import slices
+from abs_sinks.postgres.feed import Feed
 from abs_sinks.postgres.judging import reason_of, refused_rows
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.target import ResolvedTable, noticing_new_columns
@@ -23,9 +29,15 @@ from abs_sinks.refusals import BadRows
 
 Bury = Callable[[Sequence[DeadLetter]], None]
 
+STRETCH_BYTES = 32 << 20
+"""Of rows that are held until the server has taken them."""
+
+STRETCH_LETTERS = 1000
+"""Dead letters that are held until the server has taken the rows beside them."""
+
 
 class JudgedCopy:
-    """As ``CopyIn``, with a COPY for each ``batchsize`` rows, in the connection's transaction.
+    """As ``CopyIn``, in the connection's transaction.
 
     Args:
         into: see ``CopyPlan.copy_statement``.
@@ -43,12 +55,11 @@ class JudgedCopy:
         self.connection = connection
         self.plan = target.plan
         self._options = options
+        self._into = into
         self._bury = bury
         self._shown = shown(options, target.plan, target.key)
-        self._statement = target.plan.copy_statement(into)
         self._digest = xxhash.xxh3_128()
-        self._held: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._begin_stretch()
 
     @property
     def digest(self) -> str:
@@ -56,61 +67,78 @@ class JudgedCopy:
         return f"xxh3_128:{self._digest.hexdigest()}"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        self._held.append(batch)
-        self._rows += batch.num_rows
-        if self._rows >= self._options.batchsize:
-            self.finish()
+        with self._mapped():
+            for piece in slices(batch, self._options.batchsize):
+                self._stream(piece)
+                if self._bytes >= STRETCH_BYTES or len(self._letters) >= STRETCH_LETTERS:
+                    self._end_stretch()
 
     def finish(self) -> None:
-        """Send the batches that are held, and wait until the server has taken or refused each row."""
-        held, self._held, self._rows = self._held, [], 0
+        """Wait until the server has taken or refused each row."""
+        with self._mapped():
+            self._end_stretch()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
         doing = f"copying rows for table {self.plan.table.label}"
         with or_close(self.connection), translate_errors(doing):
-            for piece in pa.Table.from_batches(held).combine_chunks().to_batches() if held else ():
+            yield
+
+    def _begin_stretch(self) -> None:
+        self._feed: Feed | None = None
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._letters: list[DeadLetter] = []
+
+    def _stream(self, piece: pa.RecordBatch) -> None:
+        if self._feed is None:
+            self.connection.execute("savepoint abs_stretch")
+            self._feed = self._feeding()
+        self._held.append(piece)
+        self._bytes += piece.nbytes
+        self._feed.write(piece, self._burying(self._letters))
+
+    def _end_stretch(self) -> None:
+        if self._feed is None:
+            return
+        feed, held, letters = self._feed, self._held, self._letters
+        self._begin_stretch()
+        try:
+            feed.finish()
+            self.connection.execute("release savepoint abs_stretch")
+        except psycopg.Error as error:
+            if self.connection.closed or not by_data(error):
+                raise
+            self.connection.execute("rollback to savepoint abs_stretch")
+            letters = []
+            for piece in pa.Table.from_batches(held).combine_chunks().to_batches():
                 for some in slices(piece, self._options.batchsize):
-                    self._judge(some)
-
-    def _judge(self, piece: pa.RecordBatch) -> None:
-        letters: list[DeadLetter] = []
-
-        def aside(part: pa.RecordBatch, bad: BadRows) -> None:
-            letters.extend(dead_letters(part, why_bad(bad), self._shown))
-
-        data = self._encoded(piece, aside)
-        rows = piece.num_rows - len(letters)
-        good = piece
-
-        def attempt(first: int, end: int) -> None:
-            nonlocal good
-            if (first, end) == (0, rows):
-                self._send(data)
-                return
-            if good.num_rows > rows:  # the server refuses some of what the client let pass
-                good = piece.filter(pc.invert(self.plan.encoder().bad_rows(piece).mask))
-            self._send(self._encoded(good.slice(first, end - first)))
-
-        if rows:
-            label = self.plan.table.label
-            refused = refused_rows(self.connection, rows, attempt, self._options, label)
-            why = [(n, *reason_of(error)) for n, error in sorted(refused.items())]
-            letters += dead_letters(good, why, self._shown)
+                    letters += self._judged(some)
         if letters:
             self._bury(letters)
 
-    def _encoded(
-        self,
-        batch: pa.RecordBatch,
-        aside: Callable[[pa.RecordBatch, BadRows], None] | None = None,
-    ) -> bytes:
-        """The bytes of one whole COPY."""
-        encoder = self.plan.encoder()
-        return b"".join((encoder.header(), encoder.encode(batch, aside), encoder.finish()))
+    def _judged(self, piece: pa.RecordBatch) -> list[DeadLetter]:
+        """Write the rows that the server takes; the others as dead letters."""
+        bad = self.plan.encoder().bad_rows(piece)
+        letters = dead_letters(piece, why_bad(bad), self._shown) if bad else []
+        good = piece.filter(pc.invert(bad.mask)) if bad else piece
 
-    def _send(self, data: bytes) -> None:
-        self._digest.update(data)
-        with noticing_new_columns(self._options, self.plan), self._copying() as copy:
-            copy.write(data)
+        def attempt(first: int, end: int) -> None:
+            with noticing_new_columns(self._options, self.plan):
+                feed = self._feeding()
+                feed.write(good.slice(first, end - first))
+                feed.finish()
 
-    def _copying(self) -> Any:
-        cursor: psycopg.Cursor[Any] = self.connection.cursor()
-        return cursor.copy(self._statement)
+        label = self.plan.table.label
+        refused = refused_rows(self.connection, good.num_rows, attempt, self._options, label)
+        why = [(n, *reason_of(error)) for n, error in sorted(refused.items())]
+        return letters + dead_letters(good, why, self._shown)
+
+    def _feeding(self) -> Feed:
+        return Feed(self.connection, self.plan, self._into, self._digest)
+
+    def _burying(self, letters: list[DeadLetter]) -> Callable[[pa.RecordBatch, BadRows], None]:
+        def aside(part: pa.RecordBatch, bad: BadRows) -> None:
+            letters.extend(dead_letters(part, why_bad(bad), self._shown))
+
+        return aside

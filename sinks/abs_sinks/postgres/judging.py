@@ -20,13 +20,12 @@ from psycopg import Connection, sql
 from abs_clients.postgres.errors import to_abs_error
 from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
-from abs_core.model import RECENT_MAX, HandleName
+from abs_core.model import RECENT_MAX
 from abs_sinks.deadletters import Shown
 from abs_sinks.postgres.apply import columns_of, inserting, latest_of, union_of
 from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
 
 _OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
@@ -52,8 +51,7 @@ def refused_rows(
         DeadLettersError: more than the limit can ever allow.
         psycopg.Error: an error that is not of the rows' data.
     """
-    # The exact limit is taken over several epochs, before the decision; this bounds the work.
-    most = max(MIN_DEAD, ceil(options.deadlettermax * (share_of or rows) * RECENT_MAX))
+    most = most_dead(options, share_of or rows)
     found: dict[int, psycopg.Error] = {}
     waiting = [(0, rows)]
     while waiting:
@@ -73,15 +71,25 @@ def refused_rows(
                 continue
             found[first] = error
             if len(found) > most:
-                raise DeadLettersError(
-                    f"The server refuses more than {most} rows for table {label}; the last one: "
-                    f"{reason_of(error)[1]}. Nothing of the epoch is written.",
-                    remedy="correct the input or the table; or raise deadlettermax "
-                    f"({options.deadlettermax:.4%}) if so many are expected.",
-                ) from error
+                raise too_many(options, label, most, reason_of(error)[1]) from error
         else:
             connection.execute("release savepoint abs_rows")
     return found
+
+
+def most_dead(options: PostgresOptions, rows: int) -> int:
+    """A bound of the work: the exact limit is taken over several epochs, before the decision."""
+    return max(MIN_DEAD, ceil(options.deadlettermax * rows * RECENT_MAX))
+
+
+def too_many(options: PostgresOptions, label: str, most: int, last: str) -> DeadLettersError:
+    """The error beyond ``most_dead``; ``last``: the last reason."""
+    return DeadLettersError(
+        f"The server refuses more than {most} rows for table {label}; the last one: {last}. Nothing "
+        "of the epoch is written.",
+        remedy="correct the input or the table; or raise deadlettermax "
+        f"({options.deadlettermax:.4%}) if so many are expected.",
+    )
 
 
 def reason_of(error: psycopg.Error) -> tuple[str, str, str | None]:
@@ -158,45 +166,6 @@ class Found:
     shown: Shown
     rows: list[tuple[int, str, str, str, str | None]]
     """Table, ctid, code, message, column."""
-
-
-def judge_staged(
-    connection: Connection[Any],
-    options: PostgresOptions,
-    parts: Sequence[Part],
-    deleting: Sequence[sql.Composable],
-) -> dict[HandleName, int]:
-    """Mark the staged rows that the tables refuse, as dead letters; returns how many by handle.
-
-    The tables are filled as by the epoch's transaction, which is rolled back; then the marks are
-    committed. No decision names these handles yet, so a crash leaves them to the sweep.
-
-    Args:
-        parts: in the order of applying.
-        deleting: what empties replaced tables.
-    """
-    staging = Staging(options)
-    # With the tables in order, a deferred constraint can be judged row by row.
-    begin = [sql.SQL("begin"), *deleting, sql.SQL("set constraints all immediate")]
-    connection.execute(sql.SQL("; ").join(begin))
-    found = [(part, _judge(connection, staging, part)) for part in parts]
-    connection.execute("rollback")
-    with connection.transaction():
-        return {
-            committable.handle: marked
-            for part, refused in found
-            for committable in part.staged
-            if (marked := mark(connection, staging.table(committable.handle), refused))
-        }
-
-
-def _judge(connection: Connection[Any], staging: Staging, part: Part) -> Found:
-    target, options = part.table.target(), part.table.options
-    if not part.staged:
-        return Found(target.plan, shown(options, target.plan, target.key), [])
-    tables = [staging.table(committable.handle) for committable in part.staged]
-    judged = staging.judged(part.staged[0].handle)
-    return judge(connection, options, target, tables, judged, part.rows)
 
 
 def judge(

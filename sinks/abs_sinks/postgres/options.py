@@ -134,6 +134,8 @@ class PostgresOptions:
         unchanged: the column that lists the columns which a change leaves as they are.
         batchsize: rows that are encoded and sent at a time, at most.
         createtable: create the table where it is missing.
+        schemachange: what becomes of a column of the input that the table lacks: ``fail`` stops the
+            query before it writes, ``ignore`` does not write it, ``add`` adds it to the table.
         stateschema: schema of register, markers and staging.
         locktimeout: seconds to wait for a lock that something else holds.
         connecttimeout: seconds to wait for the server to take a connection.
@@ -158,6 +160,7 @@ class PostgresOptions:
     unchanged: Annotated[str | None, text] = None
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     createtable: Annotated[bool, boolean] = False
+    schemachange: Annotated[str, one_of("fail", "ignore", "add")] = "fail"
     stateschema: Annotated[str, _identifier] = "abs"
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
@@ -304,12 +307,7 @@ def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
     check_dead_letters(values, problems)
     if values["deadletter"] is None:
         return
-    if values["write"] == "changes":
-        problems.add(
-            "The option deadletter is not there for write=changes.",
-            "leave it out: a change that cannot be applied stops the query, and is named.",
-        )
-    elif values["deadletter"] == values["dbtable"]:
+    if values["deadletter"] == values["dbtable"]:
         problems.add("The options deadletter and dbtable name one table.", "name another one.")
 
 

@@ -9,6 +9,7 @@ start tells. NOT NULL without a default is an error. So columns can be added whi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,7 +29,7 @@ select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypm
                                          attgenerated, attidentity), ',' order by attnum), ''))
   from pg_attribute
  where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
-   and lower(attname) = any({names}::text[])
+   and lower(attname) = any({names}::text[]) and attname <> all({added}::text[])
 """
 """A digest of the names and types of the columns that the input has, and of those whose names differ
 from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
@@ -42,11 +43,13 @@ class CopyPlan:
     Args:
         schema: of the input.
         columns: in COPY's order.
+        added: those that the table lacked when the plan was made, and that are to be added.
     """
 
     table: CatalogTable
     schema: pa.Schema
     columns: tuple[PlannedColumn, ...]
+    added: tuple[str, ...] = ()
 
     @property
     def format(self) -> Literal["binary", "text"]:
@@ -59,9 +62,11 @@ class CopyPlan:
         return tuple(planned.column.name for planned in self.columns)
 
     def shape_query(self) -> sql.Composed:
-        """The query of the digest of the table's present shape."""
+        """The query of the digest of the table's present shape, without the columns to be added."""
         return sql.SQL(_SHAPE).format(
-            table=sql.Literal(self.table.label), names=[name.lower() for name in self.names]
+            table=sql.Literal(self.table.label),
+            names=[name.lower() for name in self.names],
+            added=list(self.added),
         )
 
     def encoder(self) -> Encoder:
@@ -87,13 +92,23 @@ class CopyPlan:
         )
 
 
-def plan_columns(schema: pa.Schema, table: CatalogTable) -> CopyPlan:
+def plan_columns(
+    schema: pa.Schema,
+    table: CatalogTable,
+    *,
+    added: Sequence[str] = (),
+    left_out: Sequence[str] = (),
+) -> CopyPlan:
     """Plan the copy of batches of this schema; nullability does not matter, values are checked.
+
+    Args:
+        added: columns of ``table`` that are to be added to it first.
+        left_out: columns of the input that are not written.
 
     Raises:
         SchemaError: lists everything that does not fit, each with a remedy.
     """
-    matched, named, problems = _match(schema, table)
+    matched, named, problems = _match(schema, table, left_out)
     planned = []
     for position, column in matched:
         found = _plan_one(schema.field(position), column)
@@ -112,11 +127,11 @@ def plan_columns(schema: pa.Schema, table: CatalogTable) -> CopyPlan:
             + ", ".join(f"{column.name} {column.type.label}" for column in table.columns)
             + ".",
         )
-    return CopyPlan(table, schema, tuple(planned))
+    return CopyPlan(table, schema, tuple(planned), tuple(added))
 
 
 def _match(
-    schema: pa.Schema, table: CatalogTable
+    schema: pa.Schema, table: CatalogTable, left_out: Sequence[str]
 ) -> tuple[list[tuple[int, Column]], set[str], list[str]]:
     """Pairs of input position and column, the names matched, and the problems."""
     columns = {column.name: column for column in table.columns}
@@ -125,11 +140,13 @@ def _match(
     matched: list[tuple[int, Column]] = []
     problems = []
     for position, name in enumerate(schema.names):
+        if name in left_out:
+            continue
         found = alike(name, list(columns))
         if not found:
             problems.append(
-                f'column "{name}" ({schema.field(position).type}) is not in the table: '
-                "drop it in Spark, or add it to the table"
+                f'column "{name}" ({schema.field(position).type}) is not in the table: drop it in '
+                "Spark, add it to the table, or set schemachange to add or ignore"
             )
         elif len(found) > 1:
             unsure |= set(found)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from psycopg import Connection
 
+from abs_clients.arrow import alike
 from abs_clients.postgres.connection import connect
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import exists
@@ -27,6 +28,7 @@ from abs_sinks.postgres.facts import (
     table_facts,
     way_of,
 )
+from abs_sinks.postgres.newcolumns import adding, for_administrator
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan, left_empty
 from abs_sinks.postgres.prepared import OR_ALONE, OR_WAL, RAISE
@@ -79,7 +81,8 @@ def preflight(
             else:
                 plan = plan_for(connection, options, schema, create=False)[0]
                 table = plan.table
-                findings += judge_plan(plan)
+                findings += judge_plan(plan, options)
+                findings += judge_new_columns(connection, plan)
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
         findings += judge_table(table, table_facts(connection, table), server, options)
@@ -247,6 +250,12 @@ def judge_table(
             f"Role {server.role} lacks {', '.join(lacking)} on table {table.label}.",
             f"GRANT {', '.join(lacking)} ON {table.label} TO {server.role}.",
         )
+    if facts.deferred and options.deadletter is not None and options.protocol == "2pc":
+        yield Finding.error(
+            f"Constraints of table {table.label} are INITIALLY DEFERRED ({', '.join(facts.deferred)}): "
+            "the server checks them at PREPARE, when it is too late for a dead letter.",
+            "set protocol=wal; or make them DEFERRABLE INITIALLY IMMEDIATE; or leave deadletter out.",
+        )
     if table.row_security:
         yield Finding.error(
             f"Row-level security of table {table.label} applies to role {server.role}, so the server "
@@ -299,7 +308,32 @@ def judge_dead_letters(connection: Connection[Any], options: PostgresOptions) ->
         )
 
 
-def judge_plan(plan: CopyPlan) -> Iterator[Finding]:
+def judge_new_columns(connection: Connection[Any], plan: CopyPlan) -> Iterator[Finding]:
+    if not plan.added:
+        return
+    query = "select pg_has_role(relowner, 'USAGE') from pg_class where oid = %s"
+    if connection.execute(query, (plan.table.oid,)).fetchone() != (True,):
+        yield Finding.error(
+            f"This role may not add columns to table {plan.table.label}: it does not own it.",
+            for_administrator(plan),
+        )
+        return
+    yield Finding.note(
+        f"Table {plan.table.label} lacks columns of the input, which are added: "
+        f"{adding(plan).as_string()}; rows that are there have NULL in them."
+    )
+
+
+def judge_plan(plan: CopyPlan, options: PostgresOptions) -> Iterator[Finding]:
+    written = {planned.source for planned in plan.columns}
+    ignored = [name for name in plan.schema.names if name not in written]
+    ignored = [name for name in ignored if not alike(name, options.exceptcolumns)]
+    if options.schemachange == "ignore" and ignored:
+        yield Finding.warning(
+            f"Table {plan.table.label} lacks columns of the input, which are not written "
+            f"(schemachange=ignore): {', '.join(ignored)}.",
+            "add them to the table, or set schemachange=add, if they should be kept.",
+        )
     if empty := left_empty(plan):
         yield Finding.note(
             f"The input does not have these columns of table {plan.table.label}, so they stay NULL: "

@@ -19,7 +19,7 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.errors import ContentionError, RefusedError
 from abs_core.inventory import check_finished
 from abs_core.model import JobState
@@ -113,10 +113,21 @@ class PostgresRegister(Inventory):
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
+        return self._swap(job, expected, state, None)
+
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        return self._swap(job, expected, state, deadline)
+
+    def _swap(
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None
+    ) -> Version | Conflict:
         def once() -> Version | Conflict:
             with leased(self._options.server) as connection:
                 self._schema.ensure(connection)
                 with translate_errors(f"writing the register of job {job}"):
+                    in_time(job, deadline)  # to connect, or to end others' sessions, takes time
                     try:
                         row = connection.execute(swapping(self._schema, expected, state)).fetchone()
                     except (UntranslatableCharacter, FeatureNotSupported) as error:

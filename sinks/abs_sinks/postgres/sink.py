@@ -84,11 +84,28 @@ _OF_CHANGES = (
 )
 
 
+_OF_NEW_COLUMNS = {
+    "wal": "A new column appears with the first epoch that has it: that epoch's transaction adds it, "
+    "and readers wait for it. Where the register is elsewhere, as for several sinks, the column is "
+    "added before that epoch's rows, and can stay if the epoch is then written without it.",
+    "2pc": "A new column is added before the first rows that have it: it can stay if their epoch is "
+    "then written without it.",
+}
+
+
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
+    found = _guarantee(options)
+    if options.schemachange != "add":
+        return found
+    said = _OF_NEW_COLUMNS["wal" if options.protocol == "wal" else "2pc"]
+    return replace(found, limits=(*found.limits, said))
+
+
+def _guarantee(options: PostgresOptions) -> Guarantee:
     found = replace(_GUARANTEES[options.protocol], write=options.write)
     if options.changes:
-        return replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
+        found = replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
     if options.deadletter is not None:
         found = replace(found, limits=(*found.limits, *_of_dead_letters(options)))
     if options.write == "upsert":

@@ -16,7 +16,8 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from abs_core.model import HandleName, InDoubt
+from abs_core.errors import AbsError, NotPreparedError
+from abs_core.model import Committable, HandleName, InDoubt
 from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.deadletters import staged_columns
 from abs_sinks.postgres.options import PostgresOptions
@@ -102,6 +103,23 @@ class Staging:
         query = sql.SQL("select count(*) from {}").format(self.table(handle))
         row = connection.execute(query).fetchone()
         return 0 if row is None else int(row[0])
+
+    def incomplete(
+        self, connection: Connection[Any], staged: Sequence[Committable]
+    ) -> AbsError | None:
+        """The error of staged rows that are not all there; None if they are."""
+        there = self.existing(connection, [committable.handle for committable in staged])
+        for committable in staged:
+            handle = committable.handle
+            found = self.rows(connection, handle) if handle in there else 0
+            if found != committable.rows:
+                return NotPreparedError(
+                    f"A staging table holds {found} of {committable.rows} rows; nothing of the "
+                    "epoch is applied. A crash of the server empties staging tables.",
+                    handle=handle,
+                    remedy="restart the query: the epoch is written again.",
+                )
+        return None
 
     def dropping(self, handles: Iterable[HandleName]) -> sql.Composed:
         """DROP TABLE for all of them."""

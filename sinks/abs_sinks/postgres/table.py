@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from psycopg import Connection, sql
+from psycopg import Connection, Cursor, sql
 from psycopg.rows import dict_row
 
 from abs_clients.postgres.errors import translate_errors
@@ -78,10 +78,8 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
             raise _missing(name, path, fitting)
         _require_writable(found)
         columns = cursor.execute(_COLUMNS, {"oid": found["oid"]}).fetchall()
-        types = cursor.execute(_TYPES, {"oid": found["oid"]}).fetchall()
         keys = cursor.execute(_KEYS, {"oid": found["oid"]}).fetchall()
-    encoding = connection.info.parameter_status("server_encoding")
-    by_oid = {row["oid"]: {**row, "one_byte": encoding == "SQL_ASCII"} for row in types}
+        by_oid = _types(cursor, found["oid"])
     return CatalogTable(
         schema=found["schema"],
         name=found["name"],
@@ -93,6 +91,39 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         primary_key=next((tuple(key["columns"]) for key in keys if key["primary"]), ()),
         partitioned=found["kind"] == "p",
     )
+
+
+def read_types(
+    connection: Connection[Any], declared: Mapping[str, tuple[str, int]]
+) -> dict[str, PgType]:
+    """The types of columns that are not there yet.
+
+    Args:
+        declared: by the column's name: its type as SQL writes it, and the modifier of that.
+    """
+    labels = [label for label, _ in declared.values()]
+    query = (
+        "select n::regtype::oid as oid from unnest(%s::text[]) with ordinality t(n, i) order by i"
+    )
+    with (
+        translate_errors("looking for the types of new columns"),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        oids = [row["oid"] for row in cursor.execute(query, (labels,))]
+        by_oid = _types(cursor, 0, oids)
+    return {
+        name: _type(oid, modifier, label, by_oid)
+        for oid, (name, (label, modifier)) in zip(oids, declared.items(), strict=True)
+    }
+
+
+def _types(
+    cursor: Cursor[dict[str, Any]], table: int, more: Sequence[int] = ()
+) -> dict[int, dict[str, Any]]:
+    """The types of a table's columns and ``more``, with all that they consist of, by oid."""
+    encoding = cursor.connection.info.parameter_status("server_encoding")
+    rows = cursor.execute(_TYPES, {"oid": table, "more": list(more)}).fetchall()
+    return {row["oid"]: {**row, "one_byte": encoding == "SQL_ASCII"} for row in rows}
 
 
 def _missing(name: TableName, path: str, fitting: str) -> SchemaError:
@@ -215,6 +246,8 @@ _TYPES = """
 with recursive reached(oid) as (
     select atttypid from pg_attribute
      where attrelid = %(oid)s and attnum > 0 and not attisdropped
+    union
+    select unnest(%(more)s::oid[])
     union
     select next.oid
       from reached join pg_type t on t.oid = reached.oid

@@ -26,6 +26,7 @@ from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.changes import Changes, created_columns, plan_changes
 from abs_sinks.postgres.create import create_table_statement
+from abs_sinks.postgres.newcolumns import add_before, settle
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan, plan_columns
 from abs_sinks.postgres.table import CatalogTable, read_table
@@ -80,7 +81,22 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
     assert identity is not None
     found = "" if shape is None else shape[0]
     target = ResolvedTable(identity, plan, found, unique, ordering, changes)
-    pool(options.server).answers[key] = target
+    if not plan.added:  # else the table is about to change
+        pool(options.server).answers[key] = target
+    return target
+
+
+def with_new_columns(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
+    """``resolve``, after new columns were added to the table (option ``schemachange``).
+
+    Raises:
+        As ``resolve``; ContentionError: the table is locked for longer than ``locktimeout``.
+    """
+    target = resolve(options, schema)
+    while target.plan.added:
+        with leased(options.server) as connection:
+            add_before(connection, target.plan)
+        target = resolve(options, schema)
     return target
 
 
@@ -141,7 +157,8 @@ def plan_for(
     if options.changes:
         changes = plan_changes(connection, options, schema, table)
         return changes.plan, changes.key, (), changes
-    plan = plan_columns(schema, table)
+    table, added, ignored = settle(connection, options, schema, table)
+    plan = plan_columns(schema, table, added=added, left_out=ignored)
     if options.onconflict == "nothing" and not table.unique_keys:
         raise SchemaError(
             f"Table {table.label} has no unique index, so no row conflicts with another "
@@ -246,6 +263,7 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.changes,
         options.onconflict,
         options.deadletter,
+        options.schemachange,
         options.stateschema,  # the identity may lie there (``identity_of``)
         schema,
     )
@@ -266,6 +284,10 @@ class SinkTable:
         """See ``resolve``."""
         return resolve(self.options, self.schema)
 
+    def altered(self) -> ResolvedTable:
+        """See ``with_new_columns``; for writers whose epoch is not applied by one transaction."""
+        return with_new_columns(self.options, self.schema)
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -278,6 +300,11 @@ class Part:
     def rows(self) -> int:
         """Number of rows, dead letters included."""
         return sum(committable.rows for committable in self.staged)
+
+    @property
+    def good(self) -> int:
+        """Rows without the dead ones."""
+        return self.rows - sum(self.dead.values())
 
     @property
     def dead(self) -> dict[HandleName, int]:

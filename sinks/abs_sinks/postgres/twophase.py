@@ -55,7 +55,7 @@ class TwoPhaseWriter(CopyWriter):
         self._extra = proof_noted(self._options.stateschema if elsewhere else None)
 
     def _begin(self) -> CopyIn | JudgedCopy:
-        table, target, connection = self.table, self.table.target(), self._connection
+        table, target, connection = self.table, self.table.altered(), self._connection
         if connection is None:
             connection = pool(self._options.server).take(self._tag)
             with or_close(connection):

@@ -38,7 +38,7 @@ class WalWriter(CopyWriter):
         self._logged = logged
 
     def _begin(self) -> CopyIn | JudgedCopy:
-        target = self.table.target()
+        target = self.table.altered() if self._logged else self.table.target()
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a staging table"):

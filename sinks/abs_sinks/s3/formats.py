@@ -63,7 +63,9 @@ class ParquetEncoder:
     def write(self, table: pa.Table) -> None:
         table = table.cast(self._schema)
         if self._writer is None:
-            self._writer = self._open(use_dictionary=_worth_a_dictionary(table))
+            self._writer = self._open(
+                use_dictionary=_worth_a_dictionary(table), write_statistics=_with_statistics(table)
+            )
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
     @property
@@ -100,6 +102,21 @@ def _worth_a_dictionary(table: pa.Table) -> bool | list[str]:
         for name in sample.column_names
         if pc.count_distinct(sample[name]).as_py() < _DISTINCT_SHARE * _SAMPLE_ROWS
     ]
+
+
+_STATISTICS_BYTES = 4096
+"""Arrow finds the least and the largest value of a column, and leaves out what is longer than this."""
+
+
+def _with_statistics(table: pa.Table) -> bool | list[str]:
+    """The columns that get statistics; True: all of them.
+
+    Long values would be copied four times, and then be left out.
+    """
+    if any(pa.types.is_nested(kind) for kind in table.schema.types):
+        return True
+    most = _STATISTICS_BYTES * max(1, table.num_rows)
+    return [name for name in table.column_names if table[name].nbytes <= most]
 
 
 class ArrowEncoder:

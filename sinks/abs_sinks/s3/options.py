@@ -69,6 +69,7 @@ _ELSEWHERE = {
     **HADOOP,
     "format": "use fileformat.",
     "mergeSchema": "leave it out: every file has the query's schema.",
+    "schemachange": "leave it out: every file has the query's schema, and readers merge them.",
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
     "write": "leave it out: this sink only adds rows, changes with their operation and position as "

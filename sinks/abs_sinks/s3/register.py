@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.births import rules as births
 from abs_core.codec import reading_register, state_from_json, state_to_text
-from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.errors import ContentionError, ProtocolError
 from abs_core.inventory import check_finished
 from abs_core.model import JobState
@@ -99,12 +99,22 @@ class S3Register(Inventory):
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
+        return self._swap(job, expected, state, None)
+
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        return self._swap(job, expected, state, deadline)
+
+    def _swap(
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None
+    ) -> Version | Conflict:
         manifests: tuple[str, ...] | None = ()
         if expected is not None:
             manifests = self._manifests_at(job, expected)
         if manifests is None:
             return Conflict()
-        return self.swap(job, expected, state, manifests)
+        return self.swap(job, expected, state, manifests, deadline)
 
     def cell(self, job: str) -> tuple[RegisterObject, Version] | None:
         """The job's cell and its version, if any."""
@@ -133,11 +143,18 @@ class S3Register(Inventory):
         return cell
 
     def swap(
-        self, job: str, expected: Version | None, state: JobState, manifests: Sequence[str]
+        self,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        manifests: Sequence[str],
+        deadline: float | None = None,
     ) -> Version | Conflict:
-        """Compare-and-set state and manifests together."""
+        """Compare-and-set state and manifests together; ``deadline`` as ``compare_and_set_by``."""
         cell = RegisterObject(state, tuple(manifests), secrets.token_hex(8))
-        etag = self._objects.put_if(self.key(job), cell.to_bytes(), expected)
+        key, content = self.key(job), cell.to_bytes()
+        in_time(job, deadline)  # reading the manifests may have taken long
+        etag = self._objects.put_if(key, content, expected)
         if etag is None:
             return Conflict()
         self._manifests = {etag: cell.manifests}

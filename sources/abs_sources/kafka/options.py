@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
+import pyarrow as pa
+
+from abs_clients.avro.settings import RegistrySettings, check_formats
 from abs_clients.kafka.configs import consumer_settings
 from abs_clients.kafka.setting_rules import SOURCE
 from abs_clients.kafka.settings import PREFIX, Settings
@@ -36,6 +39,8 @@ from abs_sources.kafka.bounds import (
     timestamp,
 )
 from abs_sources.kafka.bounds import names as topic_names
+from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
+from abs_sources.kafka.formats import Formats, check_topics, topics_of
 from abs_sources.kafka.offsets import Partition
 
 NAME = "abs-kafka"
@@ -56,6 +61,9 @@ _DEFAULTS = {
     "fetch.wait.max.ms": 100,
     "queued.max.messages.kbytes": 32_768,
 }
+
+_SHAPING = ("includeHeaders", "value", "key", "registry", "subscribe", "assign", "patience")
+"""The first words of the options that the columns follow from."""
 
 _COUNT = whole_number(1, 2**62)
 
@@ -114,6 +122,7 @@ class KafkaSourceOptions:
             for a topic with such records.
         batchsize: maximal rows of an Arrow batch.
         waits: seconds to wait for silent brokers, as the sinks' ``patience``.
+        formats: of key and value.
     """
 
     client: Settings
@@ -135,6 +144,7 @@ class KafkaSourceOptions:
     waits: Annotated[float, Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS)] = (
         DEFAULT_SECONDS
     )
+    formats: Formats = field(default_factory=Formats)
 
     @property
     def patience(self) -> Patience:
@@ -163,6 +173,8 @@ class KafkaSourceOptions:
         values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
         client = Settings.read(given, problems, SOURCE)
         _check_together(given, values, problems, batch=batch)
+        check_formats(values, problems)
+        check_topics(values, problems)
         problems.raise_any()
         start = _first(values, _STARTS)
         strategy = values["startingOffsetsByTimestampStrategy"]
@@ -175,11 +187,14 @@ class KafkaSourceOptions:
             start=start or Bound(everywhere=EARLIEST if batch else LATEST),
             end=_first(values, _ENDS),
             without_time=LATEST if strategy == "latest" else None,
+            formats=Formats.of(values, values["patience"]),
         )
 
 
 OPTIONS = (
     *options_of(KafkaSourceOptions),
+    *options_of(Formats),
+    *options_of(RegistrySettings),
     Option("startingOffsets", a_start),
     Option("startingTimestamp", timestamp),
     Option("startingOffsetsByTimestamp", times),
@@ -190,13 +205,26 @@ OPTIONS = (
 )
 
 
-def includes_headers(given: Mapping[str, str]) -> bool:
-    """The option ``includeHeaders``, before all options are parsed; raises OptionError."""
+def read_schema(given: Mapping[str, str]) -> pa.Schema:
+    """The columns, before all options are parsed; asks the registry for those that are decoded.
+
+    Raises:
+        OptionError: what the columns follow from is malformed.
+        SchemaError, TargetError: as ``Formats.read_schema``.
+    """
     problems = Problems(NAME)
-    mine = {name: text for name, text in given.items() if name.lower() == "includeheaders"}
-    values = read_options(mine, [HEADERS], problems)
+    shaping = [option for option in OPTIONS if option.name.partition(".")[0] in _SHAPING]
+    names = {option.name.lower() for option in shaping}
+    mine = {name: text for name, text in given.items() if name.lower() in names}
+    values = read_options(mine, shaping, problems)
+    check_formats(values, problems)
     problems.raise_any()
-    return bool(values["includeHeaders"])
+    raw = SCHEMA_WITH_HEADERS if values["includeHeaders"] else SCHEMA
+    formats = Formats.of(values, values["patience"])
+    if formats.columns:
+        check_topics(values, problems)
+        problems.raise_any()
+    return formats.with_pins(topics_of(values)).read_schema(raw)
 
 
 def _first(values: Mapping[str, Any], given: tuple[str, ...]) -> Bound | None:

@@ -21,6 +21,7 @@ from abs_core.reading import rest_of
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
 from abs_sources.kafka.columns import attempt_of, batch_of, headers_of
+from abs_sources.kafka.formats import Decode
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions, log
@@ -58,6 +59,7 @@ class KafkaReader:
         filter_: which records count with ``winners`` (``attempt_filter.attempt_filter``).
         waits: wait for an undecided record; otherwise it is an error in a range, because the range
             was planned up to what was decided.
+        decode: of the columns that have a format.
 
     Raises:
         ReplayMismatchError: the topic is gone, or was recreated.
@@ -70,6 +72,7 @@ class KafkaReader:
         filter_: Filter | None = None,
         *,
         waits: bool | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self._options = options
         self._part = part
@@ -79,6 +82,7 @@ class KafkaReader:
         self._short_since: float | None = None
         self._filter = filter_
         self._waits = part.end is None if waits is None else waits
+        self._decode = decode
         self.waiting = False
         """Whether the next record is not decided yet."""
         self._checked = False
@@ -146,7 +150,8 @@ class KafkaReader:
             elif left <= 0:
                 break
         if pieces:
-            return self._joined(pieces)
+            batch = self._joined(pieces)
+            return batch if self._decode is None else self._decode(batch)
         if self._at_end and not self._checked:
             self._check_topic()
             self._checked = True

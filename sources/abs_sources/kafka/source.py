@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pyarrow as pa
 
@@ -47,8 +48,20 @@ class KafkaSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """``columns.SCHEMA``, or ``SCHEMA_WITH_HEADERS`` with ``includeHeaders``."""
-        return SCHEMA_WITH_HEADERS if self.options.headers else SCHEMA
+        """``columns.SCHEMA``, or ``SCHEMA_WITH_HEADERS``, with the columns that are decoded."""
+        raw = SCHEMA_WITH_HEADERS if self.options.headers else SCHEMA
+        return self.pinned().options.formats.read_schema(raw)
+
+    def pinned(self) -> Self:
+        """This source with the schemas that the registry has now, for readers elsewhere.
+
+        Raises:
+            SchemaError: the registry has none.
+            TargetError: the registry does not answer.
+        """
+        named = [topic for topic, _ in self.options.assign or ()] or self.options.subscribe or ()
+        formats = self.options.formats.with_pins(sorted(set(named)))
+        return replace(self, options=replace(self.options, formats=formats))
 
     @property
     def patience(self) -> Patience:
@@ -120,7 +133,8 @@ class KafkaSource:
                 "`drop_state` for the unread rest of the old one.",
             )
         filter_ = attempt_filter(self.options, part.topic).filter if self.options.winners else None
-        return KafkaReader(self.options, part, filter_)
+        decode = self.pinned().options.formats.decode()
+        return KafkaReader(self.options, part, filter_, decode=decode)
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
         """As ``abs_core.source.Growing``, with all present partitions and topics."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, ValidationException
 from typer.testing import CliRunner
 
 from abs_cli.main import app
@@ -109,7 +109,7 @@ class Others:
         while not self._stop.wait(0.2):
             try:
                 act()
-            except (DeltaError, CommitFailedException):
+            except (DeltaError, CommitFailedException, ValidationException):
                 continue  # it lost a race, and nothing was written
 
     def _append(self) -> None:

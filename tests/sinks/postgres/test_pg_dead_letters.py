@@ -11,7 +11,7 @@ import pytest
 from abs_clients.postgres.pool import leased
 from abs_core import deadletters as core
 from abs_core.errors import AbsError, DeadLettersError, SchemaError
-from abs_core.model import Dead
+from abs_core.model import Dead, Severity
 from abs_sinks.deadletters import DeadLetter, why_bad
 from abs_sinks.postgres import deadletters, judgedcopy
 from abs_sinks.postgres.copyin import CopyWriter
@@ -94,6 +94,20 @@ def test_a_deferred_constraint_is_judged_too(shared_database: str) -> None:
         assert harness.letters() == [("23505", (9, "v0"))]
         case.finished(rows(0, 3), when="after a deferred constraint")
         case.close()
+
+
+@pytest.mark.parametrize("when", ["initially deferred", "initially immediate"])
+@pytest.mark.parametrize("name", ["2pc-append", "wal-append"])
+def test_a_constraint_that_is_checked_at_prepare_is_refused_at_the_start(
+    shared_database: str, name: str, when: str
+) -> None:
+    with buried(shared_database, name) as harness:
+        harness.db.execute(
+            f"alter table {harness.table} add constraint one unique (value) deferrable {when}"
+        )
+        found = [f for f in harness.new_sink().preflight("job") if f.severity is Severity.ERROR]
+        refused = name == "2pc-append" and when == "initially deferred"
+        assert ["INITIALLY DEFERRED (one)" in f.what for f in found] == [True] * refused
 
 
 def test_the_register_keeps_rows_and_dead_of_each_epoch(shared_database: str) -> None:

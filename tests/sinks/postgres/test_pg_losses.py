@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -21,6 +21,8 @@ from abs_testing.case import JOB, Case, rows, within
 from abs_testing.engine import Run
 from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
+from tests.sinks.postgres.buried import poisoned
+from tests.sinks.postgres.growing import growing
 
 pytestmark = pytest.mark.services
 
@@ -83,6 +85,61 @@ def test_a_loss_at_any_statement_loses_and_doubles_nothing(
         _whole_job(case)
         assert proxy.fired, f"no message had {text!r} in it {nth} times"
         case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+
+
+POISONED = {
+    "wal-append": [
+        ("savepoint abs_stretch", 1),
+        ("release savepoint abs_stretch", 1),
+        ("COPY ", 2),
+        ("set constraints all immediate", 1),
+        ("savepoint abs_rows", 2),
+        ("update only", 1),
+        ("_dead", 3),
+        ("drop table", 1),
+    ],
+    "wal-append-foreign-register": [("update only", 1), ("PREPARE TRANSACTION", 1)],
+    "2pc-append": [
+        ("rollback to savepoint abs_stretch", 1),
+        ("savepoint abs_rows", 2),
+        ("PREPARE TRANSACTION", 1),
+    ],
+    "idempotent-upsert": [("update only", 1), ("savepoint staged", 2), ("drop table", 1)],
+}
+GROWING = {
+    "wal-append": [("ALTER TABLE", 1), ("SAVEPOINT added", 1), ("drop table", 1)],
+    "wal-append-foreign-register": [("ALTER TABLE", 1)],
+    "2pc-append": [("ALTER TABLE", 1)],
+    "idempotent-upsert": [("ALTER TABLE", 1)],
+}
+KEEPING = [
+    pytest.param(make, name, text, nth, loss, id=f"{make.__name__}-{name}-{loss}-{nth}-{text}")
+    for make, cells in ((poisoned, POISONED), (growing, GROWING))
+    for name, statements in cells.items()
+    for text, nth in statements
+    for loss in (Loss.REQUEST, Loss.REPLY)
+]
+
+
+@sample.cases(8)
+@pytest.mark.parametrize(("make", "name", "text", "nth", "loss"), KEEPING)
+def test_a_loss_beside_dead_letters_and_new_columns_loses_and_doubles_nothing(
+    shared_database: str,
+    proxy: LossyProxy,
+    make: Callable[[str, str], AbstractContextManager[TableHarness]],
+    name: str,
+    text: str,
+    nth: int,
+    loss: Loss,
+) -> None:
+    with make(shared_database, name) as harness:
+        _route(harness, proxy, VARIANTS[name])
+        case = Case(harness)
+        proxy.lose(loss, text, nth)
+        _whole_job(case)
+        assert proxy.fired, f"no message had {text!r} in it {nth} times"
+        case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+        case.close()
 
 
 @contextmanager

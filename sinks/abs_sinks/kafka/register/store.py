@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from abs_clients.kafka import timeouts
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.crash import reached
 from abs_core.errors import (
     AbsError,
@@ -125,7 +125,7 @@ class KafkaRegister(Inventory):
                     if unsure and held is not None and number_of(held) > number_of(version):
                         break  # ours may have been there before theirs
                     return Conflict()
-                _in_time(key, deadline)
+                in_time(key, deadline)
                 if unsure and deadline is not None:
                     # Inspect the handles again before another attempt: they may expire.
                     raise UnavailableError("The register is not written yet.", job=key)
@@ -230,9 +230,11 @@ class KafkaRegister(Inventory):
             return False
         tail = self._session.tail(partition_of(key))
         reads = tail.reads
-        if deadline is not None and time.monotonic() >= deadline:
+        try:
+            in_time(key, deadline)
+        except UnavailableError:
             producer.give_up()
-            _in_time(key, deadline)
+            raise
         if rows is not None and rows.point is not None:
             reached(rows.point)
         try:
@@ -313,11 +315,6 @@ class KafkaRegister(Inventory):
     def _state(self, job: str, cell: StoredCell) -> JobState:
         where = f"topic {self._options.registertopic}, job {job!r}"
         return state_from_text(cell.text, where, job)
-
-
-def _in_time(key: str, deadline: float | None) -> None:
-    if deadline is not None and time.monotonic() >= deadline:
-        raise UnavailableError("The register could not be written in time.", job=key)
 
 
 def _tombstones(cell: StoredCell) -> list[Record]:

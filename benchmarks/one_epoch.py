@@ -1,0 +1,61 @@
+"""One epoch of a PostgreSQL job after another, by sink and coordinator only: no Spark."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from abs_core.contracts import Task
+from abs_core.coordinator import Coordinator, Report
+from abs_core.model import Wrote, job_key
+from abs_core.protocol import RunIdentity, Write
+from abs_sinks.postgres import PostgresOptions, PostgresSink
+from benchmarks.meter import metered
+from benchmarks.ratios import Sample
+from benchmarks.target import Target
+
+
+class Job:
+    """A job whose tasks run in turn, in this process.
+
+    Args:
+        options: besides those of the target.
+    """
+
+    def __init__(
+        self, target: Target, name: str, options: Mapping[str, str], schema: pa.Schema
+    ) -> None:
+        self._target, self.epoch = target, 0
+        given = {"stateschema": "abs", **options}
+        self._sink = PostgresSink(PostgresOptions.parse(target.options | given), schema)
+        who = RunIdentity(
+            job_key(name), secrets.token_hex(8), secrets.token_hex(8), self._sink.target
+        )
+        register, committer = self._sink.register(), self._sink.committer()
+        self._coordinator = Coordinator(who, register, committer, fence=self._sink.fence)
+
+    def run(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> Sample:
+        """One epoch with a task for each part."""
+        number = self.epoch
+        self.epoch += 1
+        with metered(self._target.pid) as taken:
+            began = time.perf_counter()
+            shares = [self._task(number, part, batches) for part, batches in enumerate(parts)]
+            written = time.perf_counter() - began
+            self._coordinator.commit(Report(number, shares, fingerprint=secrets.token_hex(16)))
+            seconds = time.perf_counter() - began
+        rows = sum(share.rows for share in shares)
+        found = ("write", written), ("commit", seconds - written)
+        return Sample(seconds, taken.cpu_s, rows, found)
+
+    def _task(self, number: int, part: int, batches: Sequence[pa.RecordBatch]) -> Wrote:
+        state, planned = self._coordinator.begin(number)
+        assert isinstance(planned, Write), "each epoch is new"
+        who = state.register, state.job, state.generation
+        writer = self._sink.writer(Task(*who, number, part, secrets.token_hex(6)))
+        for batch in batches:
+            writer.write(batch)
+        return Wrote(sum(batch.num_rows for batch in batches), writer.pre_commit())

@@ -1,0 +1,202 @@
+"""The schema registry, through confluent-kafka's client; its exceptions are mapped here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+
+from abs_clients.avro.schema import Node, parsed
+from abs_clients.avro.settings import RegistrySettings
+from abs_clients.per_process import PerProcess
+from abs_core.errors import (
+    AbsError,
+    OptionError,
+    RefusedError,
+    SchemaError,
+    UnavailableError,
+)
+
+TIMEOUT_S = 10.0
+"""Of one request; the job's ``patience`` repeats it."""
+
+_BUSY = (408, 425, 429)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A schema as the registry has it."""
+
+    id: int
+    version: int
+    text: str
+    node: Node
+
+
+class Registry:
+    """Asks one registry. Schemas by id are cached: they never change. Use ``registry``.
+
+    Every call raises ``UnavailableError`` where the registry does not answer, ``RefusedError`` where it
+    does not allow it, and ``OptionError`` where its client does not take the settings.
+    """
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings = settings
+        self._made: SchemaRegistryClient | None = None
+        self._nodes: dict[int, Node] = {}
+
+    def node(self, number: int) -> Node:
+        """The schema of an id.
+
+        Raises:
+            SchemaError: there is none, or it is not Avro.
+        """
+        if number not in self._nodes:
+            with self._asking(f"reading schema {number}", f"There is no schema {number}"):
+                found = self._client.get_schema(number)
+            self._nodes[number] = self._node(found, f"Schema {number}")
+        return self._nodes[number]
+
+    def latest(self, subject: str) -> Registered | None:
+        """The newest version of a subject; None if there is no such subject.
+
+        Raises:
+            SchemaError: it is not Avro.
+        """
+        client: Any = self._client
+        client.clear_latest_caches()  # the client would answer as it did before, for ever
+        try:
+            with self._asking(f"reading the newest schema of {subject}", ""):
+                found = client.get_latest_version(subject)
+        except SchemaError:
+            return None
+        node = self._node(found.schema, f"The newest schema of {subject}")
+        return Registered(found.schema_id, found.version, found.schema.schema_str, node)
+
+    def lookup(self, subject: str, text: str) -> int | None:
+        """The id of exactly this schema under a subject; None if it is not there."""
+        try:
+            with self._asking(f"looking for a schema of {subject}", ""):
+                found: Any = self._client.lookup_schema(subject, Schema(text, "AVRO"))
+        except SchemaError:
+            return None
+        return int(found.schema_id)
+
+    def register(self, subject: str, text: str) -> int:
+        """Register a schema, which changes nothing if it is there already; its id.
+
+        Raises:
+            SchemaError: it is not compatible with the versions that are there.
+        """
+        with self._asking(f"registering a schema for {subject}", f"{subject} cannot be registered"):
+            return int(self._client.register_schema(subject, Schema(text, "AVRO")))
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._made = None
+        self._nodes = {}
+
+    @property
+    def _client(self) -> SchemaRegistryClient:
+        if self._made is None:
+            given: dict[str, Any] = {"timeout": TIMEOUT_S, "max.retries": 0, **self._settings.given}
+            if "bearer.auth.credentials.source" in given:
+                # The client asks for it; registries other than Confluent's cloud do not.
+                given.setdefault("bearer.auth.logical.cluster", "")
+            try:
+                self._made = SchemaRegistryClient.new_client(given)
+            except (ValueError, TypeError, OSError) as error:
+                raise OptionError(
+                    f"The registry's client does not take its settings: {error}.",
+                    remedy="correct the options registry.*; files must be there on every executor.",
+                ) from error
+        return self._made
+
+    def _node(self, schema: Any, what: str) -> Node:
+        if schema.schema_type not in (None, "AVRO"):
+            raise SchemaError(
+                f"{what} is of the format {schema.schema_type}, not Avro.",
+                remedy="name another subject or topic; other formats are not supported.",
+            )
+        return parsed(schema.schema_str, tuple(self._references(schema, {})))
+
+    def _references(self, schema: Any, seen: dict[tuple[str, int], None]) -> Iterator[str]:
+        """The texts of the schemas that this one names, each after those that it names itself."""
+        for each in schema.references or ():
+            key = (each.subject, each.version)
+            if key in seen:
+                continue
+            seen[key] = None
+            what = f"version {each.version} of {each.subject}"
+            with self._asking(f"reading {what}", f"There is no {what}, which a schema refers to"):
+                found: Any = self._client.get_version(each.subject, each.version)
+            yield from self._references(found.schema, seen)
+            yield found.schema.schema_str
+
+    @contextmanager
+    def _asking(self, doing: str, missing: str) -> Iterator[None]:
+        """Map the client's exceptions."""
+        try:
+            yield
+        except (SchemaRegistryError, OAuthTokenError) as error:
+            raise self._error(error, doing, missing) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RefusedError(
+                f"What answers at {self._settings.url} is no schema registry: {doing}: "
+                f"{type(error).__name__}.",
+                remedy="check registry.url: it ends where /subjects and /schemas begin "
+                "(Apicurio: /apis/ccompat/v7).",
+            ) from error
+        except Exception as error:
+            # The client's transport is another library in each release; it raises its own.
+            if type(error).__module__.partition(".")[0] not in (
+                "httpx",
+                "httpx2",
+                "httpcore2",
+                "ssl",
+            ):
+                raise
+            raise UnavailableError(
+                f"The schema registry at {self._settings.url} did not answer: {doing}: {error}.",
+                remedy="check that it runs, and that every executor reaches it.",
+            ) from error
+
+    def _error(self, error: Any, doing: str, missing: str) -> AbsError:
+        where = f"The schema registry at {self._settings.url}"
+        if isinstance(error, OAuthTokenError):
+            return UnavailableError(
+                f"{where}: no token from {self._settings.bearer_auth_issuer_endpoint_url}: {doing}.",
+                remedy="check the options registry.bearer.auth.*, and that the token server answers.",
+            )
+        status = error.http_status_code
+        said = f"{doing}: {error.error_message} (HTTP {status})"
+        if status == 404:
+            return SchemaError(
+                f"{missing} at {self._settings.url}: {error.error_message}.",
+                remedy="check registry.url, and whether the schema was deleted.",
+            )
+        if status in (401, 403):
+            return RefusedError(
+                f"{where} refused the login or the right: {said}.",
+                remedy="check the options registry.basic.auth.* or registry.bearer.auth.*.",
+            )
+        if status in (409, 422):
+            return SchemaError(
+                f"{missing} at {self._settings.url}: {error.error_message}.",
+                remedy="register a schema that is compatible with the versions that are there.",
+            )
+        if status >= 500 or status in _BUSY:
+            return UnavailableError(f"{where} has trouble: {said}.", remedy="look at its log.")
+        return RefusedError(f"{where} refused: {said}.", remedy="check registry.url.")
+
+
+_registries: PerProcess[RegistrySettings, Registry] = PerProcess(Registry, at_exit=False)
+
+
+def registry(settings: RegistrySettings) -> Registry:
+    """This process's registry with these settings."""
+    return _registries.of(settings)

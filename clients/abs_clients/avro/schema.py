@@ -1,0 +1,339 @@
+"""Avro schemas as trees, and the Arrow types of their values.
+
+fastavro checks the texts and resolves names; a schema that contains itself is refused, since no column
+can hold its values. Logical types that are not known here are ignored, as Avro's specification says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+
+from abs_clients.arrow import MAX_DECIMAL_DIGITS
+from abs_core.errors import SchemaError
+
+PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+_LOGICAL = {
+    "int": ("date", "time-millis"),
+    "long": (
+        "time-micros",
+        "timestamp-millis",
+        "timestamp-micros",
+        "local-timestamp-millis",
+        "local-timestamp-micros",
+    ),
+    "string": ("uuid",),
+    "bytes": ("decimal",),
+    "fixed": ("decimal",),
+}
+"""The logical types that are known, by the type that they are written as."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a record.
+
+    Args:
+        default: of a reader whose writer has no such field, as JSON; see ``has_default``.
+    """
+
+    name: str
+    node: Node
+    aliases: tuple[str, ...] = ()
+    has_default: bool = False
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One type of a schema.
+
+    Args:
+        kind: one of ``PRIMITIVES``, or record, enum, array, map, fixed, union.
+        name: of a record, enum or fixed, with its namespace.
+        logical: a logical type that is known; else None.
+        inner: the items of an array, the values of a map, the branches of a union.
+        default: the symbol that a reader takes for one that it does not know.
+    """
+
+    kind: str
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    logical: str | None = None
+    precision: int = 0
+    scale: int = 0
+    size: int = 0
+    symbols: tuple[str, ...] = ()
+    default: str | None = None
+    fields: tuple[Field, ...] = ()
+    inner: tuple[Node, ...] = ()
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        named = f"{self.kind} {self.name}" if self.name else self.kind
+        if self.logical == "decimal":
+            return f"{named} (decimal({self.precision}, {self.scale}))"
+        return f"{named} ({self.logical})" if self.logical else named
+
+    @property
+    def branches(self) -> tuple[Node, ...]:
+        """A union's types without null; the type itself of any other."""
+        if self.kind != "union":
+            return (self,)
+        return tuple(each for each in self.inner if each.kind != "null")
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether null is one of its values."""
+        if self.kind == "union":
+            return any(each.kind == "null" for each in self.inner)
+        return self.kind == "null"
+
+
+@cache
+def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
+    """The schema of a JSON text.
+
+    Args:
+        references: texts of the schemas whose names it uses, each after those that it uses itself.
+
+    Raises:
+        SchemaError: it is no Avro schema, or contains itself.
+    """
+    import fastavro.schema as library  # of the extra avro; other jobs do without
+
+    named: dict[str, Any] = {}
+    own = (library.SchemaParseException, library.UnknownType)
+    try:
+        for each in references:
+            library.parse_schema(json.loads(each), named, _write_hint=False)
+        raw = library.parse_schema(json.loads(text), named, _write_hint=False)
+    except (*own, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        # Of a malformed text fastavro raises also those that are not its own.
+        raise SchemaError(
+            f"An Avro schema cannot be read: {type(error).__name__}: {error}. It is {_cut(text)}",
+            remedy="correct it, or what it refers to.",
+        ) from error
+    return _node(raw, named, ())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 500 else f"{text[:500]}..."
+
+
+def _node(raw: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Node:
+    if isinstance(raw, list):
+        return Node("union", inner=tuple(_node(each, named, within) for each in raw))
+    if isinstance(raw, str):
+        if raw in PRIMITIVES:
+            return Node(raw)
+        raw = named[raw]
+    kind, name = raw["type"], raw.get("name", "")
+    if name in within:
+        raise SchemaError(
+            f"The Avro schema {name} contains itself, and a column cannot.",
+            remedy="use the bytes of such records (format bytes), and decode them in the job.",
+        )
+    if name:
+        within = (*within, name)
+    node = Node(kind, name, _aliases(raw, name))
+    match kind:
+        case "record" | "error":
+            fields = tuple(_field(each, named, within) for each in raw["fields"])
+            return replace(node, kind="record", fields=fields)
+        case "enum":
+            return replace(node, symbols=tuple(raw["symbols"]), default=raw.get("default"))
+        case "array":
+            return replace(node, inner=(_node(raw["items"], named, within),))
+        case "map":
+            return replace(node, inner=(_node(raw["values"], named, within),))
+    if not isinstance(kind, str) or kind not in (*PRIMITIVES, "fixed"):
+        return _node(kind, named, within)  # a type in a type
+    return _with_logical(replace(node, size=raw.get("size", 0)), raw)
+
+
+def _with_logical(node: Node, raw: Mapping[str, Any]) -> Node:
+    logical = raw.get("logicalType")
+    if logical not in _LOGICAL.get(node.kind, ()):
+        return node
+    if logical != "decimal":
+        return replace(node, logical=logical)
+    precision, scale = raw.get("precision"), raw.get("scale", 0)
+    if not isinstance(precision, int) or not 0 <= scale <= precision:
+        return node
+    return replace(node, logical=logical, precision=precision, scale=scale)
+
+
+def _aliases(raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    space = name.rpartition(".")[0]
+    full = (each if "." in each or not space else f"{space}.{each}" for each in _listed(raw))
+    return tuple(full)
+
+
+def _listed(raw: Mapping[str, Any]) -> Sequence[str]:
+    found: Sequence[str] = raw.get("aliases") or ()
+    return found
+
+
+def _field(raw: Mapping[str, Any], named: Mapping[str, Any], within: tuple[str, ...]) -> Field:
+    node = _node(raw["type"], named, within)
+    return Field(raw["name"], node, tuple(_listed(raw)), "default" in raw, raw.get("default"))
+
+
+WIDENED = {frozenset(("int", "long")): "long", frozenset(("float", "double")): "double"}
+"""Unions whose values have one type in Spark."""
+
+
+def widened(node: Node) -> Node | None:
+    """The one type that holds all of a union's values; None if they are members of a struct."""
+    branches = node.branches
+    if len(branches) == 1:
+        return branches[0]
+    if not branches:
+        return Node("null")
+    plain = all(each.logical is None for each in branches)
+    kind = WIDENED.get(frozenset(each.kind for each in branches)) if plain else None
+    return None if kind is None else Node(kind)
+
+
+def arrow_type(node: Node, path: str = "value") -> pa.DataType:
+    """The Arrow type of a schema's values, as Spark's ``from_avro`` has it.
+
+    A union of several types is a struct with a field for each: ``member0``, ``member1``, ...
+
+    Args:
+        path: where it is, for messages.
+
+    Raises:
+        SchemaError: no column holds such values.
+    """
+    if node.kind == "union":
+        one = widened(node)
+        if one is not None:
+            return arrow_type(one, path)
+        members = enumerate(node.branches)
+        return pa.struct([(member(n), arrow_type(b, f"{path}.{member(n)}")) for n, b in members])
+    if node.kind == "record":
+        _check_names(node, path)
+        return pa.struct([(f.name, arrow_type(f.node, f"{path}.{f.name}")) for f in node.fields])
+    if node.kind == "array":
+        return pa.list_(arrow_type(node.inner[0], f"{path}[]"))
+    if node.kind == "map":
+        return pa.map_(pa.string(), arrow_type(node.inner[0], f"{path}{{}}"))
+    if node.logical == "decimal":
+        if node.precision > MAX_DECIMAL_DIGITS:
+            raise SchemaError(
+                f"{path} is a decimal of {node.precision} digits; Spark has {MAX_DECIMAL_DIGITS}.",
+                remedy="read with a schema that has fewer, or none of that field.",
+            )
+        return pa.decimal128(node.precision, node.scale)
+    return _ARROW[node.logical or node.kind]
+
+
+def member(number: int) -> str:
+    """The name of a union's type in a struct, as Spark has it."""
+    return f"member{number}"
+
+
+_ARROW: dict[str, pa.DataType] = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "string": pa.string(),
+    "uuid": pa.string(),
+    "enum": pa.string(),
+    "date": pa.date32(),
+    "time-millis": pa.time64("us"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("us", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("us"),
+    "local-timestamp-micros": pa.timestamp("us"),
+}
+
+
+def _check_names(node: Node, path: str) -> None:
+    names = [field.name.lower() for field in node.fields]
+    if len(set(names)) < len(names):
+        raise SchemaError(
+            f"{path}: the fields of {node.name} differ only by the case of their letters.",
+            remedy="rename one of them; columns of Spark are found without regard to case.",
+        )
+
+
+def default_value(node: Node, given: Any) -> Any:
+    """A default, as JSON has it, as Python's value of ``arrow_type``."""
+    match node.kind:
+        case "union":
+            return _default_of_union(node, given)
+        case "record":
+            default = {f.name: given.get(f.name, f.default) for f in node.fields}
+            return {f.name: default_value(f.node, default[f.name]) for f in node.fields}
+        case "array":
+            return [default_value(node.inner[0], each) for each in given]
+        case "map":
+            return [(key, default_value(node.inner[0], each)) for key, each in given.items()]
+        case "bytes" | "fixed":
+            data = given.encode("latin-1")
+            if node.logical is None:
+                return data
+            unscaled = int.from_bytes(data, "big", signed=True)
+            return Decimal(unscaled).scaleb(-node.scale, Context(prec=MAX_DECIMAL_DIGITS))
+    return given if node.logical in (None, "uuid") else _moment(node.logical, given)
+
+
+def _default_of_union(node: Node, given: Any) -> Any:
+    """A default of a union is one of its first type that fits, which Avro wants to be the first."""
+    one = widened(node)
+    if given is None:
+        return None
+    at = next((n for n, each in enumerate(node.branches) if _is_default(each, given)), 0)
+    value = default_value(node.branches[at], given)
+    return value if one is not None else {member(at): value}
+
+
+def _is_default(node: Node, given: Any) -> bool:
+    kinds: dict[str, tuple[type, ...]] = {
+        "boolean": (bool,),
+        "int": (int,),
+        "long": (int,),
+        "float": (int, float),
+        "double": (int, float),
+        "array": (list,),
+        "map": (dict,),
+        "record": (dict,),
+    }
+    wanted = kinds.get(node.kind, (str,))
+    return isinstance(given, wanted) and (node.kind == "boolean") == isinstance(given, bool)
+
+
+def _moment(logical: str, given: int) -> Any:
+    unit = 1000 if logical.endswith("millis") else 1
+    if logical == "date":
+        return date(1970, 1, 1) + timedelta(days=given)
+    moment = _EPOCH + timedelta(microseconds=given * unit)
+    if logical.startswith("time-"):
+        return time(moment.hour, moment.minute, moment.second, moment.microsecond)
+    return moment.replace(tzinfo=None) if logical.startswith("local") else moment
+
+
+def default_array(node: Node, given: Any, rows: int = 1) -> pa.Array:
+    """The default as a column of ``arrow_type``."""
+    one = pa.array([default_value(node, given)], arrow_type(node))
+    return one.take(pa.array([0] * rows, pa.int32()))

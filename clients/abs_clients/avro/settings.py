@@ -1,0 +1,148 @@
+"""The options ``registry.*``, ``value.format`` and ``key.format``, alike for sinks and sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
+
+from abs_clients.avro.schema import parsed
+from abs_clients.extras import missing
+from abs_clients.options import Option, Problems, fields_from, text
+from abs_core.errors import OptionError, SchemaError
+
+BYTES, AVRO = "bytes", "avro"
+COLUMNS = ("value", "key")
+_ELSEWHERE = ("json", "json_schema", "jsonschema", "protobuf", "proto")
+
+
+def format_name(given: str) -> str:
+    """``bytes`` or ``avro``; other formats of the registry are refused by name."""
+    name = given.strip().lower()
+    if name in _ELSEWHERE:
+        raise OptionError(
+            f"The format {given.strip()} is not supported: of a registry's formats there is avro only.",
+            remedy="encode the column in Spark (to_json, to_protobuf), and leave the format out.",
+        )
+    if name not in (BYTES, AVRO):
+        raise ValueError(f"{BYTES} or {AVRO}")
+    return name
+
+
+def avro_schema(given: str) -> str:
+    """An Avro schema as JSON."""
+    try:
+        parsed(text(given))
+    except SchemaError as error:
+        raise OptionError(error.what, remedy=error.remedy) from error
+    return given
+
+
+def _url(given: str) -> str:
+    for each in text(given).split(","):
+        parts = urlsplit(each.strip())
+        if parts.scheme not in ("http", "https", "mock"):
+            raise OptionError(
+                "The option registry.url is not the address of a registry.",
+                remedy="begin it with https:// or http://; several are separated by commas.",
+            )
+        if "@" in parts.netloc:
+            raise OptionError(
+                "The option registry.url has a user in it, which would be shown in messages.",
+                remedy="set registry.basic.auth.user.info=user:password.",
+            )
+    return given.strip()
+
+
+def _secret() -> Any:
+    return field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """Where the registry is, and how to log in; by the names of confluent-kafka. Shows no secret."""
+
+    url: Annotated[str | None, Option("registry.url", _url)] = None
+    basic_auth_user_info: Annotated[
+        str | None, Option("registry.basic.auth.user.info", text, secret=True)
+    ] = _secret()
+    ssl_ca_location: Annotated[str | None, Option("registry.ssl.ca.location", text)] = None
+    ssl_certificate_location: Annotated[
+        str | None, Option("registry.ssl.certificate.location", text)
+    ] = None
+    ssl_key_location: Annotated[str | None, Option("registry.ssl.key.location", text)] = None
+    ssl_key_password: Annotated[
+        str | None, Option("registry.ssl.key.password", text, secret=True)
+    ] = _secret()
+    bearer_auth_credentials_source: Annotated[
+        str | None, Option("registry.bearer.auth.credentials.source", text)
+    ] = None
+    bearer_auth_token: Annotated[
+        str | None, Option("registry.bearer.auth.token", text, secret=True)
+    ] = _secret()
+    bearer_auth_client_id: Annotated[str | None, Option("registry.bearer.auth.client.id", text)] = (
+        None
+    )
+    bearer_auth_client_secret: Annotated[
+        str | None, Option("registry.bearer.auth.client.secret", text, secret=True)
+    ] = _secret()
+    bearer_auth_scope: Annotated[str | None, Option("registry.bearer.auth.scope", text)] = None
+    bearer_auth_issuer_endpoint_url: Annotated[
+        str | None, Option("registry.bearer.auth.issuer.endpoint.url", text)
+    ] = None
+    bearer_auth_logical_cluster: Annotated[
+        str | None, Option("registry.bearer.auth.logical.cluster", text)
+    ] = None
+    bearer_auth_identity_pool_id: Annotated[
+        str | None, Option("registry.bearer.auth.identity.pool.id", text)
+    ] = None
+    proxy: Annotated[str | None, Option("registry.proxy", text, secret=True)] = _secret()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From what ``read_options`` returned."""
+        return cls(**fields_from(cls, values))
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What is set, by the names of confluent-kafka."""
+        found = {each.name.replace("_", "."): getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def check_formats(values: Mapping[str, Any], problems: Problems) -> None:
+    """Note a format without a registry, and options that have no meaning without a format."""
+    formatted = [name for name in COLUMNS if values[f"{name}.format"] == AVRO]
+    if formatted:
+        problems.attempt(lambda: _check_library(f"{formatted[0]}.format=avro"))
+    if formatted and values["registry.url"] is None:
+        problems.add(
+            f"{formatted[0]}.format=avro needs the option registry.url: the registry of the schemas.",
+            "give its address, https://registry.example:8081 for instance.",
+        )
+    for name, value in values.items():
+        of, _, rest = name.partition(".")
+        useless = (of == "registry" and not formatted) or (
+            of in COLUMNS and of not in formatted and rest != "format"
+        )
+        if useless and value:
+            wanted = (
+                f"{of}.format=avro" if of in COLUMNS else "value.format=avro or key.format=avro"
+            )
+            problems.add(
+                f"The option {name} has no meaning without {wanted}.", "leave it out, or set that."
+            )
+
+
+def _check_library(what: str) -> None:
+    """Raise OptionError if the extra is not installed."""
+    try:
+        import fastavro.schema  # noqa: F401
+
+        import abs_clients.avro.registry  # noqa: F401
+    except ImportError as error:
+        lacking = missing(error, what)
+        if lacking is None:
+            raise
+        raise OptionError(lacking.what, remedy=lacking.remedy) from error

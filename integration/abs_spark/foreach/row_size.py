@@ -1,0 +1,62 @@
+"""How many rows Spark hands to Python at a time, by the size of the rows of the epoch before.
+
+PySpark 4 ends an Arrow batch at 64 MiB, and to know when, it measures the whole batch after every row:
+most of what the JVM does for a sink. At exactly ``UNMEASURED`` it leaves that out, and only the number
+of rows bounds a batch. So once the rows' size is known, a number of rows is set that keeps the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+UNMEASURED = str(2**31 - 1)
+MOST_BYTES = 64 << 20
+"""Of a batch, as Spark's own default bounds it."""
+MOST_ROWS = 10_000
+"""Spark's own default."""
+
+
+class Measured:
+    """Passes batches on, and keeps the mean bytes of a row in the batch where it was greatest."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.row_bytes = 0.0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches:
+            if batch.num_rows:
+                self.row_bytes = max(self.row_bytes, batch.nbytes / batch.num_rows)
+            yield batch
+
+
+def rows_of_a_batch(row_bytes: float) -> int:
+    """So many rows of this size are at most ``MOST_BYTES``."""
+    return max(1, min(MOST_ROWS, int(MOST_BYTES / max(row_bytes, 1))))
+
+
+@contextmanager
+def batches_by_rows(spark: Any, row_bytes: float) -> Iterator[None]:
+    """Spark counts rows in place of bytes while this is open; the session is left as it was.
+
+    Nothing changes in a session that sets one of the two itself, before the size is known (0), and on
+    PySpark 3.5, which does not measure. An epoch whose rows are suddenly much larger than those of the
+    epoch before takes more memory; after a restart its size is unknown, and Spark measures again.
+    """
+    known = getattr(spark.conf, "getAll", None)  # PySpark 4
+    if not row_bytes or known is None or BYTES in known or ROWS in known:
+        yield
+        return
+    spark.conf.set(ROWS, str(rows_of_a_batch(row_bytes)))
+    spark.conf.set(BYTES, UNMEASURED)
+    try:
+        yield
+    finally:
+        spark.conf.unset(BYTES)
+        spark.conf.unset(ROWS)

@@ -1,0 +1,134 @@
+"""Pins a job's schema ids, so that a replayed epoch is written with the ids of its first attempt.
+
+A registry moves on between an attempt and its replay. So a run notes the ids that it writes with in a
+cell of its own in the register's topic, before its first record. **A run's first epoch may be a replay:
+it keeps the ids that are noted; those that the registry has now hold from the next epoch on.** Only
+where the noted ones do not fit the columns any more (the query was changed) they are replaced at once.
+The ids of a run never change while it lasts.
+
+The cell is written once per run, under the generation, so a task of an older run cannot change it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Self
+
+from abs_clients.kafka.cluster import cluster
+from abs_core import strictjson
+from abs_core.contracts import Conflict, Task
+from abs_core.errors import ContentionError, FencedError, SchemaError
+from abs_sinks.kafka.avro.choose import Chooser, Ids
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import fields_of, reading
+
+FORMAT = 1
+TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The ids of a job.
+
+    Args:
+        register: the id of the job's register: another job of that name has another.
+        generation: of the run that noted them.
+        since: the epoch from which on ``ids`` hold.
+        before: those of the epoch before; None: there is none.
+    """
+
+    register: str
+    generation: int
+    since: int
+    ids: Ids
+    before: Ids | None = None
+
+    def at(self, epoch: int) -> Ids:
+        return self.ids if epoch >= self.since or self.before is None else self.before
+
+    def to_text(self) -> str:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps({**fields, "format": FORMAT}, sort_keys=True)
+
+    @classmethod
+    def from_text(cls, job: str, text: str) -> Self:
+        """Raises:
+        CorruptionError: it cannot be read, or a newer release wrote it.
+        """
+        with reading("The note of a job's schema ids in the register's topic", job):
+            found = fields_of(text, FORMAT)
+            before = found["before"]
+            return cls(
+                strictjson.text(found["register"]),
+                strictjson.whole(found["generation"]),
+                strictjson.whole(found["since"]),
+                _ids(found["ids"]),
+                None if before is None else _ids(before),
+            )
+
+
+def _ids(found: object) -> Ids:
+    return {name: strictjson.whole(each) for name, each in strictjson.fields(found).items()}
+
+
+def pinned(options: KafkaOptions, task: Task, chooser: Chooser) -> Ids:
+    """The schema ids of the task's epoch; noted by the first task of a run that asks.
+
+    Raises:
+        SchemaError: the registry has no schema that fits.
+        FencedError: a newer run has noted its own.
+        TargetError: the registry or a broker does not answer.
+    """
+    known = cluster(options.kafka)
+    key = ("schemas", options.registertopic, cell_of(task.job, options))
+    pins: Pins | None = known.learnt(key)
+    if pins is None or (pins.register, pins.generation) != (task.register, task.generation):
+        patience = replace(options.patience, job=task.job)
+        pins = patience.retry(lambda: _noted(options, task, chooser))
+        known.learn(key, pins)
+    return pins.at(task.epoch)
+
+
+def _noted(options: KafkaOptions, task: Task, chooser: Chooser) -> Pins:
+    store, key = KafkaRegister(options), cell_of(task.job, options)
+    for _ in range(TRIES):
+        cell = store.load_text(key)
+        held = None if cell is None else Pins.from_text(task.job, cell.text)
+        if held is not None and held.register != task.register:
+            held = None
+        if held is not None and held.generation >= task.generation:
+            if held.generation > task.generation:
+                raise FencedError(
+                    f"Run {held.generation} of the job has begun; this task is of run "
+                    f"{task.generation}.",
+                    handle=task.handle,
+                )
+            return held
+        now = chooser.ids(register=options.formats.register)
+        new = Pins(task.register, task.generation, task.epoch, now)
+        old = None if held is None else held.at(task.epoch)
+        if old is not None and old != now and _fits(chooser, old):
+            new = replace(new, since=task.epoch + 1, before=old)
+        swapped = store.swap_text(key, None if cell is None else cell.version, new.to_text())
+        if not isinstance(swapped, Conflict):
+            return new
+    raise ContentionError(
+        "The note of a job's schema ids is being written by others.", job=task.job
+    )
+
+
+def _fits(chooser: Chooser, ids: Ids) -> bool:
+    try:
+        chooser.check(ids)
+    except SchemaError:
+        return False
+    return True
+
+
+def cell_of(job: str, options: KafkaOptions) -> str:
+    """The key of a job's cell: sinks of one job have different topics, or different subjects."""
+    formats, topic = options.formats, options.topic or "*"
+    subjects = [formats.subject(column, topic) for column in formats.columns]
+    return "+".join([job, "schemas", topic, *subjects])  # no job's key has a plus sign

@@ -1,0 +1,118 @@
+"""The formats of key and value that the source reads: bytes, or Avro as columns of its schema.
+
+The libraries (extra ``avro``) are imported only where an option asks for the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Self
+
+import pyarrow as pa
+
+from abs_clients.avro.settings import (
+    AVRO,
+    BYTES,
+    COLUMNS,
+    RegistrySettings,
+    avro_schema,
+    format_name,
+)
+from abs_clients.extras import importing
+from abs_clients.options import Option, Problems, fields_from
+
+Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Decodes a batch's columns; raises DataError for a record that cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """How key and value are decoded.
+
+    Args:
+        value_schema, key_schema: the reader's schema, as JSON; None: the newest one of the topic's
+            subject.
+        pinned: the schema's id of a column for which none is given, once it was asked for.
+    """
+
+    value_format: Annotated[str, Option("value.format", format_name, BYTES)] = BYTES
+    key_format: Annotated[str, Option("key.format", format_name, BYTES)] = BYTES
+    value_schema: Annotated[str | None, Option("value.schema", avro_schema)] = None
+    key_schema: Annotated[str | None, Option("key.schema", avro_schema)] = None
+    registry: RegistrySettings = field(default_factory=RegistrySettings)
+    patience: float = 0.0
+    pinned: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], patience: float) -> Self:
+        """From what ``read_options`` returned."""
+        registry = RegistrySettings.of(values)
+        return cls(**fields_from(cls, values), registry=registry, patience=patience)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are decoded."""
+        return tuple(name for name in COLUMNS if getattr(self, f"{name}_format") == AVRO)
+
+    def schema(self, column: str) -> str | None:
+        """The given schema of a column."""
+        found: str | None = getattr(self, f"{column}_schema")
+        return found
+
+    def with_pins(self, topics: Sequence[str]) -> Self:
+        """These, with the id of each schema that is not given, so that all readers take the same.
+
+        Raises:
+            SchemaError: the registry has none.
+            TargetError: the registry does not answer.
+        """
+        if self.pinned or all(self.schema(column) for column in self.columns):
+            return self
+        with _importing():
+            from abs_sources.kafka.avro.columns import newest
+        return replace(self, pinned=newest(self, topics))
+
+    def read_schema(self, raw: pa.Schema) -> pa.Schema:
+        """The columns as they are read.
+
+        Raises:
+            SchemaError: no column can hold what the schema has.
+            TargetError: the registry does not answer.
+        """
+        if not self.columns:
+            return raw
+        with _importing():
+            from abs_sources.kafka.avro.columns import decoded_schema
+        return decoded_schema(self, raw)
+
+    def decode(self) -> Decode | None:
+        """What decodes a batch; None: it stays as it is."""
+        if not self.columns:
+            return None
+        with _importing():
+            from abs_sources.kafka.avro.columns import Columns
+        return Columns(self).decoded
+
+
+def check_topics(values: Mapping[str, Any], problems: Problems) -> None:
+    """Note that several topics have no newest schema in common."""
+    alone = len(topics_of(values)) == 1
+    for column in COLUMNS:
+        asked = values[f"{column}.format"] == AVRO and values[f"{column}.schema"] is None
+        if asked and not alone:
+            problems.add(
+                f"{column}.format=avro reads by the newest schema of one topic, and the options name "
+                "several, or a pattern.",
+                f"set {column}.schema to the schema that the column is to have.",
+            )
+
+
+def topics_of(values: Mapping[str, Any]) -> Sequence[str]:
+    """The topics that the options name."""
+    assigned = [topic for topic, _ in values["assign"] or ()]
+    return sorted({*(values["subscribe"] or ()), *assigned})
+
+
+def _importing() -> Any:
+    return importing("The option value.format or key.format")

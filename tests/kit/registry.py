@@ -1,0 +1,131 @@
+"""A schema registry for tests, in this process: subjects, versions and ids, by Confluent's API.
+
+Its answers are those that Apicurio gave (``tests.kit.apicurio``); ``tests/clients/avro`` puts both to
+the same tests, so that this one cannot drift from a real one. It checks no compatibility.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+Answer = tuple[int, Any]
+
+
+class StandIn:
+    """Serves until the block ends; its behaviour may be changed meanwhile.
+
+    Args:
+        login: ``user:password`` that requests must have.
+    """
+
+    def __init__(self, login: str | None = None) -> None:
+        self.login = login
+        self.status: int | None = None
+        """What every request is answered with, if set."""
+        self.asked: list[str] = []
+        self._texts: list[dict[str, Any]] = []
+        self._subjects: dict[str, list[int]] = {}
+        self._server: ThreadingHTTPServer | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        assert self._server is not None
+        self._server.shutdown()
+        self._server.server_close()
+
+    def add(self, subject: str, schema: Any, **more: Any) -> int:
+        """Register a schema, as JSON has it; its id."""
+        text = schema if isinstance(schema, str) and "{" in schema else json.dumps(schema)
+        return int(self._add(subject, {"schema": text, **more})[1]["id"])
+
+    def _handler(served) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - the outer object
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_: Any) -> None: ...
+
+            def do_GET(self) -> None:
+                self._reply(None)
+
+            def do_POST(self) -> None:
+                length = int(self.headers.get("content-length", 0))
+                self._reply(json.loads(self.rfile.read(length)))
+
+            def _reply(self, body: Any) -> None:
+                login = self.headers.get("authorization", "")
+                status, found = served.answer(self.path, body, login)
+                data = json.dumps(found).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/vnd.schemaregistry.v1+json")
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        return Handler
+
+    def answer(self, path: str, body: Any, login: str) -> Answer:
+        """Status and body for a request."""
+        if self.status is not None:
+            return self.status, {"error_code": self.status * 100, "message": "as the test wants"}
+        if self.login is not None:
+            basic = base64.b64encode(self.login.encode()).decode()
+            if login not in (f"Basic {basic}", f"Bearer {self.login}"):
+                return 401, {"error_code": 401, "message": "Unauthorized"}
+        parts = [unquote(each) for each in urlsplit(path).path.strip("/").split("/")]
+        self.asked.append("/".join(parts))
+        with self._lock:
+            match parts:
+                case ["schemas", "ids", number]:
+                    return self._schema(int(number))
+                case ["subjects", subject, "versions"] if body is not None:
+                    return self._add(subject, body)
+                case ["subjects", subject, "versions", version]:
+                    return self._version(subject, version)
+                case ["subjects", subject] if body is not None:
+                    return self._lookup(subject, body)
+        return 404, {"error_code": 404, "message": f"no such path: {path}"}
+
+    def _schema(self, number: int) -> Answer:
+        if not 0 < number <= len(self._texts):
+            return 404, {"error_code": 40403, "message": f"No artifact with ID '{number}'"}
+        return 200, self._texts[number - 1]
+
+    def _add(self, subject: str, body: Any) -> Answer:
+        if body not in self._texts:
+            self._texts.append(body)
+        number = self._texts.index(body) + 1
+        versions = self._subjects.setdefault(subject, [])
+        if number not in versions:
+            versions.append(number)
+        return 200, {"id": number}
+
+    def _version(self, subject: str, version: str) -> Answer:
+        versions = self._subjects.get(subject, [])
+        at = len(versions) if version == "latest" else int(version)
+        if not 0 < at <= len(versions):
+            return 404, {"error_code": 40401, "message": f"No artifact with ID '{subject}'"}
+        number = versions[at - 1]
+        named = {"subject": subject, "version": at, "id": number}
+        return 200, {**named, **self._texts[number - 1]}
+
+    def _lookup(self, subject: str, body: Any) -> Answer:
+        for at, number in enumerate(self._subjects.get(subject, []), 1):
+            if json.loads(self._texts[number - 1]["schema"]) == json.loads(body["schema"]):
+                return 200, {"subject": subject, "version": at, "id": number, **body}
+        return 404, {"error_code": 40403, "message": "Schema not found"}

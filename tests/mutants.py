@@ -1,0 +1,146 @@
+"""Changes one place of the product at a time, by cosmic-ray, and counts what no test notices.
+
+    pip install cosmic-ray
+    python -m tests.mutants core --sample 60
+
+It works on a copy of the last commit. Servers that ``ABS_SERVICES=external`` names are used for all
+mutants; else, each run of the tests starts its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import sample
+
+ROOT = Path(__file__).parents[1]
+SOURCES = (".", "clients", "sinks", "sources", "integration")
+EQUAL = ("ReplaceBinaryOperator_BitOr_%", "%Eq_Is", "%Eq_IsNot", "RemoveDecorator")
+"""Not tried: types that nobody evaluates, and identity of values that Python keeps once."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Modules, and the tests that should notice each change of them, the quickest first.
+
+    Args:
+        seconds: in which these tests end where nothing is changed, at the most.
+    """
+
+    modules: Sequence[str]
+    tests: Sequence[str]
+    seconds: int = 60
+
+
+ROOMS = {
+    "core": Room(
+        (
+            *("abs_core/protocol.py", "abs_core/births/rules.py", "abs_core/births/parent.py"),
+            *("abs_core/coordinator/", "abs_core/registers/"),
+        ),
+        tuple(
+            f"tests/core/test_{of}.py"
+            for of in (
+                *("protocol_rules", "births", "cell", "registers", "coordinator_rules", "parent"),
+                *("rare_raises", "protocol_start", "local_disk", "run_ends", "unknown_is_not_lost"),
+                *("writes_that_fail_first", "stopped_runs", "decision_deadline", "late_changes"),
+                *("reads", "coordinator_composes", "moving", "aborting", "several_sinks"),
+            )
+        ),
+    ),
+}
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("room", choices=ROOMS)
+    parser.add_argument("--sample", type=int, default=40, help="so many places")
+    given = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        survivors(given.room, given.sample, Path(folder) / "copy")
+
+
+def survivors(name: str, size: int, copy: Path) -> None:
+    """Try so many mutants of a room in a copy of the checkout; print what survived."""
+    room = ROOMS[name]
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
+    paths = os.pathsep.join(str(copy / source) for source in SOURCES)
+    options = "-x -q -p no:cacheprovider -m 'not campaign'"
+    tests = f"{sys.executable} -m pytest {options} {' '.join(room.tests)}"
+    modules = [
+        str(path.relative_to(copy))
+        for module in room.modules
+        for path in sorted(
+            (copy / module).glob("*.py") if module.endswith("/") else [copy / module]
+        )
+    ]
+    (copy / "mutants.toml").write_text(
+        f"[cosmic-ray]\nmodule-path = {json.dumps(modules)}\ntimeout = {3.0 * room.seconds}\n"
+        f'excluded-modules = []\ntest-command = "{tests}"\n'
+        '[cosmic-ray.distributor]\nname = "local"\n'
+    )
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def ray(*command: str) -> None:
+        tool = shutil.which("cosmic-ray")
+        if tool is None:
+            sys.exit("there is no cosmic-ray on the PATH: pip install cosmic-ray")
+        subprocess.run([tool, *command], cwd=copy, env=environment, check=True)
+
+    ray("baseline", "mutants.toml")
+    ray("init", "mutants.toml", "mutants.sqlite")
+    with sqlite3.connect(copy / "mutants.sqlite") as session:
+        places = choose(session, size, of=name)
+    ray("exec", "mutants.toml", "mutants.sqlite")
+    with sqlite3.connect(copy / "mutants.sqlite") as session:
+        tell(session, name, places)
+
+
+def choose(session: sqlite3.Connection, size: int, of: str) -> int:
+    """Leave one mutant of each chosen place to be tried; return the number of all places."""
+    draw = random.Random(f"{of} {sample.seed()}")
+    unlike = " and ".join(f"operator_name not like 'core/{each}'" for each in EQUAL)
+    places: dict[tuple[str, int, int], list[str]] = {}
+    for job, *place in session.execute(
+        "select job_id, module_path, start_pos_row, start_pos_col from mutation_specs "
+        f"where {unlike} order by module_path, start_pos_row, start_pos_col, operator_name, occurrence"
+    ):
+        places.setdefault(tuple(place), []).append(job)
+    found = sorted(places)
+    chosen = [draw.choice(places[place]) for place in draw.sample(found, min(size, len(found)))]
+    skipped = "insert into work_results (job_id, worker_outcome) select job_id, 'SKIPPED' "
+    session.execute(
+        "create temp table chosen as select value from json_each(?)", [json.dumps(chosen)]
+    )
+    session.execute(f"{skipped} from work_items where job_id not in (select value from chosen)")
+    return len(places)
+
+
+def tell(session: sqlite3.Connection, name: str, places: int) -> None:
+    """Print the share that survived, by module, and each survivor."""
+    ran = session.execute(
+        "select module_path, test_outcome, diff from work_results join mutation_specs using (job_id) "
+        "where worker_outcome <> 'SKIPPED' order by module_path, start_pos_row"
+    ).fetchall()
+    alive = [(module, diff) for module, outcome, diff in ran if outcome == "SURVIVED"]
+    print(f"{name}: {len(ran)} mutants of {places} places, {len(alive)} survived")
+    for module in sorted({module for module, *_ in ran}):
+        tried = sum(one == module for one, *_ in ran)
+        print(f"  {module}: {sum(one == module for one, _ in alive)} of {tried}")
+    for _, diff in alive:
+        print(diff, "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,284 @@
+"""Errors of PostgreSQL's committers, writers and register that no ordinary history meets.
+
+No server is asked: what it would answer is put in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.pq import TransactionStatus
+
+from abs_core.codec import state_to_text
+from abs_core.contracts import Stored
+from abs_core.deadletters import JUDGEMENTS
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    ContentionError,
+    DataError,
+    FencedError,
+    NotPreparedError,
+    RefusedError,
+    RegisterLostError,
+    SchemaError,
+    UnavailableError,
+)
+from abs_core.model import Committable, HandleName, JobState, Outcome
+from abs_sinks.postgres import (
+    PostgresOptions,
+    PostgresRegister,
+    apply,
+    epoch_transaction,
+    idempotent,
+    prepared,
+    register,
+    wal,
+)
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.idempotent import IdempotentWriter
+from abs_sinks.postgres.prepared import PreparedTransactions, check_proof_is_here
+from abs_testing.case import raises
+
+OPTIONS = PostgresOptions.parse({"url": "postgresql://u@h/d", "dbtable": "t"})
+HANDLE = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
+STATE = JobState("0123456789abcdef", "job", "here", "lineage", 1, "run")
+STAGED = Committable(HANDLE, 1, "d")
+
+Patch = pytest.MonkeyPatch
+
+
+def _raising(error: Exception) -> Any:
+    def call(*_: object, **__: object) -> None:
+        raise error
+
+    return call
+
+
+def _connected(patch: Patch, module: Any, connection: Any) -> None:
+    @contextmanager
+    def leased(*_: object, **__: object) -> Iterator[Any]:
+        yield connection
+
+    patch.setattr(module, "leased", leased)
+
+
+def test_a_prepared_transaction_of_another_role_is_told_with_its_role(monkeypatch: Patch) -> None:
+    error = psycopg.errors.InsufficientPrivilege("permission denied (on purpose)")
+    monkeypatch.setattr(prepared, "end_prepared", _raising(error))
+    monkeypatch.setattr(prepared, "_another_roles", lambda *_: RefusedError("another role's"))
+    transactions = PreparedTransactions(OPTIONS)
+    connection: Any = SimpleNamespace()
+    told = raises(RefusedError, lambda: transactions._end(connection, "COMMIT PREPARED {}", HANDLE))
+    assert "another role's" in told.what
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(UnavailableError("away (on purpose)"), "does not answer now"), (None, "does not have it")],
+)
+def test_a_prepare_of_unknown_outcome_is_told_by_what_the_server_says_then(
+    answer: AbsError | None, said: str, monkeypatch: Patch
+) -> None:
+    _connected(monkeypatch, prepared, SimpleNamespace())
+    existing = (lambda *_: []) if answer is None else _raising(answer)
+    monkeypatch.setattr(PreparedTransactions, "existing", existing)
+    common = replace(OPTIONS.common, patience=0.0)
+    lost = psycopg.OperationalError("the connection broke (on purpose)")
+    looks = lambda: prepared._look_for_it(replace(OPTIONS, common=common), HANDLE, lost)  # noqa: E731
+    assert said in raises(UnavailableError, looks).what
+
+
+def test_rows_that_are_judged_otherwise_each_time_are_not_composed(monkeypatch: Patch) -> None:
+    transaction: Any = EpochTransaction.__new__(EpochTransaction)
+    tries = list[object]()
+
+    def compose(staged: object) -> None:
+        tries.append(staged)
+        raise epoch_transaction.NeedsJudgement
+
+    monkeypatch.setattr(transaction, "_compose", compose)
+    monkeypatch.setattr(transaction, "_judgement", lambda staged: staged)
+    raises(ContentionError, lambda: transaction.compose([STAGED]))
+    assert len(tries) == JUDGEMENTS
+
+
+@pytest.mark.parametrize("lost", [None, NotPreparedError("a staging table is lost (on purpose)")])
+def test_dead_letters_that_are_missing_are_not_left_out(
+    lost: NotPreparedError | None, monkeypatch: Patch
+) -> None:
+    transaction: Any = EpochTransaction.__new__(EpochTransaction)
+    said = list[str]()
+
+    def execute(query: object) -> Any:
+        said.append(str(query))
+        return SimpleNamespace(rowcount=1)
+
+    table = SimpleNamespace(options=OPTIONS, label="t")
+    plan = SimpleNamespace(table=table)
+    part = SimpleNamespace(dead={HANDLE: 2}, table=table, staged=[STAGED])
+    staging = SimpleNamespace(table=lambda _: "staging", incomplete=lambda *_: lost)
+    transaction._staging = staging
+    monkeypatch.setattr(epoch_transaction.deadletters, "moving", lambda *_: "move them")
+    connection: Any = SimpleNamespace(execute=execute)
+    target: Any = SimpleNamespace(plan=plan, table=table)
+    error = raises(NotPreparedError, lambda: transaction._bury(connection, part, target))
+    assert error.what.startswith("a staging" if lost else "A staging table holds 1 of 2")
+    assert said[-1] == "ROLLBACK", "nothing may be changed"
+
+
+@pytest.fixture
+def writer() -> Any:
+    writer: Any = IdempotentWriter.__new__(IdempotentWriter)
+    writer._options = replace(OPTIONS, deadletter="dead")
+    writer._task = SimpleNamespace(
+        job="job", epoch=0, generation=1, register=STATE.register, handle=HANDLE
+    )
+    writer._register = sql.Identifier("register")
+    return writer
+
+
+def test_rows_that_are_judged_otherwise_each_time_are_not_upserted(
+    writer: Any, monkeypatch: Patch
+) -> None:
+    for name in ("union_of", "latest_of", "inserting", "may_write", "_staged"):
+        monkeypatch.setattr(idempotent, name, lambda *_, **__: sql.SQL(""))
+    monkeypatch.setattr(idempotent, "columns_of", lambda *_: sql.SQL(""))
+    monkeypatch.setattr(idempotent.deadletters, "good", lambda *_: None)
+    judged = list[object]()
+    monkeypatch.setattr(writer, "_keeping", lambda *_: [])
+    monkeypatch.setattr(writer, "_execute", _raising(psycopg.errors.NumericValueOutOfRange("x")))
+    monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
+    plan = SimpleNamespace(shape_query=lambda: sql.SQL(""))
+    target: Any = SimpleNamespace(plan=plan, key=(), orderby=None, shape="")
+    raises(ContentionError, lambda: writer._upsert(SimpleNamespace(), target))
+    assert len(judged) == JUDGEMENTS
+
+
+@pytest.mark.parametrize(("dead", "error"), [(None, DataError), ("dead", ContentionError)])
+def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
+    dead: str | None, error: type[AbsError], writer: Any, monkeypatch: Patch
+) -> None:
+    nothing = lambda *_: sql.SQL("")  # noqa: E731
+    told = SimpleNamespace(
+        locking=nothing,
+        finding=nothing,
+        applying=lambda *_: [],
+        error_of=lambda *_: DataError("a problem (on purpose)"),
+    )
+    monkeypatch.setattr(idempotent, "_judging", lambda *_: (sql.SQL(""), sql.SQL("")))
+    monkeypatch.setattr(idempotent, "changes_sql", told)
+    monkeypatch.setattr(idempotent, "may_write", nothing)
+    results = [SimpleNamespace(affected=0, row=("problem",))] * 3
+    monkeypatch.setattr(idempotent, "results_of", lambda _: results)
+    judged = list[object]()
+    writer._options = replace(OPTIONS, deadletter=dead)
+    for name in ("_keeping", "_execute"):
+        monkeypatch.setattr(writer, name, lambda *_: [])
+    monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
+    plan = SimpleNamespace(shape_query=nothing)
+    target: Any = SimpleNamespace(plan=plan, shape="", key=())
+    raises(error, lambda: writer._change(None, target, None))
+    assert len(judged) == (0 if dead is None else JUDGEMENTS)
+
+
+class Answers:
+    """A connection that gives these answers, one by one."""
+
+    info = SimpleNamespace(transaction_status=TransactionStatus.IDLE)
+
+    def __init__(self, *rows: tuple[str, ...] | None) -> None:
+        self._rows = list(rows)
+
+    def execute(self, _: object) -> Answers:
+        return self
+
+    def fetchone(self) -> tuple[str, ...] | None:
+        return self._rows.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (None, RegisterLostError),
+        (replace(STATE, register="f" * 16), RegisterLostError),
+        (replace(STATE, generation=2), FencedError),
+    ],
+)
+def test_rows_that_were_not_changed_since_the_register_is_not_the_runs_any_more_are_told(
+    state: JobState | None, error: type[AbsError], writer: Any
+) -> None:
+    row = None if state is None else (state_to_text(state),)
+    plan = SimpleNamespace(shape_query=lambda: None)
+    target: Any = SimpleNamespace(plan=plan, shape="shape")
+    right: Any = Answers(("shape",), (state_to_text(STATE),))
+    writer._check_may_write(right, target)
+    connection: Any = Answers(("shape",), row)
+    raises(error, lambda: writer._check_may_write(connection, target))
+
+
+@pytest.mark.parametrize("call", ["inspect", "commit"])
+def test_a_command_without_the_inputs_columns_applies_nothing(call: str) -> None:
+    committer = wal.WalWithoutColumns.__new__(wal.WalWithoutColumns)
+    error = raises(ConfigError, lambda: getattr(committer, call)([STAGED]))
+    assert "columns" in error.what
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "said"),
+    [
+        ("c", ("a", "b"), "none such"),
+        ("A", ("a", "b"), None),
+        ("b", ("a",), "the input does not have"),
+    ],
+)
+def test_a_column_that_an_option_names_must_be_in_table_and_input(
+    wanted: str, names: tuple[str, ...], said: str | None
+) -> None:
+    columns = [SimpleNamespace(name=name) for name in ("a", "b")]
+    plan: Any = SimpleNamespace(table=SimpleNamespace(columns=columns, label="t"), names=names)
+    if said is None:
+        assert apply.resolve_column(plan, wanted, "orderby") == "a"
+    else:
+        error = raises(SchemaError, lambda: apply.resolve_column(plan, wanted, "orderby"))
+        assert said in error.what
+
+
+def test_a_handle_whose_proof_is_in_another_schema_is_not_taken_for_unknown() -> None:
+    elsewhere = replace(STAGED, extra=(("stateschema", "elsewhere"),))
+    check_proof_is_here("abs", [elsewhere], {HANDLE: Outcome.PREPARED})
+    check = lambda: check_proof_is_here("abs", [elsewhere], {HANDLE: Outcome.UNKNOWN})  # noqa: E731
+    assert "the schema elsewhere" in raises(ConfigError, check).what
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.UntranslatableCharacter, psycopg.errors.FeatureNotSupported]
+)
+def test_a_path_that_the_databases_encoding_lacks_is_named(
+    error: type[psycopg.Error], monkeypatch: Patch
+) -> None:
+    info = SimpleNamespace(parameter_status=lambda _: "SQL_ASCII")
+    broken = SimpleNamespace(execute=_raising(error("on purpose")), info=info)
+    _connected(monkeypatch, register, broken)
+    store: Any = PostgresRegister(OPTIONS)
+    store._schema = SimpleNamespace(ensure=lambda _: None, table=lambda _: sql.Identifier("r"))
+    state = replace(STATE, checkpoint="/päth")
+    told = raises(RefusedError, lambda: store.compare_and_set("job", None, state))
+    assert "encoding (SQL_ASCII)" in told.what
+    assert "/päth" in told.what
+
+
+def test_a_register_that_changes_while_it_is_retired_stays(monkeypatch: Patch) -> None:
+    _connected(
+        monkeypatch, register, SimpleNamespace(execute=lambda _: SimpleNamespace(rowcount=0))
+    )
+    monkeypatch.setattr(PostgresRegister, "load", lambda *_: Stored(STATE, "7"))
+    error = raises(ContentionError, lambda: PostgresRegister(OPTIONS).retire("job"))
+    assert "changed in the meantime" in error.what

@@ -1,0 +1,181 @@
+"""Errors of S3's committers and register, and of tables, that no ordinary history meets.
+
+No server is asked.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from abs_clients.s3.objects import Listed
+from abs_core.errors import (
+    ContentionError,
+    CorruptionError,
+    FencedError,
+    NotPreparedError,
+    ProtocolError,
+    RefusedError,
+    RegisterLostError,
+    UnavailableError,
+)
+from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome
+from abs_core.patience import Patience
+from abs_sinks.lake.committer import EPOCHS, FILES, TRIES, LakeCommitter, mark_of
+from abs_sinks.s3 import S3Options, S3Register, manifests, segments
+from abs_sinks.s3.committed import _Jobs
+from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
+from abs_sinks.s3.layout import FileName
+from abs_sinks.s3.register import RegisterObject
+from abs_sinks.s3.upload_commit import PendingUploads
+from abs_sinks.s3.uploads import Refusal, Upload, uploads_from_text, uploads_to_text
+from abs_testing.case import raises
+
+OPTIONS = S3Options.parse({"path": "s3://bucket/folder"})
+HANDLE = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
+STATE = JobState("0123456789abcdef", "job", "here", "lineage", 1, "run")
+UPLOAD = Upload("folder/file", "id", 1, "0" * 16, ("etag",))
+
+Patch = pytest.MonkeyPatch
+
+
+def committable(*uploads: Upload, handle: HandleName = HANDLE, **extra: str) -> Committable:
+    told = {"uploads": uploads_to_text(uploads), **extra}
+    return Committable(handle, 1, "d", tuple(sorted(told.items())))
+
+
+def test_a_task_whose_upload_was_swept_is_fenced(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(PendingUploads, "complete", lambda *_: Outcome.ABORTED)
+    writer: Any = IdempotentWriter.__new__(IdempotentWriter)
+    writer._options, writer._handle, writer._uploads = OPTIONS, HANDLE, (UPLOAD,)
+    writer._patience = Patience(0.0)
+    assert "was ended while its task was at work" in raises(FencedError, writer._sealed).what
+
+
+def test_a_segment_that_was_swept_while_it_was_sealed_is_an_error(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(PendingUploads, "complete", lambda *_: Outcome.UNKNOWN)
+    file: Any = segments.S3SegmentFile(OPTIONS, HANDLE, "key")
+    file._upload = SimpleNamespace(finish=lambda: UPLOAD)
+    assert "is unknown after it was completed" in raises(UnavailableError, file.seal).what
+
+
+def test_an_upload_that_the_server_refuses_twice_with_all_of_its_parts_is_an_error(
+    monkeypatch: Patch,
+) -> None:
+    pending: Any = PendingUploads(OPTIONS)
+    refusal = Refusal("ConditionalRequestConflict", 409)
+    monkeypatch.setattr(pending, "_look", lambda *_: None)
+    monkeypatch.setattr(pending, "_is_whole", lambda *_: True)
+    uploads = SimpleNamespace(complete=lambda *_, **__: refusal, parts=lambda *_: {(1, "etag"): 1})
+    monkeypatch.setattr(pending, "_uploads", uploads)
+    error = raises(ContentionError, lambda: pending.complete(HANDLE, UPLOAD))
+    assert "does not complete the upload" in error.what
+
+
+def test_uploads_with_fields_that_nobody_knows_are_not_read_in_part() -> None:
+    text = uploads_to_text([UPLOAD]).replace('""]', '"", "more"]')
+    with pytest.raises(CorruptionError, match="an upload has 1 fields too many"):
+        uploads_from_text(text, "it", "restore it")
+
+
+@pytest.fixture
+def committer(monkeypatch: Patch) -> Any:
+    return IdempotentCommitter(OPTIONS)
+
+
+def test_objects_that_are_gone_before_the_decision_are_not_decided(
+    committer: Any, monkeypatch: Patch
+) -> None:
+    answer = {HANDLE: Inspection(Outcome.UNKNOWN)}
+    monkeypatch.setattr(IdempotentCommitter, "inspect", lambda *_: answer)
+    error = raises(NotPreparedError, lambda: committer._require_all([committable(UPLOAD)]))
+    assert "are unknown before its epoch is decided" in error.what
+
+
+def test_nothing_is_aborted_where_the_register_is_missing(
+    committer: Any, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(S3Register, "present", lambda *_: None)
+    error = raises(RegisterLostError, lambda: committer._kept(HANDLE))
+    assert "is missing" in error.what
+
+
+def test_a_manifest_of_an_invalid_name_is_not_left_out() -> None:
+    error = raises(CorruptionError, lambda: manifests._parsed("../elsewhere"))
+    assert "lists an invalid manifest" in error.what
+
+
+def test_files_of_a_register_that_is_nowhere_are_not_left_out(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(_Jobs, "_read", lambda *_: None)
+    name = FileName(HANDLE, 0)
+    listed = Listed("folder/file", 1, "etag", datetime(2026, 1, 1, tzinfo=UTC))
+    error = raises(RegisterLostError, lambda: _Jobs([OPTIONS]).require(name, listed, OPTIONS.path))
+    assert "a reader would miss the job's rows" in error.what
+
+
+@pytest.mark.parametrize("again", [None, (RegisterObject(STATE), "newer")])
+def test_a_register_that_changes_while_it_is_retired_stays(
+    again: tuple[RegisterObject, str] | None, monkeypatch: Patch
+) -> None:
+    answers = [(RegisterObject(STATE), "old"), again]
+    monkeypatch.setattr(S3Register, "cell", lambda *_: answers.pop(0))
+    error = raises(ContentionError, lambda: S3Register(OPTIONS).retire("job"))
+    assert "changed in the meantime" in error.what
+
+
+@pytest.mark.parametrize("call", ["retire", "check_movable"])
+def test_a_register_that_names_what_readers_use_is_not_retired_or_moved(
+    call: str, monkeypatch: Patch
+) -> None:
+    cell = RegisterObject(STATE, ("manifest",)), "version"
+    monkeypatch.setattr(S3Register, "cell", lambda *_: cell)
+    error = raises(ProtocolError, lambda: getattr(S3Register(OPTIONS), call)("job"))
+    assert "names the files that readers use" in error.what
+
+
+class Table:
+    """A table that others always change first."""
+
+    id = "table"
+    added = 0
+
+    def load(self) -> Any:
+        return self
+
+    def add(self, *_: object) -> bool:
+        self.added += 1
+        return False
+
+    def is_in(self, *_: object) -> bool:
+        return False
+
+
+def test_an_epoch_that_others_always_overtake_is_an_error(monkeypatch: Patch) -> None:
+    table: Any = Table()
+    lake: Any = LakeCommitter(table, "folder/", SimpleNamespace())
+    monkeypatch.setattr(LakeCommitter, "_looked", lambda *_: table)
+    monkeypatch.setattr("abs_sinks.lake.committer.wait_random_exponential", lambda **_: 0)
+    error = raises(ContentionError, lambda: lake._added([committable()], table, []))
+    assert f"changed by others {TRIES} times" in error.what
+    assert table.added == TRIES
+
+
+def test_files_of_a_handle_that_are_not_all_described_are_not_added() -> None:
+    lake: Any = LakeCommitter(Table(), "folder/", SimpleNamespace())  # type: ignore[arg-type]
+    with pytest.raises(CorruptionError, match="there are 1 files, and 0 are described"):
+        lake._files(committable(UPLOAD, **{FILES: "[]"}))
+
+
+@pytest.mark.parametrize(
+    "handle",
+    [
+        HandleName("0123456789abcdef", "job", 1, EPOCHS, 0, "abc"),
+        HandleName("0123456789abcdef", "job", EPOCHS // 2, 0, 0, "abc"),
+    ],
+)
+def test_an_epoch_that_a_tables_version_cannot_hold_is_refused(handle: HandleName) -> None:
+    error = raises(RefusedError, lambda: mark_of([committable(handle=handle)]))
+    assert "does not fit the version" in error.what

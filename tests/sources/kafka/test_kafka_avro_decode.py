@@ -1,0 +1,103 @@
+"""Avro by columns: what fastavro wrote is decoded, and what is no Avro is named."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from abs_clients.avro.schema import Node, arrow_type, parsed
+from abs_clients.avro.wire import header_of
+from abs_core.errors import SchemaError
+from abs_sources.kafka.avro.decode import Decoder
+from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
+
+
+def written(schema: Any, value: Any, number: int = 7) -> bytes:
+    """A record in the wire format, by fastavro."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, schema, value)
+    return header_of(number) + stream.getvalue()
+
+
+def decoder(reader: Any, *writers: Any) -> Decoder:
+    """A decoder for the writers' schemas, whose ids are 7, 8, ..."""
+    known = {7 + n: parsed(json.dumps(each)) for n, each in enumerate(writers or (reader,))}
+
+    def schema_of(number: int) -> Node:
+        if number not in known:
+            raise SchemaError("The registry has no such schema.")
+        return known[number]
+
+    return Decoder(parsed(json.dumps(reader)), schema_of, "value")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_what_fastavro_wrote_is_decoded(data: st.DataObject) -> None:
+    schema = data.draw(st.one_of(records(), schemas()))
+    node = parsed(json.dumps(schema))
+    drawn = data.draw(st.lists(values(node), min_size=1, max_size=5))
+    shown = pa.array(drawn, arrow_type(node)).to_pylist()
+    by_fastavro = fastavro.parse_schema(schema)
+    bytes_ = [None if v is None else written(by_fastavro, to_write(node, v)) for v in shown]
+
+    found, bad = decoder(schema).decode(pa.array(bytes_, pa.binary()))
+
+    assert bad == {}
+    found.validate(full=True)
+    assert found.type == arrow_type(node)
+    assert found.to_pylist() == shown
+
+
+def two(data: st.DataObject) -> tuple[Any, Node, list[Any], list[bytes]]:
+    """A schema, and two values of it as Arrow has them and as records."""
+    schema = data.draw(records())
+    node = parsed(json.dumps(schema))
+    drawn = data.draw(st.lists(values(node), min_size=2, max_size=2))
+    shown = pa.array(drawn, arrow_type(node)).to_pylist()
+    by_fastavro = fastavro.parse_schema(schema)
+    return schema, node, shown, [written(by_fastavro, to_write(node, each)) for each in shown]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_each_record_that_is_cut_short_or_goes_on_is_named_and_those_beside_it_are_right(
+    data: st.DataObject,
+) -> None:
+    schema, _, shown, (right, other) = two(data)
+    cuts = [other[:at] for at in range(len(other))]
+    wrong = [*cuts[:50], *cuts[-50:], other + b"\0"]
+    mixed = [each for cut in wrong for each in (right, cut)]
+
+    found, bad = decoder(schema).decode(pa.array(mixed, pa.binary()))
+
+    assert set(bad) == set(range(1, len(mixed), 2))
+    assert found[::2].to_pylist() == [shown[0]] * len(wrong)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_changed_bytes_are_named_or_read_as_fastavro_reads_them(data: st.DataObject) -> None:
+    schema, node, shown, (right, other) = two(data)
+    spoilt = bytearray(other)
+    for _ in range(data.draw(st.integers(1, 3))):
+        spoilt[data.draw(st.integers(0, len(spoilt) - 1))] = data.draw(st.integers(0, 255))
+
+    found, bad = decoder(schema).decode(pa.array([right, bytes(spoilt), right], pa.binary()))
+
+    assert set(bad) <= {1}
+    assert [found[0].as_py(), found[2].as_py()] == [shown[0]] * 2
+    if bad:
+        return
+    try:
+        mine = as_fastavro(node, found[1].as_py())
+        expected = fastavro.schemaless_reader(io.BytesIO(spoilt[5:]), schema, None)
+    except (ValueError, OverflowError, pa.ArrowException):
+        return  # a year that Python does not have, or text that is no UUID
+    assert repr(mine) == repr(expected)  # NaN is NaN
