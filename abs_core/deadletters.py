@@ -57,11 +57,18 @@ def noted(counts: Iterable[Count]) -> tuple[tuple[str, str], ...]:
     return ((COUNTS, json.dumps(value, separators=(",", ":"))),) if value else ()
 
 
+def with_counts(committable: Committable, more: Iterable[Count]) -> Committable:
+    """The committable with these counts besides its own."""
+    added = noted([*counts_of([committable]), *more])
+    return replace(
+        committable, extra=tuple(sorted((dict(committable.extra) | dict(added)).items()))
+    )
+
+
 def with_dead(committable: Committable, more: int) -> Committable:
     """The committable with so many more rows dead; it has the counts of one sink."""
     (count,) = counts_of([committable])
-    extra = dict(committable.extra) | dict(noted([replace(count, dead=count.dead + more)]))
-    return replace(committable, extra=tuple(sorted(extra.items())))
+    return with_counts(committable, [replace(count, rows=0, dead=more)])
 
 
 def counts_of(committables: Iterable[Committable]) -> list[Count]:

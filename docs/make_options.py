@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from abs_clients.kafka.setting_table import NO_EQUIVALENT, SETTINGS
-from abs_clients.options import Option, options_of
+from abs_clients.options import Option, options_of, share
 from abs_clients.s3.server import Server
 from abs_sinks.delta.options import DeltaOptions
 from abs_sinks.iceberg.options import IcebergOptions
@@ -75,6 +75,14 @@ REGISTRY = {
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
 """Title, a note, the options, and what each is for."""
 
+LETTERS = {
+    "deadlettermax": "the largest share of dead letters (`0.01`, `1%`) over the last 16 epochs, from 100 on; the epoch "
+    "that passes it stops the query, and nothing of it is written",
+    "deadlettercolumns": "columns of the input that dead letters do not show, for instance personal data; such letters "
+    "cannot be replayed if the target needs the columns",
+}
+
+
 SECTIONS: Sections = (
     (
         "All sinks",
@@ -128,11 +136,8 @@ SECTIONS: Sections = (
             "locktimeout": "how long to wait for a lock",
             "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "
             "created if it is missing. Without it such a row stops the query; see "
-            "[dead letters](../how-to/operations.md#dead-letters-at-3-am). Not for `write=changes`",
-            "deadlettermax": "the largest share of dead letters (`0.01`, `1%`) over the last 16 epochs, from 100 on; the epoch "
-            "that passes it stops the query, and nothing of it is written",
-            "deadlettercolumns": "columns of the input that dead letters do not show, for instance personal data; such letters "
-            "cannot be replayed if the table needs the columns",
+            "[dead letters](dead-letters.md). Not for `write=changes`",
+            **LETTERS,
             "connecttimeout": "how long to wait for a connection",
         },
     ),
@@ -144,6 +149,14 @@ SECTIONS: Sections = (
             "topic": "the topic of every record; without it, the column `topic` names it. Never a register's topic or a side topic",
             "registertopic": "the compacted topic that holds the jobs' registers",
             "producer": "which sender to use, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
+            "write": "`append`, or `changes`: rows are changes of keys, see "
+            "[changes into a topic](../how-to/changes.md#changes-into-a-topic)",
+            "sequenceby": "changes: the columns of a change's position, by which a key's records of an epoch are ordered",
+            "applyasdeletes": "changes: which ones delete: a boolean column, or `column=value,value`; their records have no value",
+            "deadletter": "a topic for rows that the topic does not take, in the same transaction; in `abs_spark.epoch` also "
+            "another sink (`sink:NAME`). Without it such a row stops the query; see [dead letters](dead-letters.md). Not for "
+            "`protocol=idempotent`",
+            **LETTERS,
             "value.schema": "the Avro schema to write with, as JSON; default: the newest one of the subject",
             "key.schema": "the same for the key",
             "value.subject.name.strategy": "which subject the schema has: `topic` (default), `record`, `topic_record`",
@@ -176,6 +189,10 @@ SECTIONS: Sections = (
             "targetfilesize": "size of the files that `wal` composes",
             "header": "whether CSV files begin with the names of the columns",
             "statepath": "where the register is, in the same bucket; default: `_abs` below `path`",
+            "deadletter": "a folder of the same bucket, `s3://bucket/folder`, for rows that the files cannot hold, under the same "
+            "decision; in `abs_spark.epoch` also another sink (`sink:NAME`). Without it such a row stops the query; see "
+            "[dead letters](dead-letters.md). Not for `protocol=idempotent`",
+            **LETTERS,
         },
     ),
     (
@@ -316,6 +333,8 @@ def _default(option: Option) -> str:
         return ""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
+    if option.read is share:
+        return f"`{value:g}`"
     if isinstance(value, float):
         return f"{value:g} s"
     if isinstance(value, int) and value >= 1 << 20 and value % (1 << 20) == 0:

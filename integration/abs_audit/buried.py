@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, quoted
-from abs_audit.contracts import Inspectable, Relation
+from abs_audit.contracts import Inspectable, Relation, Unfolding
 from abs_audit.families import Type
+from abs_audit.locate import side_of
 from abs_audit.report import LeftBehind
 from abs_clients.arrow import alike
 from abs_core.errors import ConfigError, SchemaError
@@ -25,12 +25,12 @@ class WithDeadLetters:
     """The records of a target and, by value, those dead letters that were not replayed.
 
     Args:
-        sink: the end of the letters' field ``sink``; others are of other targets.
+        is_of: whether a letter's field ``sink`` is the target.
     """
 
     target: Relation
     letters: KeptLetters
-    sink: str
+    is_of: Callable[[str], bool]
 
     @property
     def name(self) -> str:
@@ -43,17 +43,16 @@ class WithDeadLetters:
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
-        ids = [
-            each["id"]
-            for each in self.letters.found()
-            if f".{each['sink']}".endswith(f".{self.sink}")
-        ]
+        ids = [each["id"] for each in self.letters.found() if self.is_of(each["sink"])]
         found = self.letters.shown(ids)
         with self.target.rows(connection, names) as there:
             rows = there
             for schema in sorted({each["schema"] for each in found}):
                 texts = [each["row"] for each in found if each["schema"] == schema]
-                table = _named(rows_of(texts, schema_of(schema)), names)
+                batch = rows_of(texts, schema_of(schema))
+                if isinstance(self.target, Unfolding):
+                    batch = self.target.unfolded(batch, names)
+                table = _named(batch, names)
                 dead = carried(connection.from_arrow(table), names)
                 types = zip(names, rows.types, strict=True)
                 cast = (f"cast({quoted(n)} as {kind}) as {quoted(n)}" for n, kind in types)
@@ -65,7 +64,7 @@ class WithDeadLetters:
 
 
 def with_dead_letters(
-    target: Relation, url: str, table: str, deadletter: str, stateschema: str
+    target: Relation, url: str, table: str | None, deadletter: str, stateschema: str
 ) -> WithDeadLetters:
     """The target with the letters in ``deadletter``.
 
@@ -73,12 +72,10 @@ def with_dead_letters(
         ConfigError: the target's system keeps none.
     """
     found = format_at(url)
-    given: dict[str, Any] = {"protocol": "wal", "stateschema": stateschema}
-    options = found.parse({"url": url, "dbtable": table, "deadletter": deadletter, **given})
-    letters = found.dead_letters(options)
+    letters, is_of = side_of(found).letters(url, deadletter, table, stateschema)
     if letters is None:
         raise ConfigError(f"{found.name} keeps no dead letters.", remedy="leave --deadletters out.")
-    return WithDeadLetters(target, letters, table.replace('"', ""))
+    return WithDeadLetters(target, letters, is_of)
 
 
 def _named(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Table:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
+import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.families import Type
 from abs_audit.report import LeftBehind
+from abs_sinks.deadletters import KeptLetters
 from abs_sinks.door import SinkFormat
 
 
@@ -73,6 +75,25 @@ class Side(ABC):
         Raises:
             ConfigError: that is not one relation.
         """
+
+    def letters(
+        self, url: str, deadletter: str, table: str | None, stateschema: str
+    ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
+        """The dead letters beside the relation at a URL, and whether a letter's ``sink`` is it.
+
+        Args:
+            deadletter: as in the sink's option; the others as in ``at``.
+        """
+        return self.format.dead_letters(url, deadletter, table, {}), lambda sink: True
+
+
+@runtime_checkable
+class Unfolding(Protocol):
+    """A relation whose columns are within those of the sink's input."""
+
+    def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """The records that the sink would have made of these rows, with these columns."""
+        ...
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, compress
 from pathlib import Path
@@ -46,6 +46,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import HandleName
+from abs_sinks.deadletters import KeptLetters
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.urls import parts_of
 
@@ -126,6 +127,16 @@ class KafkaSide(Side):
         counted = None if winners is None else winners == "true"
         return KafkaTopic(servers, topic, value, winners=counted, settings=_client(servers, config))
 
+    def letters(
+        self, url: str, deadletter: str, table: str | None, stateschema: str
+    ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
+        """See ``Side``. The query of a topic's URL has words of the audit's own."""
+        parts = parts_of(url)
+        config = dict(parse_qsl(parts.query)).get("config")
+        plain = f"{parts.scheme}://{parts.netloc}" + (f"?config={config}" if config else "")
+        topic = parts.path.strip("/")
+        return self.format.dead_letters(plain, deadletter, topic, {}), topic.__eq__
+
     def of(self, options: KafkaOptions) -> KafkaTopic:
         if options.topic is None:
             raise ConfigError(
@@ -192,6 +203,19 @@ class KafkaTopic:
         schema = text_schema(names)
         with streamed(connection, schema, self._texts(schema)) as rows:
             yield rows
+
+    def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """See ``Unfolding``: the fields of the values, or key and value."""
+        given = {
+            name.lower(): rows.column(name).cast(pa.binary())
+            for name in rows.schema.names
+            if name.lower() in RAW.names
+        }
+        if self.value == "raw":
+            none = pa.nulls(rows.num_rows, pa.binary())
+            return pa.record_batch([given.get(name, none) for name in RAW.names], schema=RAW)
+        found = json_objects([value or b"null" for value in given["value"].to_pylist()], self.name)
+        return as_text(found, text_schema(names), self.name)
 
     def _texts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         for found in self._objects():

@@ -22,8 +22,10 @@ from abs_audit.files import Files
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_clients.s3.errors import code_of, to_abs_error
+from abs_clients.s3.location import Location
 from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import ConfigError, OptionError
+from abs_sinks.deadletters import KeptLetters
 from abs_sinks.s3.options import S3Options
 from abs_sinks.urls import parts_of
 
@@ -43,6 +45,13 @@ class S3Side(Side):
                 "come from the environment, as boto3 finds them.",
             )
         return S3Files(parts.netloc, parts.path.strip("/"), endpoint, region, null)
+
+    def letters(
+        self, url: str, deadletter: str, table: str | None, stateschema: str
+    ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
+        """See ``Side``."""
+        path = str(Location.parse(url.partition("?")[0]))
+        return self.format.dead_letters(url, deadletter, table, {}), path.__eq__
 
     def of(self, options: S3Options) -> S3Files:
         path, server = options.path, options.server

@@ -79,9 +79,9 @@ DeadLetters = Annotated[
     str | None,
     typer.Option(
         "--deadletters",
-        metavar="TABLE",
-        help="PostgreSQL: expect each record in the target or, by value, in this table of dead letters "
-        "(option deadletter). Replayed ones do not count.",
+        metavar="PLACE",
+        help="Expect each record in the target or, by value, among the dead letters in this table, "
+        "topic or folder (option deadletter). Replayed ones do not count.",
     ),
 ]
 Settle = Annotated[
@@ -161,7 +161,7 @@ def audit(
             if deadletters is not None:
                 from abs_audit.buried import with_dead_letters
 
-                target = with_dead_letters(target, actual[0], table or "", deadletters, stateschema)
+                target = with_dead_letters(target, actual[0], table, deadletters, stateschema)
             clean = _report_target(source, target, compared, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -18,10 +20,15 @@ app = typer.Typer(help="Rows that a target refused, kept aside by a job.", no_ar
 
 Url = Annotated[
     str,
-    typer.Option("--url", envvar="ABS_POSTGRES_URL", help="The database, as in the option url."),
+    typer.Option(
+        "--url",
+        envvar="ABS_POSTGRES_URL",
+        help="The sink's system: a database as in the option url; kafka://HOST:PORT/REGISTERTOPIC; or "
+        "s3://BUCKET/PATH, other options as its query.",
+    ),
 ]
 Place = Annotated[str, typer.Option("--deadletter", help="As in the sink's option deadletter.")]
-Ids = Annotated[list[int], typer.Argument(help="As `abs deadletters list` shows them.")]
+Ids = Annotated[list[str], typer.Argument(help="As `abs deadletters list` shows them.")]
 Job = Annotated[str | None, typer.Option("--job", help="Only those of this job.")]
 Code = Annotated[str | None, typer.Option("--code", help="Only those with this reason.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
@@ -64,8 +71,8 @@ def show(
     """Print dead letters with their rows, as JSON in any case. The rows may be personal data."""
     found = _kept(url, deadletter).shown(ids)
     print_json(found)
-    if missing := set(ids) - {letter["id"] for letter in found}:
-        errors.print(f"not there: {', '.join(map(str, sorted(missing)))}")
+    if missing := set(ids) - {str(letter["id"]) for letter in found}:
+        errors.print(f"not there: {', '.join(sorted(missing))}")
         raise typer.Exit(FAILED)
 
 
@@ -74,21 +81,25 @@ def replay(
     ids: Ids,
     url: Url,
     deadletter: Place,
-    dbtable: Annotated[str, typer.Option("--dbtable", help="The table that the rows go to.")],
-    write: Annotated[str, typer.Option(help="append or upsert, as in the job.")] = "append",
+    dbtable: Annotated[
+        str | None,
+        typer.Option("--dbtable", "--topic", help="The table or topic that the rows go to."),
+    ] = None,
+    write: Annotated[str | None, typer.Option(help="append or upsert, as in the job.")] = None,
     key: Annotated[str | None, typer.Option(help="As in the job, for upsert.")] = None,
-    stateschema: Annotated[str, typer.Option("--stateschema")] = "abs",
+    stateschema: Annotated[str | None, typer.Option("--stateschema")] = None,
     *,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the rows of dead letters to their table, exactly once, and mark them as replayed.
+    """Write the rows of dead letters to their target, exactly once, and mark them as replayed.
 
-    All of them or none: a row that is refused again is an error. Correct the table first.
+    All of them or none: a row that is refused again is an error. Correct the target first.
     """
-    given = {"dbtable": dbtable, "write": write, "stateschema": stateschema}
-    kept = _kept(url, deadletter, **given, **({"key": key} if key else {}))
-    confirm(f"write {len(set(ids))} rows to {dbtable}?", yes=yes)
+    options = {"write": write, "key": key, "stateschema": stateschema}
+    given = {name: value for name, value in options.items() if value is not None}
+    kept = _kept(url, deadletter, dbtable, given)
+    confirm(f"write {len(set(ids))} rows to {dbtable or 'their target'}?", yes=yes)
     rows = kept.replay(sorted(set(ids)))
     if as_json:
         print_json({"did": "replayed", "rows": rows})
@@ -96,12 +107,19 @@ def replay(
         people.print(f"{rows} rows written and marked as replayed")
 
 
-def _kept(url: str, deadletter: str, **more: Any) -> KeptLetters:
+def _kept(
+    url: str,
+    deadletter: str,
+    table: str | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> KeptLetters:
     from abs_sinks.door import format_at
 
     found = format_at(url)
-    given = {"url": url, "deadletter": deadletter, "protocol": "wal", "dbtable": "unknown"}
-    kept = found.dead_letters(found.parse(given | more))
+    kept = found.dead_letters(url, deadletter, table, more)
     if kept is None:
-        raise ConfigError(f"{found.name} keeps no dead letters.", remedy="name a PostgreSQL URL.")
+        raise ConfigError(
+            f"{found.name} keeps no dead letters.",
+            remedy="name the system that the option deadletter of a sink is about.",
+        )
     return kept

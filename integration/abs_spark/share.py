@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from abs_core import protocol
 from abs_core.contracts import RegisterStore, Task, Writer
+from abs_core.deadletters import Count, with_counts
 from abs_core.errors import AbsError, NotPreparedError, TargetError
 from abs_core.events import Observer, PreCommitted
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
@@ -41,6 +42,7 @@ class TaskOutput(Generic[W]):
     _writer: W | None = field(default=None, init=False)
     _rows: int = field(default=0, init=False)
     _began: float = field(default=0.0, init=False)
+    _dead: dict[int, Count] = field(default_factory=dict, init=False)
 
     def write(self, sink: int, rows: pa.RecordBatch) -> None:
         if self._writer is None:
@@ -49,6 +51,18 @@ class TaskOutput(Generic[W]):
         self.put(self._writer, sink, rows)
         self._rows += rows.num_rows
 
+    def give_away(self, rows: int) -> None:
+        """So many of the rows are dead letters, which another sink has."""
+        self._rows -= rows
+
+    def bury(self, sink: int, letters: pa.RecordBatch, count: Count) -> None:
+        """Write dead letters of another sink, which ``count`` names."""
+        self.write(sink, letters)
+        had = self._dead.get(count.sink, replace(count, rows=0, dead=0))
+        self._dead[count.sink] = replace(
+            had, rows=had.rows + count.rows, dead=had.dead + count.dead
+        )
+
     def pre_commit(self) -> tuple[int, Committable | None]:
         """Pre-commit the rows; their number and handle. A second call returns none."""
         rows, self._rows = self._rows, 0
@@ -56,6 +70,8 @@ class TaskOutput(Generic[W]):
             return 0, None
         made = self._writer.pre_commit()
         if made is not None:
+            if self._dead:
+                made = with_counts(made, self._dead.values())
             seconds, (partition, sinks) = time.monotonic() - self._began, self.where
             told = (self.task.job, self.task.epoch, partition, rows, seconds, sinks)
             self.observe(PreCommitted(*told))

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from abs_clients.arrow import cast_plain, is_list, plain_type
-from abs_core.errors import CorruptionError
+from abs_core.errors import CorruptionError, DataError
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import BadRows, BadValuesError, MisfitError
 
@@ -139,6 +139,29 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
+def rows_together(letters: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
+    """The rows of these letters (``KeptLetters.shown``), which have one schema; None if there are none.
+
+    Raises:
+        DataError: they have several.
+    """
+    by_shape: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = {}
+    for letter in letters:
+        names = tuple(rows_of([letter["row"]], schema_of(letter["schema"])).schema.names)
+        by_shape.setdefault((letter["schema"], names), []).append(letter)
+    if len(by_shape) > 1:
+        groups = "; ".join(
+            ", ".join(str(each["id"]) for each in group) for group in by_shape.values()
+        )
+        raise DataError(
+            f"These dead letters have rows of {len(by_shape)} schemas.",
+            remedy=f"replay those of one schema at a time: {groups}.",
+        )
+    for (schema, _), group in by_shape.items():
+        return rows_of([each["row"] for each in group], schema_of(schema))
+    return None
+
+
 def schema_text(schema: pa.Schema) -> str:
     """The schema of the rows, for the field ``schema``."""
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
@@ -251,14 +274,14 @@ class KeptLetters(ABC):
         """Those of a job or a code, by id, without rows; ``replayed``: also those written again."""
 
     @abstractmethod
-    def shown(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+    def shown(self, ids: Sequence[int | str]) -> list[dict[str, Any]]:
         """These with their rows."""
 
     @abstractmethod
-    def replay(self, ids: Sequence[int]) -> int:
+    def replay(self, ids: Sequence[int | str]) -> int:
         """Write the rows of these through the sink and mark them; how many were not yet.
 
-        Exactly once: rows and marks are one transaction, under a token that is the digest of the ids.
+        Exactly once: rows and marks are under one decision.
 
         Raises:
             DataError, TargetError: a row is refused again; nothing is written, nothing marked.

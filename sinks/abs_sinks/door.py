@@ -86,6 +86,7 @@ class SinkFormat(ABC):
             ends with a dot is a prefix.
         library: a module whose import fails if the system's libraries are not installed.
         segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
+        buries: the option ``deadletter`` may name another sink of an epoch (``appended.BuryingSink``).
         audit: ``module:class``, an ``abs_audit.contracts.Side``. It is a text because the audit stands
             above the sinks and has libraries of its own. Default: the rows are those of ``read``.
     """
@@ -95,6 +96,7 @@ class SinkFormat(ABC):
     marks: ClassVar[tuple[str, ...]] = ()
     library: ClassVar[str | None] = None
     segments_beside: ClassVar[bool] = False
+    buries: ClassVar[bool] = False
     audit: ClassVar[str] = "abs_audit.others:OtherSide"
 
     def __eq__(self, other: object) -> bool:
@@ -221,9 +223,21 @@ class SinkFormat(ABC):
     def check_there(self, options: Any) -> None:  # noqa: B027 - most systems have one place
         """Raise ConfigError if the place that the options name for registers does not exist."""
 
-    def dead_letters(self, options: Any) -> KeptLetters | None:
-        """What the option ``deadletter`` keeps, for ``abs deadletters``; None: there is none."""
+    def dead_letters(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters | None:
+        """What the option ``deadletter`` keeps, for ``abs deadletters``; None: there is none.
+
+        Args:
+            url: see ``at``.
+            table: where rows are written again: a table, a topic; None: the URL says it, or nothing is.
+            more: other options of the sink, for that.
+        """
         return None
+
+    def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
+        """Dead letters of other sinks (rows of ``burying.LETTERS``) as input for such a sink."""
+        return letters
 
     def attempted(self, options: Any) -> Sequence[str]:
         """Tables, topics or the like that may hold rows of undecided attempts, which readers skip."""

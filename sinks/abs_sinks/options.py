@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar, cast
 
@@ -18,6 +18,8 @@ from abs_clients.options import (
 )
 from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
+
+Place = TypeVar("Place")
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 REPLAYS = ("digest", "count", "token")
@@ -65,6 +67,56 @@ COMMON = (
     Option("queryName", str),
 )
 """The options of every sink, see ``CommonOptions``."""
+
+DEADLETTERMAX = 0.01
+"""Default of the option ``deadlettermax``."""
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError("column names, separated by commas, each once")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class ToSink:
+    """A sink of the same epoch as the place of dead letters: ``sink:NAME``."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"the sink {self.name}"
+
+
+def sink_or(read: Callable[[str], Place]) -> Callable[[str], Place | ToSink]:
+    """Read ``sink:NAME``, or a place of the sink's own system."""
+
+    def parse(text: str) -> Place | ToSink:
+        prefix, _, name = text.strip().partition(":")
+        return ToSink(name) if prefix.lower() == "sink" and name else read(text)
+
+    return parse
+
+
+def check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
+    """Refuse options of dead letters without a place for them."""
+    if values["deadletter"] is None:
+        for name, default in (("deadlettermax", DEADLETTERMAX), ("deadlettercolumns", ())):
+            if values[name] != default:
+                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
+
+
+def check_may_bury(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
+    """As ``check_dead_letters``, for sinks whose attempts under ``idempotent`` are visible at once."""
+    check_dead_letters(values, problems)
+    if values["deadletter"] is not None and common.protocol == "idempotent":
+        problems.add(
+            "The option deadletter is not there for protocol=idempotent: an attempt's dead letters "
+            "would be visible before its epoch is decided.",
+            "set protocol=2pc or protocol=wal.",
+        )
+
 
 Kind = TypeVar("Kind")
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
@@ -29,10 +31,14 @@ from abs_core.codec import (
     state_from_text,
     state_to_text,
 )
-from abs_core.errors import CorruptionError
+from abs_core.errors import CorruptionError, SchemaError
 from abs_core.model import Committable, Dead, JobState, NamedSink, NotedToken, Recent
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
+from abs_sinks.burying import LETTERS
+from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text
 from abs_sinks.kafka.ledger import LedgerPlace
+from abs_sinks.kafka.letters import letter_records
+from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns
 from abs_sinks.kafka.register.topic import StoredCells, records_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.postgres.prepared import proof_noted
@@ -278,6 +284,27 @@ def test_a_committable_says_where_its_ledger_lies_and_an_older_one_says_nothing(
     content = (FOLDER / "committable-kafka-wal.json").read_bytes()
     assert LedgerPlace.of(committable_from_json(json.loads(content))) == _LEDGER
     assert LedgerPlace.of(_SEGMENT) is None
+
+
+def test_an_older_release_refuses_a_segment_with_dead_letters() -> None:
+    """It would send them to the topic of the rows: it finds no column that it knows."""
+    assert "|".join(SEGMENT.names) == (FOLDER / "kafka-segment-columns.txt").read_text().strip()
+    assert not {name.lower() for name in SEGMENT.names} & set(COLUMNS)
+    with pytest.raises(SchemaError, match="no column value"):
+        plan_columns(SEGMENT, "orders")
+
+
+def test_a_dead_letter_is_written_as_its_golden_file_is() -> None:
+    rows = pa.record_batch({"id": pa.array([7]), "text": pa.array(["a\0b"])})
+    why = [(0, "nul-character", "values hold a NUL", "text")]
+    (letter,) = dead_letters(rows, why, Shown(("id",)))
+    at = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    fields = (JOB, "orders", 7, at, *astuple(letter), schema_text(rows.schema))
+    batch = pa.RecordBatch.from_pylist([dict(zip(LETTERS.names, fields, strict=True))], LETTERS)
+    (text,) = letter_records(batch, "dead", 3).values.to_pylist()
+    assert text == (FOLDER / "dead-letter.json").read_bytes().strip()
+    read = json.loads(text)
+    assert rows_of([read["row"]], schema_of(read["schema"])).equals(rows)
 
 
 def test_a_row_digest_is_written_and_read_as_its_golden_file_is() -> None:

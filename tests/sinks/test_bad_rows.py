@@ -138,7 +138,7 @@ def test_s3_names_the_rows_that_it_refuses_one_by_one(fileformat: str) -> None:
     )
     files = TaskFiles(options, batch.schema, HandleName("0" * 16, "j", 1, 1, 0, "a" * 8))
     try:
-        wrong = wrong_one_by_one(batch, files._check)
+        wrong = wrong_one_by_one(batch, files.check)
         assert files.bad_rows(batch).mask.to_pylist() == wrong
         assert [wrong[row] for row in (1, 2, 7)] == [True, False, True]
     finally:

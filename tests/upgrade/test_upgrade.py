@@ -27,7 +27,7 @@ from abs_testing.case import within
 from abs_testing.harness import Harness
 from tests import sample
 from tests.kit.kafka import Variant as KafkaVariant
-from tests.kit.kafka import open_topic
+from tests.kit.kafka import make_topic, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.upgrade.job import EPOCHS, JOB, live
 from tests.upgrade.releases import RELEASES, OldJob
@@ -182,8 +182,40 @@ def test_it_is_taken_over_at_every_point(
     taken_over(request, old, cell, point, tmp_path)
 
 
+SHOWN = {("wal-foreign-register", CrashPoint.AFTER_DECIDE), ("2pc", CrashPoint.BETWEEN_COMMITS)}
+"""Of ``BURYING`` in the sample: where a decision of the older release is open."""
+
+BURYING = [
+    pytest.param(cell, point, marks=() if (cell.name, point) in SHOWN else pytest.mark.campaign)
+    for cell in _cells()
+    if cell.sink in ("kafka", "s3") and cell.name != "idempotent"
+    for point in cell.points
+]
+
+
+@pytest.mark.parametrize(("cell", "point"), BURYING)
+def test_it_is_taken_over_by_a_job_that_keeps_dead_letters_from_now_on(
+    request: pytest.FixtureRequest, old: OldJob, cell: Cell, point: CrashPoint, tmp_path: Path
+) -> None:
+    taken_over(request, old, cell, point, tmp_path, burying=True)
+
+
+def _burying(harness: Any, cell: Cell) -> dict[str, str]:
+    """The options of today's job: with a place for dead letters."""
+    if cell.sink == "kafka":
+        make_topic(harness.options.kafka, f"{harness.topic}-dead")
+        return {"deadletter": f"{harness.topic}-dead"}
+    return {"deadletter": f"{harness.path}/_dead"}
+
+
 def taken_over(
-    request: pytest.FixtureRequest, old: OldJob, cell: Cell, point: CrashPoint, folder: Path
+    request: pytest.FixtureRequest,
+    old: OldJob,
+    cell: Cell,
+    point: CrashPoint,
+    folder: Path,
+    *,
+    burying: bool = False,
 ) -> None:
     """Let the older release die at this point, today's code finish the job, and look at the target."""
     folder.mkdir(exist_ok=True)
@@ -192,7 +224,8 @@ def taken_over(
         ended = old.live({**told, "crash": str(point)})
         assert ended == -SIGKILL, f"{what}: it ended with {ended} instead of its death"
         _is_open(harness, cell, point, folder)
-        live({**told, "crash": None})
+        more = _burying(harness, cell) if burying else {}
+        live({**told, "given": {**told["given"], **more}, "crash": None})
         found = sorted((int(key), str(value)) for key, value in harness.read())
         assert found == sorted(ROWS), what
         # A server may take a moment to see that the old process has gone.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from abs_clients.postgres.address import Address
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.name import TableName
 from abs_core.errors import CorruptionError, OptionError, SchemaError
+from abs_sinks.deadletters import KeptLetters
 from abs_sinks.postgres.options import PostgresOptions
 
 BLOCK_BYTES = 4 << 20
@@ -52,6 +53,15 @@ class PostgresSide(Side):
                 "Python, table=...",
             )
         return PostgresTable(Address.parse(url), TableName.parse(table), stateschema)
+
+    def letters(
+        self, url: str, deadletter: str, table: str | None, stateschema: str
+    ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
+        """See ``Side``. A letter's sink has a schema, the table's name perhaps none."""
+        sink = f".{table or ''}".replace('"', "")
+        more = {"stateschema": stateschema}
+        kept = self.format.dead_letters(url, deadletter, table, more)
+        return kept, lambda name: f".{name}".endswith(sink)
 
     def of(self, options: PostgresOptions) -> PostgresTable:
         return PostgresTable(options.address, options.dbtable, options.stateschema)

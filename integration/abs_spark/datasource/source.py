@@ -12,7 +12,9 @@ from pyspark.sql.types import StructType
 from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
+from abs_sinks.burying import not_alone
 from abs_sinks.door import SinkFormat
+from abs_sinks.options import ToSink
 from abs_spark.checkpoint.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint.spark_files import is_readable, query_id, with_checkpoint
 from abs_spark.datasource.batch import BatchWriter
@@ -126,4 +128,6 @@ class AbsDataSource(DataSource):
     def _target(self, schema: StructType) -> SinkSpec:
         show_logs()
         options = parse(self.format, dict(self.options))
+        if isinstance(place := getattr(options, "deadletter", None), ToSink):
+            raise not_alone(place)
         return SinkSpec(self.format, options, arrow_schema(schema))

@@ -25,7 +25,7 @@ from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.row_size import batches_by_rows
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.spec import EpochSink
+from abs_spark.foreach.spec import EpochSink, letters_of
 from abs_spark.foreach.tasks import (
     REPORT_TYPE,
     EpochTask,
@@ -71,6 +71,7 @@ class Epoch:
     def __post_init__(self, register: str | None) -> None:
         names = [sink.name for sink in self.sinks]
         check_names(names)
+        letters_of(self.sinks)
         if self.mode not in (None, *MODES):
             raise OptionError(
                 f"There is no outputMode {self.mode!r}.", remedy=f"give one of {', '.join(MODES)}."
@@ -195,7 +196,9 @@ class Epoch:
         for view in one.views:
             name, target = self.sinks[view.sink].name, self._known[view.sink]
             shown = "" if run.targets.alone else name
-            parts.append(Part(run.numbers[name], target, view, shown))
+            place = letters_of(self.sinks).get(view.sink)
+            buries = None if place is None else run.numbers[self.sinks[place].name]
+            parts.append(Part(run.numbers[name], target, view, shown, buries))
         secret = Obscured(TaskSecrets(tuple(parts), run.targets.of_register))
         return EpochTask(
             secret, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests

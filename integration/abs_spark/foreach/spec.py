@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from abs_core.errors import OptionError
+from abs_sinks.burying import LETTERS
 from abs_sinks.door import format_named
+from abs_sinks.options import ToSink, sink_or
 from abs_spark.hooks import install_hooks
 from abs_spark.sink_spec import described, parse
 
@@ -91,3 +95,63 @@ def sink(
     # The place of the log follows from the epoch's checkpoint, which is not known yet.
     parse(kind, {**given, "checkpointLocation": "/"}, started=False)
     return EpochSink(format, given, name, tuple(select), where, transform)
+
+
+def letters_of(sinks: Sequence[EpochSink]) -> dict[int, int]:
+    """The sinks whose dead letters another one of the list gets: its place, by theirs.
+
+    Raises:
+        OptionError: there is no such sink, it cannot be one, or another option does not fit it.
+    """
+    places = {sink.name: place for place, sink in enumerate(sinks)}
+    found: dict[int, int] = {}
+    for place, sink in enumerate(sinks):
+        if (name := _letters_sink(sink)) is None:
+            continue
+        other = places.get(name)
+        if other is None or other == place:
+            raise OptionError(
+                f"The sink {sink.name or sink.format} names {name!r} for its dead letters, which is no "
+                "other sink of this epoch.",
+                remedy=f"name one of {', '.join(filter(None, places)) or 'its sinks'}.",
+            )
+        wrong = _wrong_with(sink, sinks[other])
+        if wrong is not None:
+            raise wrong
+        found[place] = other
+    return found
+
+
+def letters_schema(sink: EpochSink) -> pa.Schema:
+    """The columns that a sink for dead letters gets."""
+    return format_named(sink.format).letters(pa.RecordBatch.from_pylist([], LETTERS)).schema
+
+
+def _letters_sink(sink: EpochSink) -> str | None:
+    given = {key.lower(): value for key, value in sink.options.items()}.get("deadletter", "")
+    place = sink_or(str)(given)
+    return place.name if isinstance(place, ToSink) else None
+
+
+def _wrong_with(sink: EpochSink, other: EpochSink) -> OptionError | None:
+    if not format_named(sink.format).buries:
+        return OptionError(
+            f"The sink {sink.name} ({sink.format}) cannot give its dead letters to another sink.",
+            remedy="let its option deadletter name a place of its own system.",
+        )
+    if sink.transform is not None:
+        return OptionError(
+            f"The sink {sink.name} has a transform, and gives its dead letters to another sink.",
+            remedy="use select and where; or let deadletter name a place of its own system.",
+        )
+    if other.select or other.where is not None or other.transform is not None:
+        return OptionError(
+            f"The sink {other.name} gets dead letters, and has select, where or transform.",
+            remedy="leave them out: it gets no rows of the batch.",
+        )
+    if "deadletter" in map(str.lower, other.options):
+        return OptionError(
+            f"The sink {other.name} gets dead letters, and has the option deadletter itself.",
+            remedy="leave it out: a dead letter that is refused stops the query.",
+        )
+    return None

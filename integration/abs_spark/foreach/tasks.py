@@ -7,17 +7,21 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructType
 
 from abs_core.contracts import Sink, Task, Writer
+from abs_core.deadletters import Count
 from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
+from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.sinkmap import STRIDE
+from abs_sinks.appended import BuryingSink
+from abs_sinks.burying import Keeping
 from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
 from abs_spark.process.executor import check_reached, on_executor, partition
@@ -71,12 +75,14 @@ class Part:
     Args:
         number: of the sink, in the job's register.
         name: of the sink; empty if it is the only one.
+        buries: number of the sink that gets its dead letters, if the option names one.
     """
 
     number: int
     target: SinkSpec
     view: View
     name: str
+    buries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +184,8 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
         if number not in outs:
             task = _task(work, number, partition)
             make = partial(_writer, part.target, work, task)
+            if part.buries is not None:
+                make = partial(_burying, work, task, part, parts[part.buries], outs)
             outs[number] = TaskOutput(make, to_one, task, *_seen([part], partition))
     return outs
 
@@ -190,6 +198,24 @@ def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Obser
 
 def _writer(target: SinkSpec, work: EpochTask, task: Task) -> Writer:
     return kept_sink(target, work).writer(task)
+
+
+def _burying(
+    work: EpochTask, task: Task, part: Part, other: Part, outs: Mapping[int, TaskOutput[Any]]
+) -> Writer:
+    """The writer of a sink whose dead letters another one gets."""
+    keeping = cast(Keeping, part.target.options)
+    most = keeping.deadlettermax
+
+    def bury(letters: pa.RecordBatch) -> None:
+        rows = letters.num_rows
+        count = Count(part.number, rows, rows, most)
+        outs[other.number].bury(other.number, other.target.format.letters(letters), count)
+        outs[part.number].give_away(rows)
+
+    writer = cast(BuryingSink, kept_sink(part.target, work)).judging(task)
+    writer.bury_in(bury)
+    return SlowWriteReporter(writer, part.target.options.patience, task)
 
 
 def _task(work: EpochTask, number: int, partition: int) -> Task:

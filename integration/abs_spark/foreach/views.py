@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import StructType
 
 from abs_core.errors import OptionError
-from abs_spark.foreach.spec import EpochSink
+from abs_spark.foreach.spec import EpochSink, letters_of, letters_schema
 from abs_spark.schema import arrow_schema
 
 if TYPE_CHECKING:
@@ -46,15 +46,19 @@ class View:
         schema: of its rows.
         column: the column with its rows as structs; None if the batch itself has its rows.
         filtered: whether structs may be NULL.
+        letters: the sink gets dead letters of others, and no rows of the batch.
     """
 
     sink: int
     schema: pa.Schema
     column: str | None = None
     filtered: bool = False
+    letters: bool = False
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The sink's rows of a batch."""
+        if self.letters:
+            return batch.slice(0, 0)
         if self.column is None:
             return batch
         rows = batch.column(self.column)
@@ -103,7 +107,15 @@ class Passes:
 
     def __init__(self, sinks: Sequence[EpochSink]) -> None:
         self._sinks = tuple(sinks)
-        self._shared = [place for place, sink in enumerate(sinks) if sink.transform is None]
+        letters = set(letters_of(sinks).values())
+        self._letters = tuple(
+            View(place, letters_schema(sinks[place]), letters=True) for place in sorted(letters)
+        )
+        self._shared = [
+            place
+            for place, sink in enumerate(sinks)
+            if sink.transform is None and place not in letters
+        ]
         self._found: dict[str, _Shape] = {}
 
     def of(self, df: DataFrame) -> list[Pass]:
@@ -126,10 +138,10 @@ class Passes:
         if shape is not None:
             rows = shape.of(df)
             if shape.still_fits(df, rows):
-                return Pass(rows, shape.views)
+                return Pass(rows, shape.views + self._letters)
         shape = _shape(df, [(place, self._sinks[place]) for place in self._shared])
         self._found = {given: shape}
-        return Pass(shape.of(df), shape.views)
+        return Pass(shape.of(df), shape.views + self._letters)
 
 
 def _shape(df: DataFrame, sinks: Sequence[tuple[int, EpochSink]]) -> _Shape:

@@ -18,6 +18,7 @@ from abs_sinks.door import Around, SinkFormat, job_of
 from abs_sinks.urls import parts_of
 
 if TYPE_CHECKING:
+    from abs_sinks.deadletters import KeptLetters
     from abs_sinks.kafka import KafkaOptions, KafkaSink
 
 LIST_SECONDS = 15.0
@@ -36,6 +37,7 @@ class KafkaFormat(SinkFormat):
     marks = ("topic", "kafka.")
     library = "abs_sinks.kafka.sink"
     segments_beside = True
+    buries = True
     audit = "abs_audit.kafka:KafkaSide"
 
     def parse(self, given: Mapping[str, str]) -> KafkaOptions:
@@ -45,6 +47,27 @@ class KafkaFormat(SinkFormat):
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> KafkaOptions:
         """See ``SinkFormat``; ``table`` is the topic of the data."""
+        return self.parse(self._given(url, table))
+
+    def dead_letters(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
+        from abs_sinks.kafka.kept import KafkaLetters
+
+        given = {**self._given(url, table), **more, "deadletter": deadletter}
+        return KafkaLetters(self.parse(given))
+
+    def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
+        from abs_sinks.kafka.letters import letter_records
+        from abs_sinks.kafka.records import HEADERS
+
+        made = letter_records(letters, "", None)
+        value = pa.field("value", pa.binary(), nullable=False)
+        return pa.record_batch(
+            [made.values, made.headers], pa.schema([value, ("headers", HEADERS)])
+        )
+
+    def _given(self, url: str, table: str | None) -> dict[str, str]:
         from abs_clients.kafka.settings import from_file
 
         parts = parts_of(url)
@@ -57,7 +80,7 @@ class KafkaFormat(SinkFormat):
         given["kafka.bootstrap.servers"] = parts.netloc
         if parts.path.strip("/"):
             given["registertopic"] = parts.path.strip("/")
-        return self.parse(given if table is None else {**given, "topic": table})
+        return given if table is None else {**given, "topic": table}
 
     def sink(self, options: KafkaOptions, schema: pa.Schema, *, alone: bool = True) -> KafkaSink:
         from abs_sinks.kafka.sink import KafkaSink

@@ -43,7 +43,7 @@ class IdempotentWriter(RecordWriter):
             self._sender.abort()
             self._sender = None
 
-    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
         """See ``RecordWriter``.
 
         Raises:
@@ -51,8 +51,8 @@ class IdempotentWriter(RecordWriter):
         """
         if self._sender is None:
             self._sender = self._patience.retry(self._begin)
-        self._digest.feed(records)
-        self._sender.send(records)
+        self._digest.feed(judged)
+        self._sender.send(judged)
 
     def _begin(self) -> RecordSender:
         # Before the first record, which could not be taken back.

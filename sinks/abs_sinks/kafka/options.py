@@ -11,12 +11,21 @@ from abs_clients.avro.settings import RegistrySettings, check_formats
 from abs_clients.kafka.cluster_facts import cluster_id
 from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
-from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
+from abs_clients.options import Problems, fields_from, one_of, options_of, read_options, share
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
+from abs_sinks.changes import DELETES, Deletes
 from abs_sinks.kafka.avro.options import Formats, check_subjects
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
-from abs_sinks.options import COMMON, CommonOptions
+from abs_sinks.options import (
+    COMMON,
+    DEADLETTERMAX,
+    CommonOptions,
+    ToSink,
+    check_may_bury,
+    column_names,
+    sink_or,
+)
 
 NAME = "abs-kafka"
 
@@ -38,6 +47,10 @@ def topic_name(text: str) -> str:
     return text
 
 
+def _deletes(given: str) -> Deletes:
+    return Deletes.parse(given, column_names)
+
+
 _ELSEWHERE = {
     "bootstrap.servers": "write kafka.bootstrap.servers.",
     "subscribe": "it is an option of the source; name the topic to write to by topic.",
@@ -50,10 +63,19 @@ _ELSEWHERE = {
     "transactional.id": "leave it out: this sink names its transactions itself.",
     "path": "use topic.",
     "schemachange": "leave it out: a topic has no columns; the value has what you put into it.",
-    "write": "leave it out: this sink appends; readers of a compacted topic keep a key's newest.",
     "key": "leave it out: the column key is the record's key: select(... AS key, ... AS value).",
 }
 """Options of Spark's Kafka source and of other connectors."""
+
+
+def _write(text: str) -> str:
+    if text.strip().lower() == "upsert":
+        raise OptionError(
+            "write=upsert is not supported.",
+            remedy="leave it out: this sink appends; readers of a compacted topic keep a key's newest; "
+            "or set write=changes, with deletes and an order.",
+        )
+    return one_of("append", "changes")(text)
 
 
 REGISTERTOPIC = "abs-register"
@@ -69,6 +91,12 @@ class KafkaOptions:
         common: what every sink takes.
         registertopic: the compacted topic that holds the jobs' registers.
         producer: one of ``PRODUCERS``; what follows from it is ``choice``.
+        write: ``append``, or ``changes``: rows are changes of keys.
+        sequenceby: of changes: the columns of a change's position in the order of all changes.
+        applyasdeletes: of changes: which delete.
+        deadletter: a topic for rows that the topic does not take; or a sink of the same epoch.
+        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
+        deadlettercolumns: columns that dead letters do not show.
         formats: of key and value; schemas are in ``registry``.
     """
 
@@ -77,12 +105,23 @@ class KafkaOptions:
     common: CommonOptions = field(default_factory=CommonOptions)
     registertopic: Annotated[str, topic_name] = REGISTERTOPIC
     producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
+    write: Annotated[str, _write] = "append"
+    sequenceby: Annotated[tuple[str, ...], column_names] = ()
+    applyasdeletes: Annotated[Deletes, _deletes] = DELETES
+    deadletter: Annotated[str | ToSink | None, sink_or(topic_name)] = None
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
+    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
     formats: Formats = field(default_factory=Formats)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
 
     @property
     def protocol(self) -> str:
         return self.common.protocol
+
+    @property
+    def letters(self) -> str | None:
+        """The topic of dead letters."""
+        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def choice(self) -> Choice:
@@ -107,7 +146,7 @@ class KafkaOptions:
         )
         kafka = Settings.read(given, problems)
         common = CommonOptions.of(values)
-        _check_together(common, values, problems)
+        _check_together(common, values, kafka, problems)
         if kafka.two_phase and common.protocol != "2pc":
             problems.add(
                 f"{PREFIX}{TWO_PHASE}=true has no meaning for protocol={common.protocol}: it leaves no "
@@ -146,7 +185,38 @@ def identity(options: KafkaOptions) -> str:
     return f"kafka:{cluster_id(options.kafka)}/{options.topic or '*'}"
 
 
-def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
+def _check_changes(
+    common: CommonOptions, values: Mapping[str, Any], kafka: Settings, problems: Problems
+) -> None:
+    if values["write"] != "changes":
+        for name, default in (("sequenceby", ()), ("applyasdeletes", DELETES)):
+            if values[name] != default:
+                problems.add(
+                    f"The option {name} has no meaning for write={values['write']}.",
+                    "did you mean write=changes?",
+                )
+        return
+    if not values["sequenceby"]:
+        problems.add(
+            "write=changes needs the option sequenceby.",
+            "name the columns that hold a change's position in the order of all changes.",
+        )
+    if common.protocol != "wal":
+        problems.add(
+            f"protocol={common.protocol} cannot write changes: its tasks send in parallel, and a key's "
+            "records would be in no order.",
+            "set protocol=wal, whose driver sends an epoch in order.",
+        )
+    if kafka.get("partitioner") == "random":
+        problems.add(
+            "kafka.partitioner=random spreads the records of a key over partitions.",
+            "leave it out, or take one by key.",
+        )
+
+
+def _check_together(
+    common: CommonOptions, values: Mapping[str, Any], kafka: Settings, problems: Problems
+) -> None:
     if common.protocol == "wal" and common.wal is None:
         problems.add(
             "protocol=wal needs the option wal: the place where segments are kept until their "
@@ -159,6 +229,14 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         problems.add(
             f"The option wal has no meaning for protocol={common.protocol}.",
             "did you mean protocol=wal?",
+        )
+    _check_changes(common, values, kafka, problems)
+    check_may_bury(common, values, problems)
+    if values["deadletter"] in (values["topic"] or "", values["registertopic"]):
+        problems.add(
+            f"The topic {values['deadletter']} (option deadletter) is that of the rows or of the "
+            "registers.",
+            "name another one.",
         )
     if values["topic"] is not None and values["topic"] == values["registertopic"]:
         problems.add(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from abs_clients.kafka.transactions import (
 )
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
+from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.formats import judge_format
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
@@ -58,8 +59,11 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
         findings.append(Finding.warning(options.choice.warning, ""))
     if schema is not None:
         try:
+            plan_changes(schema, options)
+            used = (*options.sequenceby, options.applyasdeletes.column)
+            apart = used if options.write == "changes" else ()
             encoded, found = judge_format(options, schema)
-            findings += [*judge_columns(plan_columns(encoded, options.topic)), *found]
+            findings += [*judge_columns(plan_columns(encoded, options.topic), apart), *found]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
@@ -74,13 +78,31 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
         findings += judge_topic(topic, options)
         findings += judge_hanging(topic, cluster, options)
         findings += judge_lasting(cluster, options)
+    findings += judge_letters(options)
     return findings
 
 
-def judge_columns(columns: Columns) -> Iterator[Finding]:
-    if columns.left_out:
+def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
+    """What is wrong with the topic of dead letters, if there is one."""
+    name = options.letters
+    if name is None:
+        return
+    topic = topics_in_time(options.kafka, [name], again=True).get(name)
+    yield from judge_topic(topic, replace(options, topic=name))
+    if topic is not None and topic.compacted:
+        yield Finding.error(
+            f"Topic {name} (option deadletter) is compacted: dead letters have no key.",
+            "set cleanup.policy=delete, or name another topic.",
+        )
+
+
+def judge_columns(columns: Columns, apart: Sequence[str] = ()) -> Iterator[Finding]:
+    """Name columns that are neither written nor used otherwise (``apart``)."""
+    used = {name.lower() for name in apart}
+    left_out = [name for name in columns.left_out if name.lower() not in used]
+    if left_out:
         yield Finding.warning(
-            f"These columns are not written: {', '.join(columns.left_out)}.",
+            f"These columns are not written: {', '.join(left_out)}.",
             "put them into value (to_json(struct(...))), or drop them to confirm that you do not need "
             "them.",
         )

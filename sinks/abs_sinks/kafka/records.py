@@ -18,7 +18,8 @@ input is left out: the sink sets its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -35,6 +36,24 @@ from abs_sinks.kafka.columnar.headers import Header, encoded_headers, header_byt
 from abs_sinks.refusals import Code, Reason, inside, refuse
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""The type of ``Records.headers``."""
+
+SEGMENT = pa.schema(
+    [
+        ("abs:key", pa.binary()),
+        ("abs:value", pa.binary()),
+        ("abs:headers", HEADERS),
+        ("abs:topic", pa.string()),
+        ("abs:partition", pa.int32()),
+        ("abs:timestamp", pa.int64()),
+    ]
+)
+"""Columns of a segment with records of several topics, the option's among them (dead letters).
+
+An older release, which would send all of them to one topic, finds no column ``value`` and refuses.
+"""
 
 RECORD_OVERHEAD = 100
 """Upper bound of a record's bytes besides key, value and headers, batch header included."""
@@ -173,6 +192,38 @@ def records_of(batch: pa.RecordBatch, columns: Columns) -> Records:
     )
 
 
+def segment_of(records: Records) -> pa.RecordBatch:
+    """The records as rows of a segment (``SEGMENT``)."""
+    given = (
+        records.keys,
+        records.values,
+        records.headers,
+        records.topics,
+        records.partitions,
+        records.timestamps,
+    )
+    columns = [
+        pa.nulls(records.rows, field.type) if column is None else column.cast(field.type)
+        for column, field in zip(given, SEGMENT, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SEGMENT)
+
+
+def records_in(batch: pa.RecordBatch, topic: str | None) -> Records:
+    """The records of a segment's batch: of ``SEGMENT``, or of the input's columns.
+
+    Args:
+        topic: the option's.
+    """
+    if batch.schema.names[: len(SEGMENT)] != SEGMENT.names:
+        return records_of(batch, plan_columns(batch.schema, topic))
+    key, value, *others = batch.columns[: len(SEGMENT)]
+    headers, topics, partitions, timestamps = (
+        None if column.null_count == len(column) else column for column in others
+    )
+    return Records(value, key, headers, topics, partitions, timestamps)
+
+
 def slices(records: Records, rows: int) -> Iterator[Records]:
     """Slices of so many rows."""
     for start in range(0, records.rows, rows):
@@ -182,6 +233,21 @@ def slices(records: Records, rows: int) -> Iterator[Records]:
 def _sliced(records: Records, start: int, count: int) -> Records:
     """A slice of the records, without a copy."""
     return _each_column([records], lambda columns: columns[0].slice(start, count))
+
+
+def by_topic(records: Records, topic: str) -> Iterator[tuple[str, Records]]:
+    """The records of each topic, without the column; ``topic`` is of those that name none."""
+    if records.topics is None:
+        yield topic, records
+        return
+    named = records.topics.fill_null(topic)
+    for name in pc.unique(named).to_pylist():
+        rows = pc.equal(named, name)
+        yield name, replace(_each_column([records], partial(_among, rows)), topics=None)
+
+
+def _among(rows: pa.BooleanArray, columns: list[pa.Array]) -> pa.Array:
+    return columns[0].filter(rows)
 
 
 def joined(parts: Sequence[Records]) -> Records:

@@ -12,9 +12,9 @@ from abs_core.errors import ContentionError, FencedError, RowError
 from abs_core.model import Committable
 from abs_core.wal import SegmentStore, read_segment
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records, plan_columns, records_of, slices
+from abs_sinks.kafka.records import Records, records_in, slices
 from abs_sinks.kafka.register.session import register_id
-from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
+from abs_sinks.kafka.sending import TransactionalProducer, sender_in, transactional_producer
 
 Send = Callable[[TransactionalProducer], None]
 """Sends records in an open transaction, and waits for their acknowledgement."""
@@ -80,8 +80,7 @@ class Rehearsal:
             except RowError:
                 first = 0
                 for batch in read_segment(self._store, committable):
-                    columns = plan_columns(batch.schema, self._options.topic)
-                    records = records_of(batch, columns)
+                    records = records_in(batch, self._options.topic)
                     if self._refusal(records) is not None:
                         return self._row(records, first, committable)
                     first += records.rows
@@ -105,7 +104,7 @@ class Rehearsal:
 
     def _refusal(self, records: Records) -> RowError | None:
         def send(transactions: TransactionalProducer) -> None:
-            sender = transactions.to(self._options.topic, self._options.patience.seconds)
+            sender = sender_in(transactions, self._options, self._options.patience.seconds)
             sender.send(records)
             sender.flush()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from abs_sinks.kafka.columnar.headers import Header
@@ -11,7 +11,7 @@ from abs_sinks.kafka.columnar.sender import outside_transactions as by_columns
 from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.librdkafka import outside_transactions as one_by_one
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.records import Records, by_topic
 
 
 class RecordSender(Protocol):
@@ -69,6 +69,44 @@ class TransactionalProducer(Protocol):
 
     def abort(self) -> bool:
         """Abort, at best effort; False: this producer is unusable."""
+
+
+class ByTopic:
+    """A ``RecordSender`` whose records may name other topics than the option's.
+
+    Args:
+        of: the sender to a topic.
+    """
+
+    def __init__(self, of: Callable[[str], RecordSender], topic: str) -> None:
+        self.rows = 0
+        self._of = of
+        self._topic = topic
+        self._senders = {topic: of(topic)}
+
+    def send(self, records: Records) -> None:
+        for topic, share in by_topic(records, self._topic):
+            if topic not in self._senders:
+                self._senders[topic] = self._of(topic)
+            self._senders[topic].send(share)
+        self.rows += records.rows
+
+    def flush(self) -> None:
+        for sender in self._senders.values():
+            sender.flush()
+
+    def abort(self) -> None:
+        for sender in self._senders.values():
+            sender.abort()
+
+
+def sender_in(
+    transactions: TransactionalProducer, options: KafkaOptions, patience: float
+) -> RecordSender:
+    """A sender in the transaction, of rows and their dead letters; see ``TransactionalProducer.to``."""
+    if options.topic is None:
+        return transactions.to(None, patience)
+    return ByTopic(lambda topic: transactions.to(topic, patience), options.topic)
 
 
 def transactional_producer(

@@ -16,6 +16,7 @@ from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
+from abs_sinks.burying import dead_letters_of
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
@@ -26,6 +27,7 @@ from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.side_topic import data_topic
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.wal import WalCoCommitter, WalCommitter, WalWriter, store_of
+from abs_sinks.kafka.writer import RecordWriter
 
 _READ_COMMITTED = (
     "set isolation.level=read_committed (librdkafka's default; the Java client's default is "
@@ -76,6 +78,11 @@ _GUARANTEES = {
 }
 
 
+_OF_CHANGES = (
+    "The records of a key are in one partition, and within an epoch in the order of sequenceby; those "
+    "of a later epoch come after them, whatever their positions."
+)
+
 _WITHOUT_TIMEOUT = (
     "Between pre-commit and commit a transaction is open, and no timeout ends it "
     f"({PREFIX}{TWO_PHASE}=true): readers with read_committed wait at its first record until the job "
@@ -88,6 +95,11 @@ def guarantee(options: KafkaOptions) -> Guarantee:
     found = replace(_GUARANTEES[options.protocol], notes=(options.choice.text,))
     if options.kafka.two_phase:
         found = replace(found, limits=(_WITHOUT_TIMEOUT, *found.limits[2:]))
+    if options.write == "changes":
+        found = replace(found, write="changes", limits=(*found.limits, _OF_CHANGES))
+    if options.deadletter is not None:
+        dead = dead_letters_of("topic", options)
+        found = replace(found, notes=(*found.notes, dead))
     return found
 
 
@@ -126,17 +138,22 @@ class KafkaSink(Sink):
         return identity(self._options)
 
     def writer(self, task: Task) -> Writer:
+        made = self.judging(task)
+        if self._options.protocol == "wal":
+            return made
+        return SlowWriteReporter(made, self._options.patience, task)
+
+    def judging(self, task: Task) -> RecordWriter:
+        """See ``appended.BuryingSink``."""
         match self._options.protocol:
             case "2pc":
                 pool = self._pools().of(self._options, task)
-                transaction = TwoPhaseWriter(self._options, self._schema, task, pool)
-                return SlowWriteReporter(transaction, self._options.patience, task)
+                return TwoPhaseWriter(self._options, self._schema, task, pool)
             case "wal":
                 store, ledger = store_of(self._options), not self._co_commit
                 return WalWriter(self._options, self._schema, task, store, ledger=ledger)
             case _:
-                attempt = IdempotentWriter(self._options, self._schema, task)
-                return SlowWriteReporter(attempt, self._options.patience, task)
+                return IdempotentWriter(self._options, self._schema, task)
 
     def committer(self) -> ByProtocol:
         """One that co-commits for ``wal`` and ``idempotent`` if the register is in this cluster."""

@@ -46,7 +46,7 @@ from abs_sinks.kafka.open_transaction import (
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Digest, Records
-from abs_sinks.kafka.sending import RecordSender
+from abs_sinks.kafka.sending import RecordSender, sender_in
 from abs_sinks.kafka.writer import RecordWriter
 
 
@@ -72,11 +72,11 @@ class TwoPhaseWriter(RecordWriter):
             self._pool.give_up(self._slot)
             self._slot = None
 
-    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
+    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
         sender = self._sender or self._begin()
-        self._digest.feed(records)
+        self._digest.feed(judged)
         with self._in_time():
-            sender.send(records)
+            sender.send(judged)
 
     def _complete(self) -> None:
         assert self._sender is not None
@@ -97,7 +97,7 @@ class TwoPhaseWriter(RecordWriter):
         self._slot = slot
         assert slot.producer is not None
         slot.producer.begin()
-        self._sender = slot.producer.to(self._options.topic, self._patience.seconds)
+        self._sender = sender_in(slot.producer, self._options, self._patience.seconds)
         self._begun = time.monotonic()
         return self._sender
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -29,6 +29,7 @@ from abs_core.errors import (
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore, SegmentWriter, read_segment
+from abs_sinks.kafka.changes import has_positions, in_order
 from abs_sinks.kafka.ledger import (
     check_log,
     gone,
@@ -38,11 +39,11 @@ from abs_sinks.kafka.ledger import (
     without_proof,
 )
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records, plan_columns, records_of
+from abs_sinks.kafka.records import SEGMENT, Records, records_in, segment_of
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.rehearsal import Rehearsal, Send
-from abs_sinks.kafka.sending import TransactionalProducer
+from abs_sinks.kafka.sending import TransactionalProducer, sender_in
 from abs_sinks.kafka.writer import RecordWriter
 from abs_sinks.wal import segment_store
 
@@ -74,20 +75,38 @@ class WalWriter(RecordWriter):
         super().__init__(options, schema, task)
         self._ledger = ledger
         self._log = store.url
-        schema = self._encoding.schema
-        self._kept = [name for name in schema.names if name not in self._columns.left_out]
-        self._schema = pa.schema([schema.field(name) for name in self._kept])
+        sent = self._encoding.schema
+        self._kept = [name for name in sent.names if name not in self._columns.left_out]
+        self._schema = pa.schema([sent.field(name) for name in self._kept])
+        if self._changes is not None:
+            self._schema = self._changes.segment(schema)
+        elif options.letters is not None:
+            self._schema = SEGMENT
         self._segment = SegmentWriter(store, task.handle, self._schema)
 
     def abort(self) -> None:
         self._segment.abort()
 
-    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
-        kept = batch.select(self._kept)
+    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
+        if self._changes is not None or self._options.letters is not None:
+            self._segment.write(self._as_segment(batch, judged))
+            return
+        assert self._encoded is not None, "it was judged"
+        kept = self._encoded.select(self._kept)
         if kept.schema.types == self._schema.types:
             # The schemas may differ in nullability.
             kept = pa.RecordBatch.from_arrays(kept.columns, schema=self._schema)
         self._segment.write(kept)
+
+    def _as_segment(self, batch: pa.RecordBatch | None, records: Records) -> pa.RecordBatch:
+        columns = list(segment_of(records).columns)
+        for n, field in enumerate(list(self._schema)[len(columns) :]):
+            at = None if self._changes is None else self._changes.positions[n]
+            if batch is None or at is None:
+                columns.append(pa.nulls(records.rows, field.type))
+            else:
+                columns.append(batch.column(at))
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _complete(self) -> None:
         """Nothing: ``_prepared`` seals the segment."""
@@ -278,24 +297,42 @@ def sending(
     def send(transactions: TransactionalProducer) -> None:
         timeout = options.kafka.transaction_timeout_ms / 1000
         deadline = time.monotonic() + ROOM * timeout
-        sender = transactions.to(options.topic, ROOM * timeout)
-        for committable in committables:
-            before = sender.rows
-            for batch in read_segment(store, committable):
-                sender.send(records_of(batch, plan_columns(batch.schema, options.topic)))
-                if time.monotonic() > deadline:
-                    raise _too_long(committable, timeout)
-            if sender.rows - before != committable.rows:
-                raise CorruptionError(
-                    f"A segment has {sender.rows - before} rows, but its committable says "
-                    f"{committable.rows}.",
-                    handle=str(committable.handle),
-                )
+        sender = sender_in(transactions, options, ROOM * timeout)
+        for batch in _batches(store, committables):
+            sender.send(records_in(batch, options.topic))
+            if time.monotonic() > deadline:
+                raise _too_long(committables[-1], timeout)
         sender.flush()
         if time.monotonic() > deadline:
             raise _too_long(committables[-1], timeout)
 
     return Rows(send, options.kafka.transaction_timeout_ms, point)
+
+
+def _batches(store: SegmentStore, committables: Sequence[Committable]) -> Iterator[pa.RecordBatch]:
+    """The segments' batches, each segment checked; changes are in order."""
+    batches = _as_written(store, committables)
+    first = next(batches, None)
+    if first is not None and has_positions(first.schema):
+        yield from in_order(lambda: _as_written(store, committables), committables)
+    elif first is not None:
+        yield first
+        yield from batches
+
+
+def _as_written(
+    store: SegmentStore, committables: Sequence[Committable]
+) -> Iterator[pa.RecordBatch]:
+    for committable in committables:
+        rows = 0
+        for batch in read_segment(store, committable):
+            rows += batch.num_rows
+            yield batch
+        if rows != committable.rows:
+            raise CorruptionError(
+                f"A segment has {rows} rows, but its committable says {committable.rows}.",
+                handle=str(committable.handle),
+            )
 
 
 def is_whole(store: SegmentStore, committable: Committable) -> bool:

@@ -16,8 +16,10 @@ from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
-from abs_core.stepwise import StepwiseWriter
+from abs_sinks.burying import JudgingWriter
+from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.formats import encoding
+from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
     RECORD_OVERHEAD,
@@ -27,13 +29,13 @@ from abs_sinks.kafka.records import (
     records_of,
     sizes_of,
 )
-from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, naming_rows, refuse
+from abs_sinks.refusals import BadValuesError, Code, Reason, refuse
 
 CLOCKS_MS = 60_000
 """How far this machine's clock may be from a broker's."""
 
 
-class RecordWriter(StepwiseWriter):
+class RecordWriter(JudgingWriter):
     """A ``Writer`` that checks each batch before it keeps any of its records.
 
     Args:
@@ -43,13 +45,16 @@ class RecordWriter(StepwiseWriter):
     def __init__(
         self, options: KafkaOptions, schema: pa.Schema, task: Task, *, more_bytes: int = 0
     ) -> None:
-        super().__init__()
+        super().__init__(options, task, options.topic or "*", ("key",))
         self._options = options
-        self._task = task
         self._encoding = encoding(options, schema, task)
         self._columns = plan_columns(self._encoding.schema, options.topic)
+        self._changes = plan_changes(schema, options)
+        self._encoded: pa.RecordBatch | None = None  # what was judged last
         self._patience = replace(options.patience, job=task.job)
         self._overhead = RECORD_OVERHEAD + more_bytes
+
+    offers = "a topic"
 
     def write(self, batch: pa.RecordBatch) -> None:
         for part in self._encoding.parts(batch):
@@ -59,31 +64,40 @@ class RecordWriter(StepwiseWriter):
         return self._encoding.noted(super().pre_commit())
 
     @abstractmethod
-    def _keep_checked(self, batch: pa.RecordBatch, records: Records) -> None:
-        """Keep a checked and encoded batch; ``records`` are its rows."""
+    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
+        """Keep a checked batch; ``judged`` are its rows. None: they are dead letters."""
 
-    def _keep(self, batch: pa.RecordBatch) -> None:
-        """See ``StepwiseWriter``.
+    def _judged(self, batch: pa.RecordBatch) -> Records:
+        """See ``JudgingWriter``.
 
         Raises:
             SchemaError: the option's topic does not exist.
-            RowError: a row names a topic that does not exist, is internal, or holds registers or
+            BadValuesError: a row names a topic that does not exist, is internal, or holds registers or
                 winners; names a missing partition, is too large, has a time that the topic does not
                 take, or has no key for a compacted topic.
         """
-        with naming_rows(batch, self.bad_rows, self._rows):
-            encoded = self._encoding.encoded(batch)
-            records = self._checked(encoded)
-        self._keep_checked(encoded, records)
-
-    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
-        """The rows that Kafka would refuse; nothing is kept of the batch."""
-        return find_bad_rows(batch, lambda rows: self._checked(self._encoding.encoded(rows)))
-
-    def _checked(self, batch: pa.RecordBatch) -> Records:
+        if self._changes is not None:
+            self._changes.check(batch)
+            batch = self._changes.applied(batch)
+        batch = self._encoded = self._encoding.encoded(batch)
         records = records_of(batch, self._columns)
         self._check(records)
         return records
+
+    def _bury(self, letters: pa.RecordBatch) -> None:
+        topic = self._options.letters
+        assert topic is not None
+        records = letter_records(letters, topic, self._task.partition)
+        try:
+            self._check(records)
+        except BadValuesError as error:
+            raise RowError(
+                f"A dead letter cannot be written to topic {topic}. {error.what}",
+                remedy=error.remedy,
+                job=self._task.job,
+                epoch=self._task.epoch,
+            ) from None
+        self._keep_judged(None, records)
 
     def _check(self, records: Records) -> None:
         if records.topics is None:

@@ -22,8 +22,8 @@ from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
 from abs_sinks.lake.fit import CHANGES
-from abs_sinks.options import COMMON, CommonOptions
-from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options, column_names
+from abs_sinks.options import COMMON, CommonOptions, column_names
+from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
 
 if TYPE_CHECKING:
     from abs_sinks.lake.place import Place
@@ -38,6 +38,7 @@ _ELSEWHERE = {
     **HADOOP,
     "write": _APPEND,
     "key": _APPEND,
+    "deadletter": "leave it out: a table of the lake keeps no dead letters yet.",
     "mergeSchema": "use schemachange=add.",
     "txnAppId": "leave it out: the register's id is the application's.",
     "txnVersion": "leave it out: the epoch is the version.",

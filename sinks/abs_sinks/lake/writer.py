@@ -32,6 +32,8 @@ class LakeWriter(StreamingWriter):
         keep: see ``Partitioning``.
     """
 
+    offers = ""  # a table of the lake has no dead letters yet
+
     def __init__(
         self,
         options: S3Options,

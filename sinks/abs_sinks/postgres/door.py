@@ -67,10 +67,13 @@ class PostgresFormat(SinkFormat):
 
         return guarantee(options)
 
-    def dead_letters(self, options: PostgresOptions) -> KeptLetters:
+    def dead_letters(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
         from abs_sinks.postgres.kept import PostgresLetters
 
-        return PostgresLetters(options)
+        place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
+        return PostgresLetters(self.parse({"protocol": "wal", **more, **place}))
 
     def where(self, options: PostgresOptions) -> str:
         return f"{options.address.place}, table {options.dbtable}"

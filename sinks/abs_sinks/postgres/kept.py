@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
@@ -15,10 +16,10 @@ from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import ContentionError, DataError
+from abs_core.errors import ContentionError, OptionError
 from abs_core.model import Committable, JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
+from abs_sinks.deadletters import KeptLetters, rows_together
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
@@ -26,6 +27,7 @@ from abs_sinks.postgres.sink import PostgresSink
 from abs_sinks.postgres.target import SinkTable, SinkTables
 from abs_sinks.postgres.wal import WalCoCommitter
 
+_LIST = "take those that `abs deadletters list` shows."
 _FIELDS = 'id, job, sink, epoch, at, code, message, "column", key, position'
 
 
@@ -49,31 +51,20 @@ class PostgresLetters(KeptLetters):
             where += " and replayed is null"
         return self._rows(f"{_FIELDS}, replayed", where, job=job, code=code)
 
-    def shown(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+    def shown(self, ids: Sequence[int | str]) -> list[dict[str, Any]]:
+        if wrong := [id_ for id_ in ids if not str(id_).isdecimal()]:
+            raise OptionError(f"{wrong[0]!r} is no id of a table's dead letters.", remedy=_LIST)
         fields = f'{_FIELDS}, "row"::text as "row", schema, replayed'
-        return self._rows(fields, "id = any({ids}::bigint[])", ids=list(ids))
+        return self._rows(fields, "id = any({ids}::bigint[])", ids=list(map(int, ids)))
 
-    def replay(self, ids: Sequence[int]) -> int:
+    def replay(self, ids: Sequence[int | str]) -> int:
         letters = [each for each in self.shown(ids) if each["replayed"] is None]
-        by_shape: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = {}
-        for letter in letters:
-            names = tuple(rows_of([letter["row"]], schema_of(letter["schema"])).schema.names)
-            by_shape.setdefault((letter["schema"], names), []).append(letter)
-        if len(by_shape) > 1:
-            groups = "; ".join(
-                ", ".join(str(each["id"]) for each in group) for group in by_shape.values()
-            )
-            raise DataError(
-                f"These dead letters have rows of {len(by_shape)} schemas.",
-                remedy=f"replay those of one schema at a time: {groups}.",
-            )
-        for group in by_shape.values():
-            self._replay(group)
+        batch = rows_together(letters)
+        if batch is not None:
+            self._replay(sorted(each["id"] for each in letters), batch)
         return len(letters)
 
-    def _replay(self, letters: Sequence[dict[str, Any]]) -> None:
-        ids = sorted(each["id"] for each in letters)
-        batch = rows_of([each["row"] for each in letters], schema_of(letters[0]["schema"]))
+    def _replay(self, ids: Sequence[int], batch: pa.RecordBatch) -> None:
         token = blake2b(",".join(map(str, ids)).encode(), digest_size=8).hexdigest()
         job = job_key(f"deadletters of {self._name}", token)
         # A row that is refused again is an error, and no other dead letter.

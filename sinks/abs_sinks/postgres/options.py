@@ -27,7 +27,8 @@ from abs_clients.postgres.name import TableName, check_identifier
 from abs_clients.postgres.password import SOURCES, PasswordSource
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.options import COMMON, CommonOptions
+from abs_sinks.changes import DELETES, Deletes
+from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_dead_letters
 
 NAME = "abs-postgres"
 
@@ -64,32 +65,8 @@ def _identifier(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Deletes:
-    """Which changes delete: those with one of these values in the column; without values: with true."""
-
-    column: str
-    values: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, given: str) -> Self:
-        """Read ``column`` or ``column=value,value``.
-
-        Raises:
-            OptionError: not of this form.
-        """
-        name, equals, values = given.partition("=")
-        columns = column_list(name)
-        listed = tuple(value.strip() for value in values.split(",")) if equals else ()
-        if len(columns) > 1 or "" in listed:
-            raise OptionError(
-                f"applyasdeletes={given} is not a column, or a column and its values.",
-                remedy="write is_deleted (a boolean column), or op=d, or op=d,D.",
-            )
-        return cls(columns[0], listed)
-
-    def __str__(self) -> str:
-        return f"{self.column}={','.join(self.values)}" if self.values else self.column
+def _deletes(given: str) -> Deletes:
+    return Deletes.parse(given, column_list)
 
 
 _one_write = one_of("append", "upsert", "changes")
@@ -176,7 +153,7 @@ class PostgresOptions:
     orderby: Annotated[tuple[str, ...], column_list] = ()
     onconflict: Annotated[str, one_of("fail", "nothing", "update")] = "fail"
     sequenceby: Annotated[tuple[str, ...], column_list] = ()
-    applyasdeletes: Annotated[Deletes, Deletes.parse] = Deletes("op", ("d",))
+    applyasdeletes: Annotated[Deletes, _deletes] = DELETES
     exceptcolumns: Annotated[tuple[str, ...], column_list] = ()
     positions: Annotated[str, one_of("table", "side")] = "table"
     tombstones: Annotated[float, duration(1.0, 366 * 86_400.0)] = 2 * 86_400.0
@@ -188,7 +165,7 @@ class PostgresOptions:
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
     deadletter: Annotated[TableName | None, TableName.parse] = None
-    deadlettermax: Annotated[float, share] = 0.01
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
     deadlettercolumns: Annotated[tuple[str, ...], column_list] = ()
 
     @property
@@ -327,11 +304,10 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
 
 
 def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
+    check_dead_letters(values, problems)
     if values["deadletter"] is None:
-        for name, default in (("deadlettermax", 0.01), ("deadlettercolumns", ())):
-            if values[name] != default:
-                problems.add(f"The option {name} has no meaning without deadletter.", "set it too.")
-    elif values["deadletter"] == values["dbtable"]:
+        return
+    if values["deadletter"] == values["dbtable"]:
         problems.add("The options deadletter and dbtable name one table.", "name another one.")
 
 

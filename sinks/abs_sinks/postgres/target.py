@@ -309,8 +309,9 @@ class Part:
     @property
     def dead(self) -> dict[HandleName, int]:
         """How many rows of a handle are dead letters, where there are any."""
-        counts = {c.handle: sum(n.dead for n in counts_of([c])) for c in self.staged}
-        return {handle: dead for handle, dead in counts.items() if dead}
+        own = [(c.handle, n) for c in self.staged for n in counts_of([c])]
+        # Those of other sinks were given to this table as rows.
+        return {handle: n.dead for handle, n in own if n.dead and n.sink == number_of(handle)}
 
 
 class SinkTables:

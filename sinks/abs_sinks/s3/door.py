@@ -14,6 +14,7 @@ from abs_core.model import Finding, Guarantee
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
+    from abs_sinks.deadletters import KeptLetters
     from abs_sinks.s3 import S3Options, S3Sink
     from abs_sinks.s3.segments import S3Segments
 
@@ -29,6 +30,7 @@ class S3Format(SinkFormat):
     schemes = ("s3", "s3a", "s3n")
     marks = ("path",)
     library = "abs_sinks.s3.sink"
+    buries = True
     audit = "abs_audit.s3:S3Side"
 
     def parse(self, given: Mapping[str, str]) -> S3Options:
@@ -37,8 +39,19 @@ class S3Format(SinkFormat):
         return S3Options.parse(given)
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> S3Options:
+        return self.parse(self._given(url))
+
+    def dead_letters(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
+        """See ``SinkFormat``; the URL says where rows are written again."""
+        from abs_sinks.s3.kept import S3Letters
+
+        return S3Letters(self.parse({**self._given(url), **more, "deadletter": deadletter}))
+
+    def _given(self, url: str) -> dict[str, str]:
         path, _, query = url.partition("?")
-        return self.parse({**dict(parse_qsl(query)), "path": path})
+        return {**dict(parse_qsl(query)), "path": path}
 
     def sink(self, options: S3Options, schema: pa.Schema, *, alone: bool = True) -> S3Sink:
         """The same sink in every job: the register and the files never change together."""

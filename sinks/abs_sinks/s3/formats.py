@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -239,10 +240,24 @@ def encoding(options: S3Options) -> Iterator[None]:
         raise BadValuesError(Reason(Code.NOT_CONVERTIBLE, "", why, remedy), None) from None
 
 
+def doubtful(table: pa.Table, fileformat: str) -> list[str]:
+    """The columns of which the format may refuse a value; the others need no trial."""
+    types = pa.types
+    fits = [types.is_integer, types.is_floating, types.is_boolean, types.is_decimal128]
+    if fileformat in ("parquet", "arrow"):
+        fits += [types.is_string, types.is_binary, types.is_date, types.is_timestamp]
+    return [
+        field.name
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if not any(fit(field.type) for fit in fits) or (column.null_count and not field.nullable)
+    ]
+
+
 def try_encoding(table: pa.Table, options: S3Options) -> None:
     """Encode the rows, and drop the file; ``BadValuesError`` if the format cannot hold one."""
     with encoding(options):
-        made = encoder(pa.MockOutputStream(), table.schema, options)
+        plain = replace(options, compression="none")
+        made = encoder(pa.MockOutputStream(), table.schema, plain)
         made.write(table)
         made.close()
 

@@ -15,6 +15,7 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
+    share,
     size,
     text,
     whole_number,
@@ -23,7 +24,15 @@ from abs_clients.s3.location import OURS, Location
 from abs_clients.s3.server import HADOOP, Bucket, Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.options import COMMON, CommonOptions
+from abs_sinks.options import (
+    COMMON,
+    DEADLETTERMAX,
+    CommonOptions,
+    ToSink,
+    check_may_bury,
+    column_names,
+    sink_or,
+)
 
 NAME = "abs-s3"
 
@@ -40,13 +49,6 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
 """The codecs of each format; the first is the default."""
 
 _CODECS = ("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
-
-
-def column_names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
-    if not all(names) or len(set(names)) < len(names):
-        raise ValueError("column names, separated by commas, each once")
-    return names
 
 
 def _lead(text: str) -> str:
@@ -70,7 +72,8 @@ _ELSEWHERE = {
     "schemachange": "leave it out: every file has the query's schema, and readers merge them.",
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
-    "write": "leave it out: this sink only adds rows; abs-postgres does upserts.",
+    "write": "leave it out: this sink only adds rows, changes with their operation and position as "
+    "any others; abs-postgres does upserts, and applies changes.",
     "statepaths": "use statepath: a job has one; statepaths is for spark.read.format('abs-s3').",
     "key": "leave it out: this sink only adds rows; abs-postgres does upserts.",
 }
@@ -99,6 +102,10 @@ class S3Options:
         targetfilesize: bytes of the files that ``wal`` composes.
         header: whether CSV files begin with the columns' names.
         statepath: the folder of register and manifests; None: ``_abs`` in the path.
+        deadletter: a folder of the same bucket for rows that the files cannot hold; or a sink of the
+            same epoch.
+        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
+        deadlettercolumns: columns that dead letters do not show.
     """
 
     path: Annotated[Location, Location.parse]
@@ -118,12 +125,20 @@ class S3Options:
     targetfilesize: Annotated[int, size(MIB, 1 << 40)] = 128 * MIB
     header: Annotated[bool, boolean] = True
     statepath: Annotated[Location | None, Location.parse] = None
+    deadletter: Annotated[Location | ToSink | None, sink_or(Location.parse)] = None
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
+    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
 
     @property
     def patience(self) -> Patience:
         """With the server."""
         where = self.server.endpoint or "Amazon"
         return Patience(self.common.patience, system=f"S3 at {where}, {self.path}")
+
+    @property
+    def letters(self) -> Location | None:
+        """The folder of dead letters."""
+        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def bucket(self) -> Bucket:
@@ -187,12 +202,34 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
             "Arrow skip folders that begin with _ or .",
             "rename the column in Spark.",
         )
-    state, path = values["statepath"], values["path"]
+    check_may_bury(common, values, problems)
+    _check_folders(values, problems)
+
+
+def _check_folders(values: Mapping[str, Any], problems: Problems) -> None:
+    state, path, dead = values["statepath"], values["path"], values["deadletter"]
+    if isinstance(dead, Location) and path is not None:
+        if dead.bucket != path.bucket:
+            problems.add(
+                "The options path and deadletter name different buckets.",
+                "keep the dead letters in the bucket of the data.",
+            )
+        elif _is_read_with(dead.folder, path.folder) or path.folder.startswith(dead.folder):
+            problems.add(
+                "The option deadletter names a folder that readers of the path would read, too.",
+                "take one beside it, or one in it whose name begins with _.",
+            )
     if state is not None and path is not None and state.bucket != path.bucket:
         problems.add(
             "The options path and statepath name different buckets.",
             "keep the register in the bucket of the data.",
         )
+
+
+def _is_read_with(folder: str, path: str) -> bool:
+    """Whether who reads all files under ``path`` reads those in ``folder``."""
+    inside = folder.removeprefix(path).split("/")
+    return folder.startswith(path) and not any(name.startswith(("_", ".")) for name in inside)
 
 
 def check_partitioning(names: tuple[str, ...], columns: list[str]) -> None:

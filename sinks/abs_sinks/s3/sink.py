@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
+from abs_sinks.burying import JudgingWriter, dead_letters_of
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -65,7 +67,10 @@ _GUARANTEES = {
 
 def guarantee(options: S3Options) -> Guarantee:
     """The guarantee that follows from the options."""
-    return _GUARANTEES[options.protocol]
+    found = _GUARANTEES[options.protocol]
+    if options.deadletter is None:
+        return found
+    return replace(found, notes=(dead_letters_of("folder", options),))
 
 
 class S3Sink(Sink):
@@ -91,6 +96,10 @@ class S3Sink(Sink):
         return str(self._options.path)
 
     def writer(self, task: Task) -> Writer:
+        return self.judging(task)
+
+    def judging(self, task: Task) -> JudgingWriter:
+        """See ``appended.BuryingSink``."""
         match self._options.protocol:
             case "wal":
                 return WalWriter(self._options, self._schema, task)
@@ -138,6 +147,8 @@ class S3Sink(Sink):
         """Whether the folder holds only the sink's own objects."""
         folder, state = self._options.path.folder, self._options.state.folder
         own = [f"{folder}{OURS}/", *([state] if state != folder else [])]
+        if self._options.letters is not None:
+            own.append(self._options.letters.folder)
         found = Objects(self._options.bucket).list(folder)
         return all(entry.key.startswith(tuple(own)) for entry in found)
 

@@ -114,9 +114,10 @@ class TwoPhaseCommitter(Committer):
 
     def _by_owner(self) -> dict[HandleName, list[Pending]]:
         """The open uploads of each handle: of data files, and of segments larger than a part."""
-        path, state = self._options.path.folder, self._options.state.folder
+        path, dead = self._options.path.folder, self._options.letters
+        others = (self._options.state.folder, *((dead.folder,) if dead else ()))
         found: dict[HandleName, list[Pending]] = defaultdict(list)
-        for folder in (path,) if state.startswith(path) else (path, state):
+        for folder in (path, *(other for other in others if not other.startswith(path))):
             for pending in self._store.list(folder):
                 owner = handle_of(pending.key) or SEGMENTS.handle_of(pending.key)
                 if owner is not None:

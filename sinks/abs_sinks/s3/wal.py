@@ -13,18 +13,23 @@ import pyarrow as pa
 
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Task
+from abs_core.deadletters import counts_of, noted
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
-from abs_core.stepwise import StepwiseWriter
 from abs_core.wal import SegmentWriter, read_segment
-from abs_sinks.refusals import BadRows
+from abs_sinks.burying import LETTERS, JudgingWriter, offering
+from abs_sinks.refusals import BadRows, find_bad_rows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.twophase import committable, inspected
+from abs_sinks.s3.writer import OFFERED, letters_files
 
 AHEAD = 8
 """Batches read ahead, and held in memory."""
+
+_LETTER = "abs:letter"
+"""Column of a segment that holds a dead letter (``burying.LETTERS``), null in rows of the input."""
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -48,23 +53,40 @@ def reading_ahead(batches: Batches, count: int = AHEAD) -> Batches:
             pool.submit(batches.close)
 
 
-class WalWriter(StepwiseWriter):
-    """Streams rows to a segment, which readers never see."""
+class WalWriter(JudgingWriter):
+    """Streams rows to a segment, which readers never see; with dead letters, both, side by side."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
-        super().__init__()
+        super().__init__(options, task, str(options.path))
         self._options, self._schema, self._handle = options, schema, task.handle
-        self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="zstd")
+        self._kept = schema if options.letters is None else _with_letters(schema)
+        self._segment = SegmentWriter(
+            S3Segments(options), task.handle, self._kept, compression="zstd"
+        )
+        self._files = TaskFiles(options, schema, task.handle)
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the files of a later compose could not hold; nothing is written."""
-        return TaskFiles(self._options, self._schema, self._handle).bad_rows(batch)
+        return find_bad_rows(batch, self._files.check)
 
     def abort(self) -> None:
         self._segment.abort()
 
-    def _keep(self, batch: pa.RecordBatch) -> None:
-        self._segment.write(batch)
+    def _judged(self, batch: pa.RecordBatch) -> None:
+        if self._options.deadletter is not None:
+            self._files.check(batch)
+
+    def _keep_judged(self, batch: pa.RecordBatch, judged: None) -> None:
+        if self._options.letters is None:
+            self._segment.write(batch)
+            return
+        columns = [*batch.columns, pa.nulls(batch.num_rows, self._kept.field(_LETTER).type)]
+        self._segment.write(pa.RecordBatch.from_arrays(columns, schema=self._kept))
+
+    def _bury(self, letters: pa.RecordBatch) -> None:
+        letter = pa.StructArray.from_arrays(letters.columns, fields=list(letters.schema))
+        columns = [*(pa.nulls(len(letter), field.type) for field in self._schema), letter]
+        self._segment.write(pa.RecordBatch.from_arrays(columns, schema=self._kept))
 
     def _complete(self) -> None:
         """Nothing: ``_prepared`` seals the segment."""
@@ -131,14 +153,46 @@ def compose(
         return []
     name = replace(min(c.handle for c in segments), attempt=secrets.token_hex(8))
     files = TaskFiles(replace(options, maxfilesize=options.targetfilesize), schema, name)
+    dead = None if options.letters is None else letters_files(options, name)
+    opened = [each for each in (files, dead) if each is not None]
     try:
-        with closing(reading_ahead(_batches(options, segments))) as batches:
-            for batch in batches:
-                files.write(batch)
-        return [committable(name, files.rows, files.finish())]
+        with offering(options, OFFERED):
+            _fill(files, dead, schema, _batches(options, segments))
+            uploads = [upload for each in opened for upload in each.finish()]
     except BaseException:
-        files.discard()
+        for each in opened:
+            each.discard()
         raise
+    made = committable(name, sum(each.rows for each in opened), uploads)
+    counts = noted(counts_of(segments))
+    return [replace(made, extra=tuple(sorted((*made.extra, *counts))))]
+
+
+def _fill(files: TaskFiles, dead: TaskFiles | None, schema: pa.Schema, batches: Batches) -> None:
+    """Write the batches of segments to files of rows, and of dead letters."""
+    with closing(reading_ahead(batches)) as ahead:
+        for batch in ahead:
+            if dead is None:
+                files.write(batch)
+                continue
+            for to, share in zip((files, dead), _apart(batch, schema), strict=True):
+                if share.num_rows:
+                    to.write(share)
+
+
+def _with_letters(schema: pa.Schema) -> pa.Schema:
+    """The columns of a segment in which a row is of the input, or a dead letter."""
+    nullable = [field.with_nullable(True) for field in schema]
+    return pa.schema([*nullable, pa.field(_LETTER, pa.struct(list(LETTERS)))])
+
+
+def _apart(batch: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """A segment's rows of the input, and its dead letters."""
+    letter = batch.column(_LETTER)
+    rows = pa.RecordBatch.from_arrays(batch.columns[: len(schema)], schema=schema)
+    dead = letter.is_valid()
+    letters = pa.RecordBatch.from_arrays(letter.filter(dead).flatten(), schema=LETTERS)
+    return rows.filter(letter.is_null()), letters
 
 
 def _batches(options: S3Options, segments: Sequence[Committable]) -> Batches:

@@ -8,50 +8,76 @@ from dataclasses import replace
 import pyarrow as pa
 
 from abs_core.contracts import Task
-from abs_core.model import Committable
-from abs_core.stepwise import StepwiseWriter
-from abs_sinks.refusals import BadRows
+from abs_core.model import Committable, HandleName
+from abs_core.patience import Patience
+from abs_sinks.burying import LETTERS, JudgingWriter, offering
+from abs_sinks.refusals import BadRows, find_bad_rows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.uploads import Upload
 
+OFFERED = "a folder"
+"""What the option ``deadletter`` names."""
 
-class StreamingWriter(StepwiseWriter):
-    """A ``Writer``: the first row begins the first file; each request is retried."""
+
+class StreamingWriter(JudgingWriter):
+    """A ``Writer``: the first row begins the first file; each request is retried.
+
+    Without dead letters a row is judged as it is encoded, and not twice.
+    """
+
+    offers = OFFERED
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
-        super().__init__()
+        super().__init__(options, task, str(options.path))
         self._options = options
         self._schema = schema
         self._handle = task.handle
         self._patience = replace(options.patience, job=task.job)
         self._files: TaskFiles | None = None
+        self._letters_files: TaskFiles | None = None
         self._uploads: tuple[Upload, ...] = ()
 
     def abort(self) -> None:
-        if self._files is not None:
-            self._files.discard()
-            self._files = None
+        for files in (self._files, self._letters_files):
+            if files is not None:
+                files.discard()
+        self._files = self._letters_files = None
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the format or a key cannot hold; nothing is written."""
-        return TaskFiles(self._options, self._schema, self._handle).bad_rows(batch)
+        return find_bad_rows(batch, self._begun().check)
 
-    def _keep(self, batch: pa.RecordBatch) -> None:
+    def _judged(self, batch: pa.RecordBatch) -> None:
+        if self._options.deadletter is not None:
+            self._opened().check(batch)
+
+    def _keep_judged(self, batch: pa.RecordBatch, judged: None) -> None:
+        with offering(self._options, self.offers):
+            self._opened().write(batch)
+
+    def _bury(self, letters: pa.RecordBatch) -> None:
+        if self._letters_files is None:
+            self._letters_files = letters_files(self._options, self._handle, self._patience)
+        self._letters_files.write(letters)
+
+    def _opened(self) -> TaskFiles:
         if self._files is None:
             self._files = self._begun()
-        self._files.write(batch)
+        return self._files
 
     def _begun(self) -> TaskFiles:
         return TaskFiles(self._options, self._schema, self._handle, self._patience)
 
     def _complete(self) -> None:
-        assert self._files is not None
-        self._uploads = self._files.finish()
+        with offering(self._options, self.offers):
+            for files in (self._files, self._letters_files):
+                if files is not None:
+                    self._uploads += files.finish()
 
     def _prepared(self) -> Committable:
         committable = self._sealed()
-        self._files = None  # which ``abort`` must not discard any more
+        self._files = self._letters_files = None  # which ``abort`` must not discard any more
         return committable
 
     @abstractmethod
@@ -61,3 +87,19 @@ class StreamingWriter(StepwiseWriter):
         Raises:
             TargetError: the server refused or went away; the sweep deletes what is there.
         """
+
+
+def letters_files(
+    options: S3Options, handle: HandleName, patience: Patience | None = None
+) -> TaskFiles:
+    """Files of a handle's dead letters, JSON lines, in their folder."""
+    assert options.letters is not None
+    there = replace(
+        options,
+        path=options.letters,
+        fileformat="json",
+        compression="none",
+        partitionby=(),
+        filename="dead",
+    )
+    return TaskFiles(there, LETTERS, handle, patience)

@@ -1,0 +1,194 @@
+"""Writers that judge rows before they keep them: bad ones become dead letters of the same handle.
+
+A sink says which rows are bad (``_judged`` raises ``BadValuesError``) and where its dead letters go
+(``_bury``); what they are, and how they are counted, is the same for all.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import astuple, replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from abs_core.contracts import Task
+from abs_core.deadletters import Count, noted
+from abs_core.errors import OptionError, RowError
+from abs_core.model import Committable
+from abs_core.sinkmap import number_of
+from abs_core.stepwise import StepwiseWriter
+from abs_sinks.deadletters import Shown, dead_letters, schema_text, why_bad
+from abs_sinks.options import ToSink
+from abs_sinks.refusals import BadRows, BadValuesError, find_bad_rows
+
+LETTERS = pa.schema(
+    [
+        pa.field("job", pa.string(), nullable=False),
+        pa.field("sink", pa.string(), nullable=False),
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("code", pa.string(), nullable=False),
+        pa.field("message", pa.string(), nullable=False),
+        pa.field("column", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("position", pa.string()),
+        pa.field("row", pa.string(), nullable=False),
+        pa.field("schema", pa.string(), nullable=False),
+    ]
+)
+"""The columns of dead letters as rows; key, position and row are JSON (``abs_sinks.deadletters``)."""
+
+
+Bury = Callable[[pa.RecordBatch], object]
+"""Takes dead letters, rows of ``LETTERS``."""
+
+
+class Keeping(Protocol):
+    """The options of a sink that can keep dead letters."""
+
+    @property
+    def deadletter(self) -> Any: ...
+
+    @property
+    def deadlettermax(self) -> float: ...
+
+    @property
+    def deadlettercolumns(self) -> tuple[str, ...]: ...
+
+
+class JudgingWriter(StepwiseWriter):
+    """A ``Writer`` whose rows are judged batch by batch; ``bad_rows`` finds those that it refuses.
+
+    Args:
+        sink: what a dead letter says that it was refused by.
+        key: columns that identify a row.
+    """
+
+    offers: ClassVar[str] = ""
+    """What the option ``deadletter`` names, for errors; empty: the sink has no such option."""
+
+    def __init__(self, options: Keeping, task: Task, sink: str, key: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self._keeping = options
+        self._task = task
+        self._letters_sink = sink
+        self._shown = Shown(key, options.deadlettercolumns)
+        self._dead = 0
+        self._elsewhere: Bury | None = None
+
+    def bury_in(self, elsewhere: Bury | None) -> None:
+        """Give dead letters to another sink, which counts them; needed for ``deadletter=sink:NAME``."""
+        self._elsewhere = elsewhere
+
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        """The rows that the target cannot hold; nothing is written."""
+        return find_bad_rows(batch, self._judged)
+
+    def bury(self, letters: pa.RecordBatch) -> None:
+        """Keep dead letters that are of no row of this writer; it has the option ``deadletter``."""
+        self._bury(letters)
+
+    def pre_commit(self) -> Committable | None:
+        found = super().pre_commit()
+        if found is None or self._keeping.deadletter is None:
+            return found
+        number = number_of(self._task.handle)
+        count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
+        return replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
+
+    @abstractmethod
+    def _judged(self, batch: pa.RecordBatch) -> Any:
+        """What ``_keep_judged`` takes besides the batch.
+
+        Raises:
+            BadValuesError: the target cannot hold a row; nothing is kept.
+        """
+
+    @abstractmethod
+    def _keep_judged(self, batch: pa.RecordBatch, judged: Any) -> None:
+        """Keep a batch that was judged."""
+
+    def _bury(self, letters: pa.RecordBatch) -> None:
+        """Keep dead letters, rows of ``LETTERS``, so that they become visible with the rows."""
+        raise NotImplementedError(f"{type(self).__name__} keeps no dead letters")
+
+    def _keep(self, batch: pa.RecordBatch) -> None:
+        try:
+            judged = self._judged(batch)
+        except BadValuesError:
+            bad = self.bad_rows(batch)
+            if not bad:
+                raise  # only the batch as a whole is too much
+            if self._keeping.deadletter is None:
+                with offering(self._keeping, self.offers):
+                    raise bad.error(batch, self._rows) from None
+            self._put_aside(self._letters(batch, bad))
+            batch = batch.filter(pa.array(bad.which < 0))
+            if not batch.num_rows:
+                return
+            judged = self._judged(batch)
+        self._keep_judged(batch, judged)
+
+    def _put_aside(self, letters: pa.RecordBatch) -> None:
+        if not isinstance(self._keeping.deadletter, ToSink):
+            self._bury(letters)
+            self._dead += letters.num_rows
+        elif self._elsewhere is None:
+            raise not_alone(self._keeping.deadletter)
+        else:
+            self._elsewhere(letters)
+            self._rows -= letters.num_rows
+
+    def _letters(self, batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
+        place = (self._task.job, self._letters_sink, self._task.epoch, datetime.now(UTC))
+        schema = schema_text(batch.schema)
+        made = dead_letters(batch, why_bad(bad), self._shown)
+        rows = [(*place, *astuple(letter), schema) for letter in made]
+        columns = [
+            pa.array([row[n] for row in rows], field.type) for n, field in enumerate(LETTERS)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=LETTERS)
+
+
+def dead_letters_of(kind: str, options: Keeping) -> str:
+    """What a sink's guarantee says of its dead letters.
+
+    Args:
+        kind: of the place, if it is in the sink's own system.
+    """
+    given = options.deadletter
+    place = str(given) if isinstance(given, ToSink) else f"the {kind} {given}"
+    return (
+        f"Rows that the target cannot hold are in {place}, under the same decision; more than "
+        f"{options.deadlettermax:.2%} of the last 16 epochs' rows, from 100 on, stop the query."
+    )
+
+
+def not_alone(place: ToSink) -> OptionError:
+    """The error where the sink has no others beside it."""
+    return OptionError(
+        f"The option deadletter names {place}, and this sink is alone.",
+        remedy="only abs_spark.epoch has several sinks; name a place of the sink's own system.",
+    )
+
+
+@contextmanager
+def offering(options: Keeping, what: str) -> Iterator[None]:
+    """Name the option in errors of rows, where it is not set.
+
+    Args:
+        what: it names; empty: the sink has no such option.
+    """
+    try:
+        yield
+    except RowError as error:
+        if what and options.deadletter is None and "deadletter" not in error.remedy:
+            error.remedy = (
+                f"{error.remedy.rstrip('.')}; or name {what} in the option deadletter: such rows go "
+                "there, and the query goes on."
+            )
+        raise

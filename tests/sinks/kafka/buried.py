@@ -1,0 +1,140 @@
+"""A topic beside that of its dead letters, ``<topic>-dead``."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from kafka import TopicPartition
+
+from abs_core.contracts import Sink, Task, Writer
+from abs_core.model import Committable
+from abs_sinks.deadletters import rows_of, schema_of
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.sink import KafkaSink
+from abs_testing import Row
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, make_topic
+from tests.kit.kafka_log import committed
+from tests.kit.kafka_modes import LogHarness
+
+PLACED = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
+NOWHERE = 99
+"""A partition that the topic does not have."""
+
+
+def is_poison(id_: int) -> bool:
+    return id_ % 5 == 2
+
+
+class PlacedSink(KafkaSink):
+    """Takes the checks' batches: ``id`` becomes the key; poison is for a partition that is missing."""
+
+    def writer(self, task: Task) -> Writer:
+        return _Placed(super().writer(task))
+
+
+class _Placed:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        ids, values = batch.columns
+        places = [NOWHERE if is_poison(id_) else None for id_ in ids.to_pylist()]
+        given = [ids.cast(pa.string()), values, pa.array(places, pa.int32())]
+        self._writer.write(pa.record_batch(given, schema=PLACED))
+
+    def pre_commit(self) -> Committable | None:
+        return self._writer.pre_commit()
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+
+class Buried(TopicHarness):
+    """Rows whose id leaves 2 when divided by 5 are dead letters."""
+
+    def bury(self, **more: object) -> None:
+        """To be called once, before the first sink is made."""
+        self.dead = f"{self.topic}-dead"
+        given = {"deadletter": self.dead, "deadlettermax": 1.0, **more}
+        make_topic(self.options.kafka, self.dead)
+        self.options = replace(self.options, **given)  # type: ignore[arg-type]
+        self.new_sink = self.sink_for(self.options)
+        self._through = self.options
+
+    def sink_for(self, options: KafkaOptions) -> Callable[[], Sink]:
+        if options.deadletter is None:
+            return super().sink_for(options)
+        return partial(PlacedSink, options, PLACED, co_commit=self.variant.own_register)
+
+    def letters(self) -> list[tuple[str, Row]]:
+        """Code and row of each dead letter that is committed, also behind an open transaction."""
+        self._await_markers()
+        places = [TopicPartition(self.dead, number) for number in range(PARTITIONS)]
+        ends = self._ends(places)[1]
+        found = [
+            json.loads(record.value or b"")
+            for place in places
+            for record in committed(self.options.kafka, self.dead, place.partition, ends[place])
+        ]
+        read = [(each["code"], rows_of([each["row"]], schema_of(each["schema"]))) for each in found]
+        return [(code, (int(b["key"][0].as_py()), b["value"][0].as_py())) for code, b in read]
+
+    def headers(self) -> list[dict[str, str]]:
+        """The headers of each dead letter, as kafka-python reads them."""
+        consumer = self._reader()
+        places = [TopicPartition(self.dead, number) for number in range(PARTITIONS)]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        found: list[dict[str, str]] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.poll(timeout_ms=100).values():
+                found += [{k: v.decode() for k, v in record.headers} for record in records]
+        return found
+
+    def written_to(self, partition: int) -> list[bytes | None]:
+        """The values in one partition."""
+        place = TopicPartition(self.topic, partition)
+        self._await_markers()
+        return [value for _, value in self._read_committed([place], self._ends([place])[0])]
+
+    def close(self) -> None:
+        super().close()
+        delete_topics(self.options.kafka, [self.dead])
+
+
+class BuriedLog(Buried, LogHarness):
+    """The same with a write-ahead log."""
+
+
+def poisoned(harness: Buried) -> None:
+    """Let a reader see the topic and its dead letters together: each check is one of the equation."""
+    rows = harness.read
+    harness.read = lambda: [*rows(), *(row for _, row in harness.letters())]  # type: ignore[method-assign]
+
+
+@contextmanager
+def buried(
+    bootstrap: str, variant: Variant, *, together: bool = False, **more: object
+) -> Iterator[Buried]:
+    """Args:
+    together: see ``poisoned``.
+    more: options besides.
+    """
+    with tempfile.TemporaryDirectory(prefix="abs-buried-") as folder:
+        wal = variant.protocol == "wal"
+        harness = BuriedLog(bootstrap, variant, Path(folder)) if wal else Buried(bootstrap, variant)
+        harness.bury(**more)
+        if together:
+            poisoned(harness)
+        try:
+            yield harness
+        finally:
+            harness.close()

@@ -1,0 +1,346 @@
+"""Dead letters of Kafka: records that the topic refuses are in another one, under the same decision."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.cimpl import NewPartitions
+
+from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.topics import topic_facts
+from abs_core import deadletters as core
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint
+from abs_core.errors import AbsError, DeadLettersError, OptionError, RowError
+from abs_core.model import Dead, Severity
+from abs_services import KafkaService
+from abs_sinks import burying
+from abs_sinks.deadletters import rows_of, schema_of, why_bad
+from abs_sinks.kafka import KafkaSink
+from abs_sinks.kafka.kept import KafkaLetters
+from abs_sinks.kafka.letters import letter_records
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.preflight import judge_letters
+from abs_sinks.kafka.sending import outside_transactions
+from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
+from abs_sinks.kafka.writer import RecordWriter
+from abs_testing import check_sink
+from abs_testing.case import Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.cuts import Halted
+from tests.kit.kafka import READ_SECONDS, Variant, limit, open_topic
+from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried, is_poison
+
+pytestmark = pytest.mark.services
+
+TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
+
+VARIANTS = [
+    Variant("2pc"),
+    Variant("2pc", own_register=False),
+    Variant("2pc", own_register=False, producer="librdkafka"),
+    Variant("wal"),
+    Variant("wal", own_register=False),
+    Variant("wal", producer="librdkafka"),
+]
+CELLS = {variant.name: variant for variant in VARIANTS}
+
+
+@pytest.fixture(scope="module")
+def bootstrap(kafka: KafkaService) -> str:
+    kafka.start()
+    return kafka.bootstrap
+
+
+def good(*given: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    return [row for each in given for row in each if not is_poison(row[0])]
+
+
+def dead(*given: list[tuple[int, str]]) -> list[tuple[str, tuple[int, str]]]:
+    return [("partition", row) for each in given for row in each if is_poison(row[0])]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_topic_and_dead_letters_are_the_input(bootstrap: str, name: str) -> None:
+    with buried(bootstrap, CELLS[name]) as harness:
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 10), rows(10, 10))
+        case.run().epoch(1, [(22, "only bad")])
+        assert sorted(harness.letters()) == dead(rows(0, 20), [(22, "only bad")])
+        case.finished(good(rows(0, 20)), when="after records for a partition that is not there")
+        found = [recent.dead for recent in case.run().state().recent]
+        assert found == [(Dead(0, 20, 4),), (Dead(0, 1, 1),)]
+        case.close()
+
+
+def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -> None:
+    with buried(bootstrap, CELLS["2pc"]) as harness:
+        case = Case(harness)
+        case.run().epoch(4, rows(0, 3))
+        (found,) = harness.headers()
+        assert found["__connect.errors.connector.name"] == "job"
+        assert found["__connect.errors.exception.class.name"] == "partition"
+        assert "name a partition" in found["__connect.errors.exception.message"]
+        (letter,) = KafkaLetters(harness.options).found()
+        assert (letter["sink"], letter["epoch"], letter["key"]) == (
+            *(harness.topic, 4, '{"key":"2"}'),
+        )
+        case.close()
+
+
+def test_columns_left_out_are_not_shown(bootstrap: str) -> None:
+    with buried(bootstrap, CELLS["wal"], deadlettercolumns=("VALUE",)) as harness:
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 3))
+        kept = KafkaLetters(harness.options)
+        (letter,) = kept.shown([letter["id"] for letter in kept.found()])
+        assert json.loads(letter["row"]) == {"key": "2", "partition": 99}
+        case.close()
+
+
+KINDS: dict[str, dict[str, object]] = {
+    "too-large": {"value": "x" * 1_100_000},
+    "partition": {"partition": 99},
+    "out-of-range": {"timestamp": -1},
+    "key-missing": {"headers": [{"key": None, "value": b"v"}]},
+    "topic": {"topic": "not-there"},
+    "null": {"topic": None},
+}
+FULL = pa.schema(
+    [
+        ("value", pa.string()),
+        ("partition", pa.int32()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+        ("topic", pa.string()),
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(bootstrap: str, kind: str) -> None:
+    with buried(bootstrap, CELLS["2pc"], topic=None) as harness:
+        limit(harness.options.kafka, harness.dead, "10000000")
+        settings = harness.options.kafka
+        pairs = {**dict(settings.pairs), "message.max.bytes": "10000000"}
+        roomy = replace(settings, pairs=tuple(sorted(pairs.items())))
+        options = replace(harness.options, kafka=roomy)
+        row: dict[str, object] = dict.fromkeys(FULL.names)
+        row |= {"value": "v", "topic": harness.topic}
+        given = pa.RecordBatch.from_pylist([row, {**row, **KINDS[kind]}, row], FULL)
+        sink = KafkaSink(options, FULL)
+        writer = sink.writer(TASK)
+        writer.write(given)
+        made = writer.pre_commit()
+        assert made is not None
+        sink.committer().commit([made])
+        sink.close()
+        assert len(harness.records()) == 2
+        kept = KafkaLetters(options)
+        (letter,) = kept.shown([each["id"] for each in kept.found()])
+        assert letter["code"] == kind
+        read = rows_of([letter["row"]], schema_of(letter["schema"]))
+        assert read.to_pylist() == given.slice(1, 1).to_pylist()
+
+
+def test_a_dead_letter_that_its_topic_refuses_stops_the_query(bootstrap: str) -> None:
+    with buried(bootstrap, CELLS["2pc"]) as harness:
+        limit(harness.options.kafka, harness.dead, "300")
+        topic_facts(harness.options.kafka, [harness.dead], again=True)
+        case = Case(harness)
+        with pytest.raises(RowError, match="dead letter cannot be written") as caught:
+            case.run().epoch(0, rows(0, 3))
+        assert harness.dead in str(caught.value)
+        case.hides_all("after a dead letter that was too large")
+        case.close()
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_target_that_refuses_everything_stops_the_query(bootstrap: str, name: str) -> None:
+    with buried(bootstrap, CELLS[name], deadlettermax=0.01) as harness:
+        case = Case(harness)
+        with pytest.raises(DeadLettersError, match="deadlettermax"):
+            case.run().epoch(0, [(5 * n + 2, "bad") for n in range(500)])
+        assert harness.letters() == []
+        case.run().epoch(0, rows(3, 3))
+        case.finished(rows(3, 3), when="after an epoch that passed the limit")
+        case.close()
+
+
+def test_a_limit_that_is_ignored_is_found(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_target_that_refuses_everything_stops_the_query(bootstrap, "wal")
+
+
+def test_without_the_option_the_message_names_it(bootstrap: str) -> None:
+    with open_topic(bootstrap, Variant("2pc")) as harness:
+        sink = KafkaSink(harness.options, PLACED)
+        writer = sink.writer(TASK)
+        with pytest.raises(RowError, match="partition") as caught:
+            writer.write(
+                pa.RecordBatch.from_pylist([{"key": "a", "value": "b", "partition": 99}], PLACED)
+            )
+        writer.abort()
+        sink.close()
+        assert "name a topic in the option deadletter" in caught.value.remedy
+
+
+def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str) -> None:
+    with buried(bootstrap, CELLS["2pc"]) as harness:
+        assert [f for f in judge_letters(harness.options) if f.severity is Severity.ERROR] == []
+        limit(harness.options.kafka, harness.dead, "compact", "cleanup.policy")
+        *_, compacted = judge_letters(harness.options)
+        assert compacted.severity is Severity.ERROR
+        (missing,) = judge_letters(replace(harness.options, deadletter="not-there"))
+        assert "does not exist" in missing.what
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"protocol": "idempotent", "deadletter": "d"}, "not there for protocol=idempotent"),
+        ({"deadletter": "t"}, "is that of the rows"),
+        ({"deadletter": "abs-register"}, "is that of the rows or of the registers"),
+        ({"deadlettermax": "0.5"}, "no meaning without deadletter"),
+    ],
+)
+def test_options_that_cannot_be_kept_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
+
+
+@pytest.mark.parametrize("name", ["2pc", "wal"])
+def test_a_kill_after_the_pre_commit_loses_and_doubles_no_row_and_no_dead_letter(
+    bootstrap: str, name: str
+) -> None:
+    opener = partial(buried, bootstrap, CELLS[name], together=True)
+    with ForkServer() as fork_server:
+        killed = check_crashes(opener, fork_server, 1, [CrashPoint.AFTER_PRE_COMMIT])
+    assert killed.points.total() > 0
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", CELLS)
+def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
+    bootstrap: str, name: str
+) -> None:
+    opener = partial(buried, bootstrap, CELLS[name], together=True)
+    with ForkServer() as fork_server:
+        assert check_crashes(opener, fork_server, 1).points.total() > 5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", CELLS)
+def test_the_sink_keeps_every_rule_with_dead_letters(bootstrap: str, name: str) -> None:
+    opener = partial(buried, bootstrap, CELLS[name], together=True)
+    assert len(check_sink(opener, at_once=6)) > 30
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_an_epoch_that_is_written_again_has_each_row_once(bootstrap: str, name: str) -> None:
+    with buried(bootstrap, CELLS[name], together=True) as harness:
+        check_replays(harness)
+
+
+def check_replays(harness: Buried) -> None:
+    """A task is tried twice, its epoch is given up by a run, and written by the next one."""
+    case = Case(harness)
+    run = case.run()
+    run.attempt(0).write(*rows(0, 13)).pre_commit()
+    run.commit(0, run.tasks(0, rows(0, 13)))
+    run.attempt(1).write(*rows(20, 3)).pre_commit()
+    case.run().epoch(1, rows(20, 3))
+    case.finished(rows(0, 13), rows(20, 3), when="after epochs that were written again")
+    letters = harness.letters()
+    assert len(letters) == len(set(letters)) == len(dead(rows(0, 13), rows(20, 3)))
+    case.close()
+
+
+@pytest.mark.parametrize("name", ["2pc", "wal"])
+def test_dead_letters_outside_the_transaction_are_found(
+    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(writer: RecordWriter, letters: pa.RecordBatch) -> None:
+        topic = writer._options.letters
+        assert topic is not None
+        sender = outside_transactions(replace(writer._options, topic=topic), [])
+        sender.send(replace(letter_records(letters, topic, 0), topics=None))
+        sender.flush()
+        writer._dead -= letters.num_rows
+        writer._rows -= letters.num_rows
+
+    monkeypatch.setattr(RecordWriter, "_bury", at_once)
+    with (
+        buried(bootstrap, CELLS[name], together=True) as harness,
+        pytest.raises((AssertionError, AbsError)),
+    ):
+        check_replays(harness)
+
+
+@pytest.mark.parametrize("name", ["2pc", "wal"])
+def test_a_bad_row_that_is_dropped_is_found(
+    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
+    with (
+        buried(bootstrap, CELLS[name], together=True) as harness,
+        pytest.raises((AssertionError, AbsError)),
+    ):
+        check_replays(harness)
+
+
+def test_replayed_letters_are_written_and_marked_once(bootstrap: str) -> None:
+    with buried(bootstrap, CELLS["2pc"]) as harness:
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 10))
+        kept = KafkaLetters(harness.options)
+        ids = [letter["id"] for letter in kept.found()]
+        with pytest.raises(RowError, match="name a partition"):
+            kept.replay(ids)
+        assert [letter["replayed"] for letter in kept.shown(ids)] == [None, None]
+        add_partitions(harness)
+        assert kept.replay(ids[:1]) == 1
+        assert kept.replay(ids) == 1
+        assert kept.replay(ids) == 0
+        assert kept.found() == []
+        assert len(kept.found(replayed=True)) == 2
+        assert len(harness.written_to(NOWHERE)) == 2
+        case.close()
+
+
+@pytest.mark.parametrize("point", ["commit", "pre_commit"])
+def test_a_replay_that_dies_is_finished_or_forgotten_by_the_next(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    with buried(bootstrap, CELLS["2pc"]) as harness:
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 10))
+        add_partitions(harness)
+        kept = KafkaLetters(harness.options)
+        ids = [letter["id"] for letter in kept.found()]
+
+        def dies(*_: object) -> None:
+            raise Halted
+
+        with monkeypatch.context() as planted:
+            where = TwoPhaseCommitter if point == "commit" else TwoPhaseWriter
+            planted.setattr(where, point, dies)
+            with pytest.raises(Halted):
+                kept.replay(ids)
+        # What was decided is committed by the next replay, and is not written again.
+        assert kept.replay(ids) == (0 if point == "commit" else 2)
+        assert len(harness.written_to(NOWHERE)) == 2
+        assert kept.found() == []
+        case.close()
+
+
+def add_partitions(harness: Buried) -> None:
+    admin = cluster(harness.options.kafka).admin.opened()
+    for answer in admin.create_partitions([NewPartitions(harness.topic, NOWHERE + 1)]).values():
+        answer.result(READ_SECONDS)

@@ -1,0 +1,306 @@
+"""Dead letters of S3: rows that files cannot hold are in another folder, under the same decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from abs_core import deadletters as core
+from abs_core.contracts import Task
+from abs_core.errors import AbsError, DeadLettersError, OptionError, RowError
+from abs_core.model import Dead
+from abs_services import S3Service
+from abs_sinks import burying
+from abs_sinks.deadletters import rows_of, schema_of, why_bad
+from abs_sinks.s3 import wal as wal_of_s3
+from abs_sinks.s3.formats import doubtful, try_encoding
+from abs_sinks.s3.kept import S3Letters
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.testing import open_folder
+from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
+from abs_sinks.s3.wal import WalWriter
+from abs_sinks.s3.writer import StreamingWriter, letters_files
+from abs_testing import check_sink
+from abs_testing.case import Case, rows
+from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.cuts import Halted
+from tests import sample
+from tests.sinks.s3.buried import NOTED, Buried, buried, is_poison
+
+pytestmark = pytest.mark.services
+
+TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
+CELLS = {"2pc": ("2pc", False), "2pc-inside": ("2pc", True), "wal": ("wal", False)}
+
+Opener = Callable[..., AbstractContextManager[Buried]]
+
+
+@pytest.fixture
+def path(store: S3Service, prefix: str) -> str:
+    return f"s3://{store.bucket}/{prefix}"
+
+
+@pytest.fixture
+def opener(path: str, given: Mapping[str, str], name: str) -> Opener:
+    protocol, inside = CELLS[name]
+    return partial(buried, path, {**given, "protocol": protocol}, inside=inside)
+
+
+def good(*given: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    return [row for each in given for row in each if not is_poison(row[0])]
+
+
+def dead(*given: list[tuple[int, str]]) -> list[tuple[str, tuple[int, str]]]:
+    return [("nul-character", row) for each in given for row in each if is_poison(row[0])]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_folder_and_dead_letters_are_the_input(opener: Opener) -> None:
+    with opener() as harness:
+        case = Case(harness)
+        assert case.sink().is_empty()
+        case.run().epoch(0, rows(0, 10), rows(10, 10))
+        case.run().epoch(1, [(22, "only bad")])
+        assert sorted(harness.letters()) == dead(rows(0, 20), [(22, "only bad")])
+        case.finished(good(rows(0, 20)), when="after rows that JSON cannot hold")
+        found = [recent.dead for recent in case.run().state().recent]
+        assert found == [(Dead(0, 20, 4),), (Dead(0, 1, 1),)]
+        case.close()
+
+
+KINDS: dict[str, tuple[str, dict[str, object]]] = {
+    "nul-character": ("json", {"text": "a\0b"}),
+    "encoding": ("json", {"text": None}),
+    "too-long": ("parquet", {"folder": "x" * 1100}),
+}
+FULL = pa.schema([("text", pa.string()), ("folder", pa.string()), ("id", pa.int64())])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(
+    path: str, given: Mapping[str, str], protocol: str, kind: str
+) -> None:
+    fileformat, changed = KINDS[kind]
+    more = {"fileformat": fileformat, "partitionby": "folder", "deadletter": f"{path}/_dead"}
+    options = S3Options.parse({**given, **more, "protocol": protocol, "path": path})
+    row: dict[str, object] = {"text": "t", "folder": "f", "id": 1}
+    batch = pa.RecordBatch.from_pylist([row, {**row, **changed}, row], FULL)
+    if kind == "encoding":
+        invalid = pa.array([b"t", b"\xff", b"t"]).view(pa.string())
+        batch = pa.RecordBatch.from_arrays([invalid, *batch.columns[1:]], schema=FULL)
+    sink = S3Sink(options, FULL)
+    writer = sink.writer(TASK)
+    writer.write(batch)
+    made = writer.pre_commit()
+    assert made is not None
+    assert made.rows == 3
+    committer = sink.committer()
+    committer.commit(list(committer.compose([made])))
+    kept = S3Letters(options)
+    (letter,) = kept.shown([each["id"] for each in kept.found()])
+    assert letter["code"] == kind
+    read = rows_of([letter["row"]], schema_of(letter["schema"]))
+    assert read.equals(batch.slice(1, 1))
+
+
+@pytest.mark.parametrize("fileformat", ["parquet", "arrow", "json", "csv"])
+def test_columns_that_need_no_trial_are_never_refused(fileformat: str) -> None:
+    """Extreme values of each type that is trusted can be encoded; a NULL that may not be is tried."""
+    options = S3Options.parse({"path": "s3://bkt/data", "fileformat": fileformat})
+    edges = pa.table(
+        {
+            "long": pa.array([-(2**63), 2**63 - 1, None], pa.int64()),
+            "double": pa.array([float("nan"), float("inf"), None]),
+            "flag": pa.array([True, False, None]),
+            "number": pa.array([Decimal("9" * 38), Decimal(0), None], pa.decimal128(38, 0)),
+            "text": pa.array([b"a\0b", b"\xff", None]).view(pa.string()),
+            "bytes": pa.array([b"\0", b"", None]),
+            "day": pa.array([-(2**31), 2**31 - 1, None], pa.date32()),
+            "at": pa.array([-(2**63), 2**63 - 1, None], pa.timestamp("us", "UTC")),
+        }
+    )
+    trusted = [name for name in edges.column_names if name not in doubtful(edges, fileformat)]
+    assert len(trusted) == (8 if fileformat in ("parquet", "arrow") else 4)
+    try_encoding(edges.select(trusted), options)
+    needed = pa.table([[1, None]], pa.schema([pa.field("id", pa.int64(), nullable=False)]))
+    assert doubtful(needed, fileformat) == ["id"]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_target_that_refuses_everything_stops_the_query(opener: Opener) -> None:
+    with opener() as harness:
+        harness.use(replace(harness.options, deadlettermax=0.01))
+        case = Case(harness)
+        with pytest.raises(DeadLettersError, match="deadlettermax"):
+            case.run().epoch(0, [(5 * n + 2, "bad") for n in range(500)])
+        assert harness.letters() == []
+        case.run().epoch(0, rows(3, 3))
+        case.finished(rows(3, 3), when="after an epoch that passed the limit")
+        case.close()
+
+
+@pytest.mark.parametrize("name", ["2pc"])
+def test_a_limit_that_is_ignored_is_found(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_target_that_refuses_everything_stops_the_query(opener)
+
+
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_without_the_option_the_message_names_it(
+    path: str, given: Mapping[str, str], protocol: str
+) -> None:
+    with open_folder(path, {**given, "fileformat": "json", "protocol": protocol}) as harness:
+        sink = S3Sink(harness.options, NOTED)
+        writer = sink.writer(TASK)
+        batch = pa.RecordBatch.from_pylist([{"id": 1, "note": "a\0b"}], NOTED)
+
+        def write() -> None:
+            writer.write(batch)
+            made = writer.pre_commit()
+            sink.committer().compose([made] if made else [])
+
+        with pytest.raises(RowError, match="NUL character") as caught:
+            write()
+        writer.abort()
+        assert "name a folder in the option deadletter" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (
+            {"protocol": "idempotent", "deadletter": "s3://bkt/dead"},
+            "not there for protocol=idempotent",
+        ),
+        ({"deadletter": "s3://bkt/data/dead"}, "readers of the path would read"),
+        ({"deadletter": "s3://bkt/data"}, "readers of the path would read"),
+        ({"deadletter": "s3://bkt"}, "readers of the path would read"),
+        ({"deadletter": "s3://other/dead"}, "different buckets"),
+        ({"deadlettercolumns": "a"}, "no meaning without deadletter"),
+    ],
+)
+def test_options_that_cannot_be_kept_are_refused(more: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        S3Options.parse({"path": "s3://bkt/data", **more})
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
+
+
+@pytest.mark.parametrize("name", sample.members(list(CELLS), 1, "s3 crashes with dead letters"))
+def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
+    opener: Opener, fork_server: ForkServer
+) -> None:
+    assert check_crashes(partial(opener, together=True), fork_server, 1).points.total() > 5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", CELLS)
+def test_the_sink_keeps_every_rule_with_dead_letters(opener: Opener) -> None:
+    assert len(check_sink(partial(opener, together=True))) > 30
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_an_epoch_that_is_written_again_has_each_row_once(opener: Opener) -> None:
+    with opener(together=True) as harness:
+        check_replays(harness)
+
+
+def check_replays(harness: Buried) -> None:
+    """A task is tried twice, its epoch is given up by a run, and written by the next one."""
+    case = Case(harness)
+    run = case.run()
+    run.attempt(0).write(*rows(0, 13)).pre_commit()
+    run.commit(0, run.tasks(0, rows(0, 13)))
+    run.attempt(1).write(*rows(20, 3)).pre_commit()
+    case.run().epoch(1, rows(20, 3))
+    case.finished(rows(0, 13), rows(20, 3), when="after epochs that were written again")
+    letters = harness.letters()
+    assert len(letters) == len(set(letters)) == len(dead(rows(0, 13), rows(20, 3)))
+    case.close()
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_dead_letters_outside_the_decision_are_found(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at_once(writer: StreamingWriter | WalWriter, letters: pa.RecordBatch) -> None:
+        files = letters_files(writer._options, writer._handle)
+        files.write(letters)
+        committer = TwoPhaseCommitter(writer._options)
+        for upload in files.finish():
+            committer._store.complete(writer._handle, upload)
+
+    for kind in (StreamingWriter, WalWriter):
+        monkeypatch.setattr(kind, "_bury", at_once)
+    with opener(together=True) as harness, pytest.raises((AssertionError, AbsError)):
+        check_replays(harness)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_bad_row_that_is_dropped_is_found(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
+    with opener(together=True) as harness, pytest.raises((AssertionError, AbsError)):
+        check_replays(harness)
+
+
+@pytest.mark.parametrize("name", ["wal"])
+def test_a_compose_without_the_letters_is_found(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = wal_of_s3._apart
+    monkeypatch.setattr(
+        wal_of_s3,
+        "_apart",
+        lambda batch, schema: (apart(batch, schema)[0], apart(batch, schema)[1].slice(0, 0)),
+    )
+    with opener(together=True) as harness, pytest.raises((AssertionError, AbsError)):
+        check_replays(harness)
+
+
+@pytest.mark.parametrize("name", ["2pc"])
+@pytest.mark.parametrize("point", ["", "commit", "pre_commit"])
+def test_replayed_letters_are_written_and_marked_once(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    with opener() as harness:
+        case = Case(harness)
+        case.run().epoch(0, rows(0, 10))
+        kept = S3Letters(harness.options)
+        ids = [letter["id"] for letter in kept.found()]
+        with pytest.raises(RowError, match="NUL"):
+            kept.replay(ids)
+        assert len(kept.found()) == 2
+        # Parquet holds a NUL.
+        roomy = S3Letters(replace(harness.options, fileformat="parquet", compression="none"))
+
+        def dies(*_: object) -> None:
+            raise Halted
+
+        if point:
+            with monkeypatch.context() as planted:
+                where = TwoPhaseCommitter if point == "commit" else TwoPhaseWriter
+                planted.setattr(where, point, dies)
+                with pytest.raises(Halted):
+                    roomy.replay(ids)
+        assert roomy.replay(ids) == (0 if point == "commit" else 2)
+        assert roomy.replay(ids) == 0
+        assert kept.found() == []
+        seen = harness.keys()
+        parquet = [key for key in seen if key.endswith(".parquet")]
+        assert len(parquet) == 1
+        case.close()
