@@ -143,16 +143,16 @@ class _Parts:
         )
 
     def _clash(self) -> sql.Composed:
-        """Whether the change before has the same key and position, and one of those is another one."""
-        changes = self._changes
+        """Whether the change before has the same key and position, and is another one."""
         lag = [
             sql.SQL("lag({0}) over w = {0}").format(sql.Identifier(name))
-            for name in changes.sequence
+            for name in self._changes.sequence
         ]
-        names = columns_of([*changes.key, *changes.sequence])
-        return sql.SQL(_CLASH).format(
-            sql.SQL(" and ").join(lag), names, deleted=DELETED, image=self._image()
+        text = (
+            "{} and (lag({d}) over w <> {d} or"
+            " not {d} and record_image_ne(lag({image}) over w, {image}))"
         )
+        return sql.SQL(text).format(sql.SQL(" and ").join(lag), d=DELETED, image=self._image())
 
     def _incomplete(self) -> sql.Composed:
         names = [*self._changes.key, *self._changes.sequence]
@@ -213,17 +213,12 @@ def _same(changes: Changes) -> sql.Composed:
     )
 
 
-# Nearly no change is there twice: the subquery is run, once, if one is.
-_CLASH = """
-{0} and ({1}) in (select {1} from staged group by {1}
-                  having count(distinct case when {deleted} then '' else {image}::text end) > 1)"""
-
 _DIFFERS = """
 coalesce((select s.{deleted} or record_image_ne({there}, {mine}) from {table} d where {on}),
          not s.{deleted})"""
 
 _MET = """
-with staged as not materialized (
+with staged as (
     select u.*, {deletes} as "abs:deleted" from ({staged}) u
 ), met as (
     select s.*, {fresh} as "abs:fresh", {same} as "abs:same",
