@@ -17,8 +17,8 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route chain
 	@$(BIN)/abs demo --route epoch
 
-quick: setup ## tests without servers and Spark, about three minutes: what to run while you write
-	$(BIN)/python -m pytest -m "not campaign and not services and not spark" -n 2 --dist loadfile
+quick: setup ## tests without servers, Spark and killed processes: what to run while you write
+	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 2 --dist loadfile
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch

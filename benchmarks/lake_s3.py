@@ -189,9 +189,9 @@ def _catalog(folder: Path, warehouse: str) -> dict[str, str]:
 
 def _cleaned(kind: str, folder: Path) -> None:
     if kind == "delta":
-        table = DeltaTable(str(folder / "t"))
-        table.optimize.compact()
-        table.vacuum(0, False, False)
+        log = DeltaTable(str(folder / "t"))
+        log.optimize.compact()
+        log.vacuum(0, False, False)
         return
     given = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
     made = load_catalog("default", **given).load_table("db.t")

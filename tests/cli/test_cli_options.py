@@ -14,7 +14,7 @@ def commands(group: Any, name: str = "abs") -> Iterator[tuple[str, Any]]:
     """Every command that does something, with its whole name."""
     for part, command in getattr(group, "commands", {}).items():
         yield from commands(command, f"{name} {part}")
-    if not hasattr(group, "commands"):
+    if not hasattr(group, "commands") or (group.invoke_without_command and group.params):
         yield name, group
 
 

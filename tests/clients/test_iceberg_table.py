@@ -155,6 +155,21 @@ def test_what_is_not_kept_is_refused_by_name(table: IcebergTable) -> None:
     assert "partitioned by part (bucket[4])" in problem[0]
 
 
+def test_manifests_of_a_table_that_was_made_here_are_merged(table: IcebergTable) -> None:
+    with foreign(table).transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "4"})
+    for number in range(1, 11):
+        assert snapshot(table).add(
+            [file_of(table, "day=a", f"{number}.parquet", "a", number)], mark(number)
+        )
+    found = foreign(table)
+    latest = found.current_snapshot()
+    assert latest is not None
+    assert len(latest.manifests(found.io)) <= 4
+    assert ids(table) == list(range(1, 11))
+    assert snapshot(table).version_of("abs-a-0") == 10
+
+
 def test_a_type_that_iceberg_does_not_have_is_refused(table: IcebergTable) -> None:
     other = IcebergTable("default", "db.other", table.given)
     with pytest.raises(SchemaError, match="Iceberg has no type"):

@@ -21,6 +21,8 @@ from abs_core.registers.file import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parent / "short_of_disk.py"
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
 HANDLE = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")

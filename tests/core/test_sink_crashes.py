@@ -15,6 +15,8 @@ from abs_testing.check_crashes import ForkServer, Killed, check_crash_pairs, che
 from tests import sample
 from tests.kit.fake_harness import FakeHarness, open_fake
 
+pytestmark = pytest.mark.long
+
 Opener = Callable[[], AbstractContextManager[FakeHarness]]
 KINDS = {
     "2pc-append": ("2pc", "append", True),

@@ -23,6 +23,8 @@ import pytest
 from abs_testing import SCHEMA
 from abs_testing.engine import Run
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "write-a-sink.md"
 PACKAGE = ROOT / "docs" / "examples" / "abs-sqlite"

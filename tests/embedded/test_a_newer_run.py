@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.embedded.jobs.counting import graph
 MANY = 60_000
 
 
-def run_on(bench: Bench, enough: Callable[[int], bool], **more: object) -> int:
+def run_on(bench: Bench, enough: Callable[[int], bool], **more: Any) -> int:
     """Run until enough was committed; the last checkpoint that was."""
     stop, committed = Event(), list[int]()
 

@@ -20,6 +20,8 @@ from tests import sample
 from tests.embedded.bench import until
 from tests.embedded.jobs.counting import expected
 
+pytestmark = pytest.mark.long
+
 JOB = Path(__file__).parent / "jobs" / "counting.py"
 
 

@@ -25,6 +25,8 @@ from abs_testing.harness import SCHEMA
 from tests import sample
 from tests.embedded.bench import Bench
 
+pytestmark = pytest.mark.long
+
 SIZE, LENGTH, SLIDE = 600, 40, 20
 SPLITS = [
     pa.table(

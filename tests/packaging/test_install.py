@@ -15,6 +15,8 @@ import pytest
 from abs_core.release import RELEASE
 from tests.packaging.venvs import ROOT, wheel
 
+pytestmark = pytest.mark.long
+
 
 def packages(folder: Path) -> list[str]:
     """Those of the distribution that is built from the folder."""

@@ -17,6 +17,8 @@ import pytest
 from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
 from tests.spark.other_sparks import OLDEST
 
+pytestmark = pytest.mark.long
+
 JOB = ROOT / "tests" / "packaging" / "epoch_job.py"
 NUMPY, PANDAS, PYARROW = OLDEST.libraries
 BASE = (NUMPY, "opentelemetry-api>=1.27", PYARROW, "tenacity>=8.2", "xxhash>=3.4")

@@ -130,10 +130,7 @@ def test_the_sink_keeps_every_rule(opener: Opener, way: Way) -> None:
 
 
 def test_a_crash_at_the_sampled_points_loses_and_doubles_nothing(opener: Opener, way: Way) -> None:
-    def crash(point: CrashPoint, fork_server: ForkServer) -> Killed:
-        return check_crashes(opener, fork_server, 1, [point])
-
-    assert set(_survives(crash, way.crashes, way.at_once).points) == way.crashes
+    assert set(survives(opener, way.crashes, way.at_once, passages=1).points) == way.crashes
 
 
 def test_a_crash_while_recovering_loses_and_doubles_nothing(opener: Opener, way: Way) -> None:
@@ -143,10 +140,7 @@ def test_a_crash_while_recovering_loses_and_doubles_nothing(opener: Opener, way:
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_a_crash_at_any_passage_loses_and_doubles_nothing(opener: Opener, way: Way) -> None:
-    def crash(point: CrashPoint, fork_server: ForkServer) -> Killed:
-        return check_crashes(opener, fork_server, points=[point])
-
-    assert set(_survives(crash, CrashPoint, way.at_once).points) == way.points
+    assert set(survives(opener, CrashPoint, way.at_once).points) == way.points
 
 
 @pytest.mark.campaign
@@ -163,6 +157,17 @@ def _put_to(opener: Opener, rules: Sequence[Check], at_once: int) -> list[bool]:
         together = [check for check in rules if check not in alone]
         under = list(pool.map(lambda check: run_check(opener, check), together))
     return under + [run_check(opener, check) for check in alone]
+
+
+def survives(
+    opener: Opener, points: Iterable[CrashPoint], at_once: int = 1, passages: int = 1000
+) -> Killed:
+    """``check_crashes`` at these points, several jobs at a time."""
+
+    def crash(point: CrashPoint, fork_server: ForkServer) -> Killed:
+        return check_crashes(opener, fork_server, passages, [point])
+
+    return _survives(crash, points, at_once)
 
 
 def _survives_pairs(

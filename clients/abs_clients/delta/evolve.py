@@ -33,6 +33,7 @@ def put_version(url: str, server: Server | None, version: int, lines: Sequence[A
         place = Location.parse(url)
         objects = Objects(Bucket(server, place.bucket))
         return objects.put_if(f"{place.folder}_delta_log/{name}", body, None) is not None
+    # Other readers of the table are other users.
     return create_durably(Path(url, "_delta_log", name), body, private=False)
 
 

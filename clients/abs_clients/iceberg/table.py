@@ -49,6 +49,9 @@ Problem = tuple[str, str]
 
 _NONE = pa.schema([])
 
+_MERGED = {TableProperties.MANIFEST_MERGE_ENABLED: "true"}
+"""Of a table that is made, as others do: else each commit adds a manifest for good."""
+
 _VENDED = {"s3.access-key-id", "s3.session-token", "s3.signer", "s3.remote-signing-enabled"}
 """Keys of a REST catalog's answer that hold credentials of a table, or ask for signing."""
 
@@ -91,7 +94,9 @@ class IcebergTable:
         """
         with _mapped(f"creating the Iceberg table {self.name}"):
             try:
-                making = self._opened().create_table_transaction(self.name, schema=schema)
+                making = self._opened().create_table_transaction(
+                    self.name, schema=schema, properties=_MERGED
+                )
                 with making, making.update_spec() as spec:
                     for column in partitions:
                         spec.add_identity(column)

@@ -18,6 +18,8 @@ from abs_embedded.state.scratch import ScratchFolder
 
 from .state_job import PLACE
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).parent / "state_job.py"
 SMALL = Tuning(memtable=1 << 16, cache=1 << 20)
 

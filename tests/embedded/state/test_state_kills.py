@@ -14,6 +14,8 @@ from tests import sample
 
 from .state_job import KEYS, opened
 
+pytestmark = pytest.mark.long
+
 KILLS = 6
 PROGRAM = Path(__file__).parent / "state_job.py"
 

@@ -120,7 +120,7 @@ def test_a_topic_that_cannot_hold_registers_is_refused(
         KafkaRegister(options).compare_and_set("job", None, STATE)
 
 
-@pytest.mark.parametrize("more", [{}, {"protocol": "wal", "wal": "file:///tmp"}])
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
 def test_a_topic_that_does_not_take_the_register_s_record_is_named(
     protocol: str, kafka: KafkaService
 ) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from urllib.parse import parse_qs, urlsplit
 
 from abs_sinks.s3.options import S3Options
@@ -208,6 +209,22 @@ _FAULTS = {
 }
 
 
+def _body(rfile: BufferedIOBase, headers: dict[str, str]) -> bytes:
+    """What follows the headers; a body in chunks, as Arrow's client sends it, gets a length."""
+    named = {name.lower(): name for name in headers}
+    if (chunked := named.get("transfer-encoding")) is None:
+        return rfile.read(int(headers.get(named.get("content-length", ""), 0)))
+    del headers[chunked]
+    body = b""
+    while size := int(rfile.readline().split(b";")[0], 16):
+        body += rfile.read(size)
+        rfile.readline()
+    while rfile.readline().strip():
+        pass  # trailers
+    headers["Content-Length"] = str(len(body))
+    return body
+
+
 @contextmanager
 def running(endpoint: str) -> Iterator[Proxy]:
     """A proxy before the server at this endpoint, on a port of its own."""
@@ -217,8 +234,9 @@ def running(endpoint: str) -> Iterator[Proxy]:
         protocol_version = "HTTP/1.1"
 
         def do(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            request = Request(self.command, self.path, dict(self.headers.items()), body)
+            headers = dict(self.headers.items())
+            body = _body(self.rfile, headers)
+            request = Request(self.command, self.path, headers, body)
             answer = _meet(proxy, request)
             if answer is None:
                 self.close_connection = True
