@@ -375,3 +375,11 @@ def test_a_target_that_may_not_be_read_is_not_taken_for_empty() -> None:
         raise RefusedError("may not read (on purpose)")
 
     raises(IdentityError, lambda: around(Beside(), is_empty=refused).look_around(0))
+
+
+def test_a_run_that_begins_again_by_consent_fences_the_run_before_it() -> None:
+    """On a register that is there, and is another one."""
+    lost = replace(STATE, register=OTHER)
+    adopt = consent.to_go_on_without(Origin(CERTIFICATE), WHO, 9)
+    again = state_of(started(lost, replace(WHO, adopt=adopt)))
+    assert again.superseded == (*STATE.superseded, STATE.run)

@@ -19,6 +19,7 @@ from abs_core.deadletters import JUDGEMENTS, Judged
 from abs_core.errors import (
     ContentionError,
     CorruptionError,
+    EpochGapError,
     IdentityError,
     ProtocolError,
     RefusedError,
@@ -206,3 +207,9 @@ def test_a_folder_that_is_not_the_drivers_is_not_used(call: str, tmp_path: Path)
     error = raises(RefusedError, lambda: getattr(segments, call)(*given))
     assert "is not the folder that the driver uses" in error.what
     assert not list(tmp_path.iterdir())
+
+
+def test_an_epoch_after_a_gap_is_refused_where_nobody_allows_gaps(case: Case) -> None:
+    case.run().epoch(0, LEFT)
+    raises(EpochGapError, lambda: case.run().coordinator.begin(2))
+    case.run().coordinator.begin(2, gaps_allowed=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic as name_of
@@ -38,6 +39,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import session, topic
 from abs_sinks.kafka.register.session import FencedProducer
 from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.tail import Tail
 from abs_sinks.kafka.register.topic import StoredCell, version_after
 from abs_testing.case import raises
 
@@ -253,3 +255,17 @@ def test_a_record_of_the_register_that_its_topic_does_not_take_is_no_rows_error(
     assert "holds the job's register" in error.what
     assert "No row of the job is wrong" in error.remedy
     assert gave_up == [True]
+
+
+@pytest.mark.parametrize(
+    ("code", "ends"),
+    [(KafkaError.TOPIC_AUTHORIZATION_FAILED, True), (KafkaError._TRANSPORT, False)],
+)
+def test_an_error_that_does_not_pass_ends_the_reading_of_a_register(code: int, ends: bool) -> None:
+    tail: Any = Tail.__new__(Tail)
+    tail.name, tail._settings = "registers/0", OPTIONS.kafka
+    message: Any = SimpleNamespace(error=lambda: KafkaError(code))
+    if ends:
+        raises(RefusedError, lambda: tail._take(message))
+    else:
+        tail._take(message)

@@ -5,6 +5,7 @@ No server is asked.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +23,17 @@ from abs_core.errors import (
     RegisterLostError,
     UnavailableError,
 )
-from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome
+from abs_core.model import TOGETHER, Committable, HandleName, Inspection, JobState, Outcome
 from abs_core.patience import Patience
-from abs_sinks.lake.committer import EPOCHS, FILES, TRIES, LakeCommitter, mark_of
+from abs_sinks.lake.committer import (
+    EPOCHS,
+    FILES,
+    TRIES,
+    LakeCommitter,
+    _seal_of,
+    _together,
+    mark_of,
+)
 from abs_sinks.s3 import S3Options, S3Register, manifests, segments
 from abs_sinks.s3.committed import _Jobs
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
@@ -181,3 +190,9 @@ def test_files_of_a_handle_that_are_not_all_described_are_not_added() -> None:
 def test_an_epoch_that_a_tables_version_cannot_hold_is_refused(handle: HandleName) -> None:
     error = raises(RefusedError, lambda: mark_of([committable(handle=handle)]))
     assert "does not fit the version" in error.what
+
+
+def test_a_part_of_the_handles_that_go_together_is_not_committed() -> None:
+    pair = [committable(), committable(handle=replace(HANDLE, partition=1))]
+    whole = replace(pair[0], extra=((TOGETHER, _seal_of(pair)), *pair[0].extra))
+    raises(ProtocolError, lambda: _together([whole]))
