@@ -136,7 +136,7 @@ SECTIONS: Sections = (
             "locktimeout": "how long to wait for a lock",
             "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "
             "created if it is missing. Without it such a row stops the query; see "
-            "[dead letters](dead-letters.md). Not for `write=changes`",
+            "[dead letters](dead-letters.md)",
             **LETTERS,
             "connecttimeout": "how long to wait for a connection",
         },
