@@ -49,8 +49,5 @@ matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 a
 	$(BIN)/python -m pytest -m "campaign or not campaign" -n 2 --dist worksteal --durations=0 \
 		tests/spark/test_spark_versions.py
 
-# MkDocs reads one folder: what git has, but for tests and results, at the same places.
 site: setup ## the documentation as a site, in build/site; every link and anchor is checked
-	rm -rf build/pages && mkdir -p build/pages
-	git ls-files -z -- . ':!tests' ':!benchmarks/results' | xargs -0 cp --parents -t build/pages
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	$(BIN)/python docs/make_site.py

@@ -54,10 +54,6 @@ def data_file(folder: Path) -> None:
     assert store.complete(name, staged.finish()) is Outcome.COMMITTED
 
 
-def version_of_a_log(folder: Path) -> None:
-    assert put_version(str(folder), None, 1, [{"commitInfo": {}}])
-
-
 def blob_and_record(folder: Path) -> None:
     store = LocalSnapshotStore(folder / "snapshots")
     store.complete(1, b"record", [store.put("1/part", b"content")])
@@ -100,7 +96,6 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
     register: ("abs_core/registers/file.py",),
     segment: ("abs_core/wal/folder.py",),
     data_file: ("abs_sinks/lake/folder.py",),
-    version_of_a_log: ("abs_clients/delta/evolve.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
     files_log: ("abs_sources/files/cells.py",),
     delta_version: ("abs_clients/delta/evolve.py",),
