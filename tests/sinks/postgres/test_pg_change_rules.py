@@ -136,8 +136,8 @@ def test_rows_inserted_before_others_are_deleted_are_found(
 ) -> None:
     right = changes_sql.applying
 
-    def wrong(*of: Any) -> list[sql.Composed]:
-        deleting, upserting, *rest = right(*of)
+    def wrong(*of: Any, **more: bool) -> list[sql.Composed]:
+        deleting, upserting, *rest = right(*of, **more)
         return [upserting, deleting, *rest]
 
     monkeypatch.setattr(changes_sql, "applying", wrong)
