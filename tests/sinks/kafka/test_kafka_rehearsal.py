@@ -173,6 +173,6 @@ def test_a_loss_that_the_ledger_refuses_deletes_nothing(harness: LogHarness) -> 
         run = case.halted(Cut("commit"), LEFT)
         given = run.state().open[0].committables
         limit(harness.options.kafka, harness.options.registertopic, "120")
-        raises(RowError, lambda: case.sink().committer().forsake(given))
+        raises(RefusedError, lambda: case.sink().committer().forsake(given))
         limit(harness.options.kafka, harness.options.registertopic, "1048588")
         case.replayed(LEFT, when="after the ledger takes it")
