@@ -136,7 +136,7 @@ def test_rows_inserted_before_others_are_deleted_are_found(
 ) -> None:
     right = changes_sql.applying
 
-    def wrong(*of: Any, **more: bool) -> list[sql.Composed]:
+    def wrong(*of: Any, **more: Any) -> list[sql.Composed]:
         deleting, upserting, *rest = right(*of, **more)
         return [upserting, deleting, *rest]
 
