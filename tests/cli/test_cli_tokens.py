@@ -222,7 +222,7 @@ def test_a_token_that_cannot_be_deleted_keeps_no_other_one(error: type[AbsError]
     _fill(register)
     kept = tokens.retire(register, "nightly", TOKENS)
     assert [(token, str(why)) for token, why in kept] == [
-        ("2026-11-02", "it stays What to do: do this")
+        ("2026-11-02", f"it stays [{error.code}] What to do: do this")
     ]
     assert names(register) == ["clicks", "nightly@", "nightly@2026-11-02"]
     assert noted_tokens(register) == ["2026-11-02"]

