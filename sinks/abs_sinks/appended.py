@@ -133,7 +133,7 @@ class AppendedLetters(KeptLetters):
         for id_, text in self._read():
             letter = self._parsed(id_, text)
             if letter["code"] == REPLAYED:
-                replayed |= dict.fromkeys(json.loads(letter["row"]), letter["at"])
+                replayed |= dict.fromkeys(letter["row"], letter["at"])
             else:
                 letters.append(letter)
         return [{**letter, "replayed": replayed.get(letter["id"])} for letter in letters]
@@ -141,6 +141,8 @@ class AppendedLetters(KeptLetters):
     def _parsed(self, id_: str, text: bytes) -> dict[str, Any]:
         try:
             letter = json.loads(text)
+            if letter["code"] == REPLAYED:
+                letter["row"] = list(json.loads(letter["row"]))
             return {"id": id_, **{name: letter[name] for name in LETTERS.names}}
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptionError(

@@ -155,6 +155,18 @@ CHECKED = {
     "postgres/facts.py": "settings that libpq holds as text",
     "abs_sinks/deadletters.py": "what is wrong is caught around it; base64",
     "postgres/address.py": "names that libpq has",
+    "avro/schema.py": "what is wrong is caught around it",
+    "avro/columns.py": "of Avro, not of text",
+    "avro/leaves.py": "UnicodeDecodeError is caught around it",
+    "kafka/source.py": "a method of ours of that name",
+    "delta/evolve.py": "a schema that deltalake has just written",
+    "delta/problems.py": "a schema that deltalake has just written",
+    "delta/history.py": "what is wrong with a log is caught around it",
+    "delta/log.py": "a log of UTF-8, which deltalake has read before",
+    "iceberg/history.py": "what is wrong is caught around it",
+    "lake/writer.py": "base64",
+    "abs_sinks/appended.py": "what is wrong is caught around it",
+    "kafka/letters.py": "the text that the sink has just made",
 }
 """Where text or JSON is read by hand in what is shipped, and why it needs no reader of ours."""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -29,6 +32,7 @@ from tests.spark.jobs.stream_files import Job, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("store")]
 
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "dead-letters.md"
 FILES, ROWS = 3, 40
 POISON = "id % 200 = 7"
 """0.5 %, and one in each file."""
@@ -102,6 +106,30 @@ def test_two_sinks_give_their_dead_letters_to_a_third(
     world.files.forget_commits(1)
     world.run(spark, both_to_the_table(world))
     assert letters(world) == {"partition": once(bad()), "nul-character": once(bad())}
+
+
+def test_the_pages_sinks_give_their_dead_letters_to_its_table(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    [text] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    text = text.replace('"topic": "alerts"', f'"topic": "{world.kafka.topic}"')
+    text = text.replace('"path": "s3://bucket/items"', "**bucket")
+    text = text.replace('"/checkpoints/orders"', f'"{world.checkpoint}"')
+    names = {
+        "abs_spark": abs_spark,
+        "bucket": world.bucket.options,
+        "kafka": {"kafka.bootstrap.servers": world.kafka.bootstrap},
+        "postgres": {"url": world.files.url},
+    }
+    exec(text, names)
+    write: Any = names["epoch"]
+    made_table(world)
+    world.files.add_files(range(1), ROWS)
+    world.run(spark, lambda df, epoch: write(df.selectExpr("id", *PLACED), epoch))
+    assert letters(world) == {"partition": once([7])}
+    assert sorted(int(value) for _, value in world.kafka.read()) == [
+        id_ for id_ in range(ROWS) if id_ != 7
+    ]
 
 
 def test_a_sink_of_kafka_takes_dead_letters_with_connects_headers(

@@ -43,7 +43,8 @@ JOBS = {
     "postgres idempotent": ("README.md", '.option("protocol", "idempotent")'),
     "postgres batch": ("README.md", 'df.write.format("abs-postgres")'),
     "changes": ("README.md", "abs_spark.debezium("),
-    "changes page": ("changes.md", "abs_spark.debezium("),
+    "changes page": ("changes.md", "abs_spark.debezium(events, table=target"),
+    "changes into a topic": ("changes.md", 'write="changes", sequenceby="lsn", checkpoint'),
     "kafka stream": ("README.md", '.writeStream.format("abs-kafka")'),
     "kafka source": ("README.md", '(\n    spark.readStream.format("abs-kafka")'),
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
@@ -73,6 +74,7 @@ ELSEWHERE = {
     ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
+    ("dead-letters.md", "sink:dead"): "tests/spark/test_spark_epoch_dead_letters.py",
     ("watching.md", ""): "tests/spark/test_spark_progress.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
     ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
@@ -270,18 +272,9 @@ def test_the_stream_to_kafka_its_audit_and_the_source(in_kafka: Place) -> None:
 def test_a_topic_of_debezium_ends_as_the_sources_table(
     in_postgres: Place, in_kafka: Place, topic: str, kafka: KafkaService, database: str, name: str
 ) -> None:
-    from confluent_kafka import Producer
-
     import abs_spark
 
-    rows = [(1, "1.50", "c", 1), (2, "2.00", "c", 2), (1, "9.99", "u", 3), (2, None, "d", 4)]
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    for key, amount, op, lsn in rows:
-        row = {"id": key, "amount": amount, "at": "2026-11-20T08:00:00Z"}
-        images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
-        event = {"op": op, "source": {"lsn": lsn}, **images}
-        producer.produce(topic, key=str(key), value=json.dumps(event))
-    assert producer.flush(60) == 0
+    send_changes(kafka, topic)
     place = in_kafka
     place.values["abs_spark"] = abs_spark
     text = place.text(name)
@@ -291,6 +284,46 @@ def test_a_topic_of_debezium_ends_as_the_sources_table(
     with psycopg.connect(database) as connection:
         found = connection.execute("select id, amount::text from payments").fetchall()
     assert found == [(1, "9.99")]
+
+
+def send_changes(kafka: KafkaService, topic: str) -> None:
+    """Two rows, of which one changes and one is deleted, as Debezium sends them."""
+    from confluent_kafka import Producer
+
+    rows = [(1, "1.50", "c", 1), (2, "2.00", "c", 2), (1, "9.99", "u", 3), (2, None, "d", 4)]
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    for key, amount, op, lsn in rows:
+        row = {"id": key, "amount": amount, "at": "2026-11-20T08:00:00Z"}
+        images = {"before": row, "after": None} if op == "d" else {"before": None, "after": row}
+        event = {"op": op, "source": {"lsn": lsn}, **images}
+        producer.produce(topic, key=str(key), value=json.dumps(event))
+    assert producer.flush(60) == 0
+
+
+def test_changes_go_into_a_topic_with_a_tombstone_for_a_delete(
+    in_kafka: Place, topic: str, kafka: KafkaService
+) -> None:
+    import abs_spark
+
+    send_changes(kafka, topic)
+    place, into = in_kafka, f"orders-{topic}"
+    make_topic(
+        KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap, "topic": into}).kafka,
+        into,
+        2,
+    )
+    read = {"kafka.bootstrap.servers": kafka.bootstrap, "startingOffsets": "earliest"}
+    events = place.spark.readStream.format("abs-kafka").options(**read, subscribe=topic).load()
+    place.values |= {"abs_spark": abs_spark, "events": events}
+    text = place.text("changes into a topic").replace('"orders"', f'"{into}"')
+    text = text.replace('DECIMAL(12,2)")', 'DECIMAL(12,2)", decimals="string")')
+    place.to_the_end(place.run(text))
+    found = place.spark.read.format("abs-kafka").options(**read, subscribe=into).load()
+    told: dict[str, list[str | None]] = {}
+    for row in found.orderBy("partition", "offset").collect():
+        value = None if row["value"] is None else json.loads(row["value"])["amount"]
+        told.setdefault(bytes(row["key"]).decode(), []).append(value and str(value))
+    assert told == {"1": ["1.5", "9.99"], "2": ["2.0", None]}
 
 
 def test_the_stream_to_s3_and_its_audit(in_s3: Place, s3: S3Service) -> None:

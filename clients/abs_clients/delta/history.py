@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import unquote
 
 from abs_clients.tablelog import Epoch, LoggedCommit, LoggedFile, TableHistory
+from abs_core.errors import CorruptionError
 
 _FILES = (
     "its rows were compacted into other files, or removed, before they came back: remove the file from "
@@ -39,9 +41,8 @@ def history_of(
         files = tuple(LoggedFile(path, rows) for path, rows in before.items())
         commits.append(LoggedCommit("an older version", None, files))
     for version, lines in log:
-        actions = [
-            action for line in lines.splitlines() if line for action in json.loads(line).items()
-        ]
+        with _readable(version):
+            actions = _actions(lines)
         info: dict[str, Any] = next((what for kind, what in actions if kind == "commitInfo"), {})
         removed = {unquote(what["path"]) for kind, what in actions if kind == "remove"}
         adds = {unquote(what["path"]): what for kind, what in actions if kind == "add"}
@@ -49,11 +50,28 @@ def history_of(
         new = {path: what for path, what in adds.items() if path not in present}
         present = (present - removed) | set(adds)
         brought_back = info.get("operation") in _BRINGS_BACK
-        told = tuple(_logged(*each) for each in new.items() if not brought_back)
+        with _readable(version):
+            told = tuple(_logged(*each) for each in new.items() if not brought_back)
         commits.append(
             LoggedCommit(str(version), info.get("timestamp"), told, tuple(_epochs(actions, info)))
         )
     return TableHistory(tuple(commits), dict.fromkeys(live, 1), _FILES, _ROWS)
+
+
+def _actions(lines: str) -> list[tuple[str, Any]]:
+    return [action for line in lines.splitlines() if line for action in json.loads(line).items()]
+
+
+@contextmanager
+def _readable(version: int) -> Iterator[None]:
+    """Raises CorruptionError where the version is no log of Delta's."""
+    try:
+        yield
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise CorruptionError(
+            f"Version {version} of the table's log cannot be read: {type(error).__name__}: {error}.",
+            remedy="look at its file in _delta_log: no writer of Delta's makes such a one.",
+        ) from error
 
 
 def _logged(path: str, add: Mapping[str, Any]) -> LoggedFile:

@@ -87,7 +87,10 @@ def _epochs(told: Mapping[str, str]) -> Iterator[Epoch]:
     """Of Kafka Connect, Flink, Spark and this package, by the properties of their snapshots."""
     for name, value in told.items():
         if name.startswith(_OFFSETS):
-            offsets = {place: int(offset) for place, offset in json.loads(value).items()}
+            try:
+                offsets = {place: int(offset) for place, offset in json.loads(value).items()}
+            except (ValueError, AttributeError, TypeError):
+                continue  # another writer's property of such a name: it says nothing of offsets
             yield Epoch(f"Kafka Connect ({name.removeprefix(_OFFSETS)})", offsets)
         elif name.startswith("abs-") and value.isdecimal():
             yield Epoch(name, {"version": int(value)})

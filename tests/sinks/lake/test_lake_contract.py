@@ -40,9 +40,10 @@ def test_a_crash_at_each_point_loses_and_doubles_nothing(
 
 @pytest.mark.services
 def test_a_crash_at_each_point_loses_and_doubles_nothing_on_a_server(
-    bucket_opener: TableOpener, fork_server: ForkServer
+    bucket_opener: TableOpener,
 ) -> None:
-    killed = check_crashes(bucket_opener, fork_server, passages=1)
+    with ForkServer() as fork_server:  # its processes have the environment of now, with credentials
+        killed = check_crashes(bucket_opener, fork_server, passages=1)
     assert set(killed.points) >= set(CrashPoint) - CO_COMMIT - RARE
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from abs_core.errors import NotPreparedError, UnavailableError
 from abs_services import PostgresService
-from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
@@ -56,7 +56,7 @@ def test_staging_tables_that_a_crash_has_emptied_but_kept_are_refused_by_their_c
 def test_an_epoch_committed_without_the_rows_of_emptied_tables_is_found(
     server: PostgresService, shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EpochTransaction, "_incomplete", lambda *_: None)
+    monkeypatch.setattr(Staging, "incomplete", lambda *_: None)
     with open_table(shared_database, VARIANTS["wal-append"]) as harness:
         with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
             _emptied_tables_are_refused(server, harness)
