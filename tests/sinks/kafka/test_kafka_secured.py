@@ -226,6 +226,7 @@ def test_certificates_that_nobody_vouches_for_are_told(new: Callable[..., Client
 
 
 def test_the_source_needs_read_and_names_what_it_lacks(new: Callable[..., Client]) -> None:
+    epoch(sink_of(new(*NEEDED["2pc"]), "2pc"), "something-to-read")
     side = allow("TOPIC", SIDE, "DESCRIBE")
     client = new(READS, side)
     assert read(client, winners="false") >= 0
