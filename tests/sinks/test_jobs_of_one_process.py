@@ -38,8 +38,11 @@ pytestmark = [
 ]
 
 ELSEWHERE = {"value", "key", "registry"}
-"""Beginnings of the options of records with a schema, which need a registry: see
-``tests/sinks/kafka/test_kafka_avro_sink.py`` and ``tests/sources/kafka/test_kafka_source_avro.py``."""
+"""Beginnings of the options of records with a schema, which need a registry: they are NOT tried here.
+
+``tests/sinks/kafka/test_kafka_avro_sink.py`` and ``tests/sources/kafka/test_kafka_source_avro.py`` use
+some of them, each in a job alone.
+"""
 
 SAMPLED = 5
 """Cases of a sink that the everyday test tries; the campaign tries all."""
