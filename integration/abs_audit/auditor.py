@@ -33,7 +33,7 @@ from abs_audit.contracts import Inspectable, Relation
 from abs_audit.epochs import count
 from abs_audit.plan import Plan, plan
 from abs_audit.report import LeftBehind, Report
-from abs_audit.workspace import load, prepare, workspace
+from abs_audit.workspace import load, place, prepare, workspace
 from abs_core.errors import OptionError
 
 PAUSE_SECONDS = 0.2
@@ -123,7 +123,14 @@ def audit(
         latest, reads, last_move, looks = _read_until_still(
             connection, actual, matched, look, start + settings.settle
         )
-        differences = compare(connection, "expected", latest, matched, samples=settings.samples)
+
+        def find() -> None:
+            place(connection, expected, matched, actual=False)
+            place(connection, actual, matched, actual=True)
+
+        differences = compare(
+            connection, "expected", latest, matched, samples=settings.samples, places=find
+        )
         counted = count(connection, latest, matched, epochs or {})
     return Report(
         expected_name=expected.name,

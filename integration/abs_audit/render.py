@@ -98,6 +98,9 @@ def _samples(report: Report) -> Iterator[str]:
             yield f"[red]{kind}[/] {escape(named)}{times}"
             for column, (before, after) in sample.changed.items():
                 yield escape(f"    {column}: expected {_value(before)}, found {_value(after)}")
+            for side, places in (("expected", sample.expected_in), ("found", sample.found_in)):
+                if places:
+                    yield f"    [dim]{side} in {escape('; '.join(places))}[/]"
 
 
 def _value(text: str | None) -> str:
