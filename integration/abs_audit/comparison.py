@@ -55,8 +55,8 @@ def compare(
     if samples and any(figures.values()):
         places()
     return Differences(
-        expected=_count(connection, expected),
-        actual=_count(connection, actual),
+        expected=size(connection, expected),
+        actual=size(connection, actual),
         absent=absent,
         surplus=surplus,
         ambiguous=_ambiguous(connection, expected, plan),
@@ -215,7 +215,8 @@ def _texts(plan: Plan, count: int, table: str) -> str:
     )
 
 
-def _count(connection: DuckDBPyConnection, table: str) -> int:
+def size(connection: DuckDBPyConnection, table: str) -> int:
+    """The number of records in a table."""
     return int(_row(connection, f"select count(*) from {table}")[0])
 
 

@@ -148,7 +148,7 @@ class Files:
         """The format and the files, in a stable order, with the columns of their folders."""
         every = {path: folders for text in self.paths for path, folders in _expand(text)}
         # The place is one more column that is not in the file itself.
-        found = {
+        found: dict[Path, Folders] = {
             path: {**folders, PLACE: self.known_as.get(path, str(path))}
             for path, folders in sorted(every.items())
         }

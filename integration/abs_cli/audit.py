@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abs_cli.audit_job import compared_by, report_job
+from abs_cli.audit_job import compared_by, progress_shown, report_job
 from abs_cli.codes import FAILED, exit_code
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
@@ -209,7 +209,7 @@ def _report_target(
     import abs_audit
     from abs_audit.render import show
 
-    with errors.status("reading both sides ..."):
+    with progress_shown():
         report = abs_audit.audit(source, target, settings)
     if as_json:
         print_json(report.to_dict())
