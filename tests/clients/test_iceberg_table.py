@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import warnings
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Event, Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +17,8 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType
 
 from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable
-from abs_core.errors import ConfigError, OptionError, SchemaError
+from abs_clients.s3.server import Server
+from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
 from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.table import AddedFile, Mark
 from tests.sinks.iceberg.harness import catalog_in
@@ -245,3 +249,32 @@ def test_a_catalog_that_vends_credentials_is_refused(table: IcebergTable) -> Non
     found._table.config = {"s3.access-key-id": "vended", "token": "of the catalog"}
     (problem,) = found.problems()
     assert "vends credentials" in problem[0]
+
+
+def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_credentials() -> None:
+    asked, ended = list[Message](), Event()
+
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.headers)
+            if not self.path.startswith("/v1/config"):
+                ended.wait(30)
+                return
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"defaults": {}, "overrides": {}}')
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+        given = (("type", "rest"), ("uri", f"http://127.0.0.1:{server.server_port}"))
+        other = IcebergTable("silent", "db.t", given, Server(timeout=0.5))
+        try:
+            with pytest.raises(UnavailableError, match=r"db\.t: ReadTimeout"):
+                other.load()
+        finally:
+            ended.set()
+            server.shutdown()
+    assert "X-Iceberg-Access-Delegation" not in asked[-1]

@@ -16,12 +16,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     BadRequestError,
     CommitFailedException,
@@ -284,6 +285,11 @@ def _catalog(
             "it compares and sets for all processes.",
             remedy="use a catalog of type sql, rest, glue or hive.",
         )
+    if isinstance(opened, RestCatalog):
+        session: Any = opened._session
+        # The library waits for ever, and asks for credentials that data files are not written with.
+        session.request = partial(session.request, timeout=server.timeout)
+        session.headers.pop("X-Iceberg-Access-Delegation", None)
     return opened
 
 
