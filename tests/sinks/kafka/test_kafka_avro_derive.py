@@ -11,7 +11,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import arrow_type, parsed
@@ -29,7 +29,6 @@ GIVEN = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
 AVRO = {"value.format": "avro", "registry.url": "http://registry"}
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_what_is_written_with_a_schema_made_of_the_columns_is_read_by_fastavro(
     data: st.DataObject,

@@ -46,6 +46,7 @@ def duckdb_rows(kind: str, harness: Any) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: int(row["id"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("partitionby", [(), ("value",)])
 def test_duckdb_reads_each_row_once(
