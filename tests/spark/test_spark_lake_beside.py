@@ -75,7 +75,7 @@ class Three:
 
     def ids(self) -> dict[str, Counter[int]]:
         """What readers see; the table's by its own library and by DuckDB."""
-        duckdb = duckdb_at(self.lake.kind, self.lake.place)
+        duckdb = duckdb_at(self.lake.kind, self.lake.place, "id")
         return {
             "postgresql": Counter(row[0] for row in self.files.rows()),
             "kafka": Counter(int(value) for _, value in self.kafka.read()),
@@ -136,6 +136,7 @@ def test_killed_anywhere_while_the_table_is_compacted_each_row_is_everywhere_onc
     killed_beside(spark, new_three(kind), point, 1)
 
 
+@pytest.mark.campaign
 def test_a_commit_without_a_look_beside_a_compaction_would_be_found(
     spark: SparkSession, new_three: Callable[..., Three], monkeypatch: pytest.MonkeyPatch
 ) -> None:
