@@ -1,4 +1,4 @@
-"""The sink on a Glue catalog, which moto plays: calls and answers, not how the service takes conflicts."""
+"""The sink on a Glue catalog as moto plays it: calls and answers, not how conflicts are taken."""
 
 from __future__ import annotations
 
