@@ -292,6 +292,7 @@ def test_a_commit_starts_from_heads_alone_and_keeps_every_snapshot_tag_and_log(
             first = foreign(table).current_snapshot()
             assert first is not None
             foreign(table).manage_snapshots().create_tag(first.snapshot_id, "first").commit()
+    assert first is not None
     slim = _slim(foreign(table).metadata)
     assert [each.snapshot_id for each in slim.snapshots] == [
         first.snapshot_id,
