@@ -66,7 +66,7 @@ def epoch(stream: DataFrame, given: Settings) -> Any:
             f"abs-{target}",
             options_of(given, target),
             name=target,
-            **({"select": MESSAGE} if target == "kafka" else {}),
+            select=MESSAGE if target == "kafka" else None,
         )
         for target in ("postgres", "kafka", "s3")
     ]

@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ class Silent:
 
 def measure(contestant: Contestant, servers: Servers, sizes: Sizes) -> Row:
     """The contestant's row."""
-    row = {"name": contestant.name, "states": contestant.states.value, "docs": contestant.docs}
+    row = Row(contestant.name, contestant.states.value, contestant.docs)
     try:
         plain, found = _run(contestant, servers, sizes, kills=0)
         if any(found.values()):
@@ -116,10 +116,10 @@ def measure(contestant: Contestant, servers: Servers, sizes: Sizes) -> Row:
         if sizes.kills:
             killed, found = _run(contestant, servers, sizes, kills=sizes.kills)
     except AbsError as error:
-        return Row(**row, failed=error.what.splitlines()[0])
+        return replace(row, failed=error.what.splitlines()[0])
     times = [each.recovered_s for each in killed.kills if each.recovered_s is not None]
-    return Row(
-        **row,
+    return replace(
+        row,
         plain=_rate(plain, sizes),
         killed=_rate(killed, sizes),
         kills=len(killed.kills),
@@ -160,7 +160,7 @@ def _run(
         found: dict[str, int] = {}
         for target in targets:
             report = audit(expected, target, compared)
-            one = Outcome(sizes.seed, kills, 0, killing.kills, killing.failures, 0.0, report).found
+            one = Outcome(sizes.seed, kills, killing.kills, killing.failures, 0.0, report).found
             found = {what: found.get(what, 0) + number for what, number in one.items()}
         if given["exports"]:
             found["left_behind"] += int(Path(given["left"]).read_text())

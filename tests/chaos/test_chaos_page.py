@@ -17,7 +17,7 @@ from abs_cli.main import app
 
 KILL = Killed(3.0, Moment.COMMITTED, Moment.COMMITTED, 5, 0, 4, "at epoch 5: <b>", 2.5)
 BLOW = replace(KILL, at_seconds=6.0, processes=0, server="kafka frozen for 2.0 s", away_s=2.0)
-SAMPLE = {"duplicate": (Sample({"id": "7<"}, 1),)}
+SAMPLE: dict[str, tuple[Sample, ...]] = {"duplicate": (Sample({"id": "7<"}, 1),)}
 DIFFERENCES = Differences(100, 120, 0, 20, 0, 0, 0, 20, samples=SAMPLE)
 REPORT = Report("in", "out", ("id",), ("id",), DIFFERENCES, reads=2, moved=0, looks=(), seconds=1.0)
 OUTCOME = Outcome(
