@@ -52,7 +52,8 @@ Actual = Annotated[
     list[str] | None,
     typer.Option(
         help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
-        "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
+        "JSON objects; ?value=raw: bytes; ?value=avro&config=FILE: with the registry of that file; "
+        "?winners=true: written by protocol=idempotent), "
         "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
         "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
         envvar="ABS_AUDIT_ACTUAL",
