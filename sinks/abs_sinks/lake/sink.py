@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from abs_core.contracts import Inventory, Sink, Task
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Guarantee
+from abs_sinks.burying import dead_letters_of
 from abs_sinks.lake.committer import LakeCommitter
 from abs_sinks.lake.fit import Fit, fit, plain_schema
 from abs_sinks.lake.options import LakeOptions
@@ -27,13 +29,20 @@ _ORPHANS = (
     "epoch's completed files wait for the next start, which adds them. One that is gone is an error."
 )
 
-GUARANTEE = Guarantee(
+_GUARANTEE = Guarantee(
     protocol="2pc",
     write="append",
     visibility="whole epoch: its rows appear with one version of the table",
     reader="no setting needed: every reader of the table sees committed rows only",
     limits=(_OPEN_UPLOADS, _ORPHANS),
 )
+
+
+def guarantee(options: LakeOptions) -> Guarantee:
+    """The guarantee that follows from the options."""
+    if options.deadletter is None:
+        return _GUARANTEE
+    return replace(_GUARANTEE, notes=(dead_letters_of("table", options),))
 
 
 class LakeSink(Sink):
@@ -60,7 +69,12 @@ class LakeSink(Sink):
     def writer(self, task: Task) -> LakeWriter:
         fitted, place = self._ready
         stats, keep = self._table.stats_of, self.keeps_partitions
-        return LakeWriter(place.options, fitted, task, place.store(), stats, keep=keep)
+        given = (place.options, fitted, task, place.store(), stats)
+        return LakeWriter(*given, name=self.target, keep=keep)
+
+    def judging(self, task: Task) -> LakeWriter:
+        """See ``burying.GivingSink``."""
+        return self.writer(task)
 
     def committer(self) -> LakeCommitter:
         place = self._ready[1]
@@ -87,7 +101,7 @@ class LakeSink(Sink):
         return findings
 
     def guarantee(self) -> Guarantee:
-        return GUARANTEE
+        return guarantee(self._options)
 
     def is_empty(self) -> bool:
         snapshot = self._table.load()

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from abs_clients.arrow import cast_plain
 from abs_core.contracts import Task
-from abs_core.errors import RowError
 from abs_core.model import Committable
 from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE
 from abs_sinks.lake.fit import Fit
+from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, refuse
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.store import Store
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -29,10 +30,11 @@ class LakeWriter(StreamingWriter):
 
     Args:
         stats_of: see ``Table``.
+        name: of the table, for dead letters.
         keep: see ``Partitioning``.
     """
 
-    offers = ""  # a table of the lake has no dead letters yet
+    offers = "sink:NAME (in an abs_spark.epoch)"
 
     def __init__(
         self,
@@ -42,29 +44,37 @@ class LakeWriter(StreamingWriter):
         store: Store,
         stats_of: Callable[[Any], str],
         *,
+        name: str,
         keep: bool = False,
     ) -> None:
         super().__init__(replace(options, partitionby=fitted.partitions), fitted.schema, task)
+        self._letters_sink = name
         self._fit = fitted
         self._store = store
         self._stats_of = stats_of
         self._keeps = keep
         self._told: dict[str, tuple[int, str]] = {}
 
-    def _keep(self, batch: pa.RecordBatch) -> None:
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        return find_bad_rows(batch, self._judged)
+
+    def _judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as they are written. Raises as ``JudgingWriter``."""
         if batch.num_columns > len(self._schema):
             batch = batch.select(self._schema.names)  # schemachange=ignore
         for name in self._fit.required:
             if batch.column(name).null_count:
-                raise RowError(
-                    f"The column {name} has a NULL, which the table does not take.",
-                    handle=self._handle,
-                    remedy="filter such rows in Spark, or let the column be NULL in the table.",
-                )
+                why = "are NULL, which the table does not take"
+                remedy = "filter such rows in Spark, or let the column be NULL in the table"
+                refuse(Reason(Code.NULL, name, why, remedy), pc.is_null(batch.column(name)))
         if batch.schema != self._fit.schema:
             columns = map(cast_plain, batch.columns, self._fit.schema.types)
             batch = pa.RecordBatch.from_arrays(list(columns), schema=self._fit.schema)
-        super()._keep(batch)
+        super()._judged(batch)
+        return batch
+
+    def _keep_judged(self, batch: pa.RecordBatch, judged: pa.RecordBatch) -> None:
+        super()._keep_judged(judged, None)
 
     def _begun(self) -> TaskFiles:
         return TaskFiles(

@@ -70,7 +70,12 @@ def guarantee(options: S3Options) -> Guarantee:
     found = _GUARANTEES[options.protocol]
     if options.deadletter is None:
         return found
-    return replace(found, notes=(dead_letters_of("folder", options),))
+    dead = dead_letters_of("folder", options)
+    if options.protocol == "idempotent":
+        dead += (
+            " That folder also has files of undecided epochs: `abs deadletters` leaves them out."
+        )
+    return replace(found, notes=(dead,))
 
 
 class S3Sink(Sink):

@@ -46,6 +46,8 @@ VARIANTS = [
     Variant("wal"),
     Variant("wal", own_register=False),
     Variant("wal", producer="librdkafka"),
+    Variant("idempotent"),
+    Variant("idempotent", producer="librdkafka"),
 ]
 CELLS = {variant.name: variant for variant in VARIANTS}
 
@@ -203,7 +205,10 @@ def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str)
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"protocol": "idempotent", "deadletter": "d"}, "not there for protocol=idempotent"),
+        (
+            {"protocol": "idempotent", "deadletter": "sink:d"},
+            "gives no dead letters to another sink",
+        ),
         ({"deadletter": "t"}, "is that of the rows"),
         ({"deadletter": "abs-register"}, "is that of the rows or of the registers"),
         ({"deadlettermax": "0.5"}, "no meaning without deadletter"),
@@ -214,7 +219,7 @@ def test_options_that_cannot_be_kept_are_refused(given: dict[str, str], told: st
         KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
 
 
-@pytest.mark.parametrize("name", ["2pc", "wal"])
+@pytest.mark.parametrize("name", ["2pc", "wal", "idempotent"])
 def test_a_kill_after_the_pre_commit_loses_and_doubles_no_row_and_no_dead_letter(
     bootstrap: str, name: str
 ) -> None:
@@ -262,7 +267,7 @@ def check_replays(harness: Buried) -> None:
     case.close()
 
 
-@pytest.mark.parametrize("name", ["2pc", "wal"])
+@pytest.mark.parametrize("name", ["2pc", "wal", "idempotent"])
 def test_dead_letters_outside_the_transaction_are_found(
     bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,13 @@ from tests.sinks.s3.buried import NOTED, Buried, buried, is_poison
 pytestmark = pytest.mark.services
 
 TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
-CELLS = {"2pc": ("2pc", False), "2pc-inside": ("2pc", True), "wal": ("wal", False)}
+CELLS = {
+    "2pc": ("2pc", False),
+    "2pc-inside": ("2pc", True),
+    "wal": ("wal", False),
+    "idempotent": ("idempotent", False),
+    "idempotent-inside": ("idempotent", True),
+}
 
 Opener = Callable[..., AbstractContextManager[Buried]]
 
@@ -178,8 +184,8 @@ def test_without_the_option_the_message_names_it(
     ("more", "told"),
     [
         (
-            {"protocol": "idempotent", "deadletter": "s3://bkt/dead"},
-            "not there for protocol=idempotent",
+            {"protocol": "idempotent", "deadletter": "sink:dead"},
+            "protocol=idempotent gives no dead letters to another sink",
         ),
         ({"deadletter": "s3://bkt/data/dead"}, "readers of the path would read"),
         ({"deadletter": "s3://bkt/data"}, "readers of the path would read"),
