@@ -96,8 +96,8 @@ _ELSEWHERE = {
     "applyastruncates": "leave it out: truncates are not applied. Truncate the table yourself.",
     "storedasscdtype": _NOT_WRITTEN["scd2"],
     "stored_as_scd_type": _NOT_WRITTEN["scd2"],
-    "deletes": "leave it out: a delete removes its row, soft deletes are not written. To keep such rows, "
-    "set applyasdeletes to a value that no change has, and write the operation to a column.",
+    "deletes": "leave it out: a delete removes its row, soft deletes are not written. To keep such "
+    "rows, set applyasdeletes to a value that no change has, and write the operation to a column.",
     "keys": "use key.",
     "sequence_by": "use sequenceby.",
     "apply_as_deletes": "use applyasdeletes.",
