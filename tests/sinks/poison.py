@@ -34,9 +34,8 @@ from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.kept import PostgresLetters
 from abs_sinks.postgres.testing import TableHarness
 from abs_sinks.postgres.testing import Variant as Table
-from abs_sinks.s3.kept import S3Letters
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_testing.case import JOB
 from abs_testing.crash_child import DONE, Life
 from abs_testing.engine import Run
