@@ -41,6 +41,7 @@ class TaskOutput(Generic[W]):
     observe: Observer
     _writer: W | None = field(default=None, init=False)
     _rows: int = field(default=0, init=False)
+    _made: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
     _dead: dict[int, Count] = field(default_factory=dict, init=False)
 
@@ -67,7 +68,10 @@ class TaskOutput(Generic[W]):
         """Pre-commit the rows; their number and handle. A second call returns none."""
         rows, self._rows = self._rows, 0
         if rows == 0 or self._writer is None:
+            if self._writer is not None and not self._made:
+                self._writer.abort()  # another sink has got all of its rows, as dead letters
             return 0, None
+        self._made = True
         made = self._writer.pre_commit()
         if made is not None:
             if self._dead:
