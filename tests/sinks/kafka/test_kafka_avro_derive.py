@@ -18,7 +18,7 @@ from abs_clients.avro.schema import arrow_type, parsed
 from abs_core.contracts import Task
 from abs_core.errors import OptionError
 from abs_sinks.kafka.avro import columns
-from abs_sinks.kafka.avro.derive import avro_of
+from abs_sinks.kafka.avro.choose import avro_of
 from abs_sinks.kafka.avro.encode import encode
 from abs_sinks.kafka.formats import Bytes, encoding
 from abs_sinks.kafka.options import KafkaOptions

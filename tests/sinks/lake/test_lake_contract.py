@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from abs_testing.check_positions import Position, check_positions
 from abs_testing.checks import CHECKS
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.sinks.lake.conftest import TableOpener
+from tests.sinks.lake.conftest import TableOpener, in_catalog
 
 SAMPLED = 12
 """Positions in the sample; the campaign tries all."""
@@ -36,6 +37,14 @@ def test_a_crash_at_each_point_loses_and_doubles_nothing(
     opener: TableOpener, fork_server: ForkServer
 ) -> None:
     killed = check_crashes(opener, fork_server, passages=1)
+    assert set(killed.points) >= set(CrashPoint) - CO_COMMIT - RARE
+
+
+@pytest.mark.campaign
+def test_a_crash_at_each_point_loses_and_doubles_nothing_with_a_rest_catalog(
+    rest: dict[str, str], tmp_path: Path, fork_server: ForkServer
+) -> None:
+    killed = check_crashes(in_catalog(tmp_path, rest), fork_server, passages=2)
     assert set(killed.points) >= set(CrashPoint) - CO_COMMIT - RARE
 
 

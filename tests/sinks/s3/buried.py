@@ -13,9 +13,8 @@ import pyarrow as pa
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
-from abs_sinks.s3.kept import S3Letters
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing import Row
 from tests.sinks.dead_letters import is_poison

@@ -18,9 +18,8 @@ from abs_sinks import burying
 from abs_sinks.deadletters import rows_of, schema_of, why_bad
 from abs_sinks.s3 import wal as wal_of_s3
 from abs_sinks.s3.formats import doubtful, try_encoding
-from abs_sinks.s3.kept import S3Letters
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import open_folder
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.wal import WalWriter

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from abs_clients.avro.schema import Node, arrow_type, parsed
 from abs_clients.avro.wire import header_of
 from abs_core.errors import SchemaError
-from abs_sources.kafka.avro.decode import Decoder
+from abs_sources.kafka.avro.columns import Decoder
 from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
 
 

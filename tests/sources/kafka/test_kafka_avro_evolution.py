@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from abs_clients.avro.schema import arrow_type, parsed
 from abs_clients.avro.wire import header_of
 from abs_core.errors import SchemaError
-from abs_sources.kafka.avro.decode import Decoder
+from abs_sources.kafka.avro.columns import Decoder
 from tests.clients.avro.schemas import as_fastavro, to_write, values
 
 _ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
