@@ -33,7 +33,7 @@ from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.threads import end_kafka_clients
 from tests.seconds import Seconds
 
-SLOWEST = ("spark", "services")
+SLOWEST = ("spark", "long", "services")
 """Marks of the tests that take longest, the longest first."""
 
 NEEDS = {"spark": "spark", "postgres": "services", "kafka": "services", "s3": "services"}
