@@ -118,4 +118,4 @@ class IdempotentCommitter(Committer):
         topic = winners_topic(self._options, state.job, again=True)
         send = partial(send_winners, topic=topic, decided=decided)
         rows = Rows(send, point=CrashPoint.INSIDE_CO_COMMIT)
-        return self._register.compare_and_set(state.job, expected, state, rows)
+        return self._register.compare_and_set(state.job, expected, state, rows=rows)
