@@ -116,7 +116,7 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
     def swap(expected: Version | None, state: JobState) -> Version | Conflict:
         written.append(_nobody(state))
         rows = Rows(partial(send_winners, topics=topics, decided=written[-1]))
-        return register.compare_and_set(job, expected, state, rows)
+        return register.compare_and_set(job, expected, state, rows=rows)
 
     RegisterCell(register, job, options.patience).change(
         lambda s: _raised(options, job, run, s), swap

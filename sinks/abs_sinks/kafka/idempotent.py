@@ -126,4 +126,4 @@ class IdempotentCommitter(Committer):
         topics = winners_topics(self._options, state.job, again=True)
         send = partial(send_winners, topics=topics, decided=decided)
         rows = Rows(send, point=CrashPoint.INSIDE_CO_COMMIT)
-        return self._register.compare_and_set(state.job, expected, state, rows)
+        return self._register.compare_and_set(state.job, expected, state, rows=rows)
