@@ -128,6 +128,28 @@ def test_a_segment_that_is_gone_is_committed_by_the_ledger_alone(
     assert [found[c.handle] for c in given] == [*expected[:2], Outcome.COMMITTED]
 
 
+def test_a_segment_of_unknown_outcome_stays_as_it_is(
+    log: FolderSegments, monkeypatch: Patch
+) -> None:
+    damaged, whole = written(log, 0), written(log, 1)
+    cells = Cells()
+    made = committer(log, cells, monkeypatch)
+    monkeypatch.setattr(wal, "is_whole", lambda _, committable: committable is whole)
+    found = made.commit([damaged, whole])
+    assert found == {damaged.handle: Outcome.UNKNOWN, whole.handle: Outcome.COMMITTED}
+    assert [entry.handle for entry in log.list("job")] == [damaged.handle]
+
+
+def test_a_segment_that_is_gone_in_another_log_is_not_called_unknown(
+    log: FolderSegments, monkeypatch: Patch
+) -> None:
+    place = LedgerPlace(OPTIONS.registertopic, None, "file:///another")
+    given = written(log, 0, place)
+    log.delete([given.handle])
+    told = raises(ConfigError, lambda: committer(log, Cells(), monkeypatch).commit([given]))
+    assert "wal=file:///another" in told.remedy
+
+
 def test_the_ledger_forgets_what_is_finished_and_has_no_segment(
     log: FolderSegments, monkeypatch: Patch
 ) -> None:

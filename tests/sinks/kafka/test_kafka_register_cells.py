@@ -12,12 +12,19 @@ from typing import Any
 import pytest
 
 from abs_core.contracts import Conflict
-from abs_core.errors import CorruptionError, NotPreparedError, RefusedError, UnavailableError
+from abs_core.errors import (
+    CorruptionError,
+    NotPreparedError,
+    PreflightError,
+    RefusedError,
+    UnavailableError,
+)
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import session, store, topic
 from abs_sinks.kafka.register.session import KEPT_PRODUCERS, Session
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import (
+    StoredCell,
     StoredCells,
     partition_of,
     records_of,
@@ -213,3 +220,109 @@ def test_a_process_keeps_few_producers_and_none_that_cannot_be_used(monkeypatch:
     assert kept.producer(jobs[1]) is None
     assert kept.open_producer(OPTIONS, jobs[1], 1000) is kept.producer(jobs[1])
     assert kept.producer(jobs[2]) is made[2]
+
+
+class Producer:
+    """Takes what is written."""
+
+    def __init__(self, cell: StoredCell | None, fails: bool = False) -> None:
+        self.cell, self.fails, self.has_written = cell, fails, True
+        self.records: list[topic.Record] = []
+
+    @property
+    def version(self) -> str | None:
+        return None if self.cell is None else self.cell.version
+
+    def prepare(self, _: object, records: Sequence[topic.Record], partition: int) -> None:
+        assert partition == partition_of("job")
+        self.records = list(records)
+
+    def commit(self) -> None:
+        if self.fails:
+            raise UnavailableError("no answer (on purpose).")
+
+
+def _write(producer: Producer, text: str, limit: int = 10**6) -> tuple[bool | None, list[Any]]:
+    noted = list[Any]()
+    tail = SimpleNamespace(reads=3, wrote=lambda *given: noted.append(given))
+    held: Any = SimpleNamespace(
+        topic=lambda: SimpleNamespace(max_message_bytes=limit), tail=lambda _: tail
+    )
+    register = KafkaRegister(OPTIONS, held)
+    given: Any = producer
+    return register._write(given, "job", "2-new", text, None, None), noted
+
+
+@pytest.mark.parametrize("old", [None, "x" * 9000])
+@pytest.mark.parametrize("new", ["x" * 9000, "y" * 9000, "y"])
+def test_a_change_writes_its_parts_then_itself_then_takes_the_old_parts_away(
+    old: str | None, new: str
+) -> None:
+    size = 4096 - store.ENVELOPE - len("job")
+    before = [] if old is None else records_of("job", "1-old", old, size)
+    cell = None if old is None else StoredCell("1-old", old, tuple(key for key, _ in before[:-1]))
+    producer = Producer(cell)
+    done, noted = _write(producer, new, 4096)
+    assert done is True
+    after = records_of("job", "2-new", new, size)
+    kept = {key for key, _ in after}
+    gone: list[topic.Record] = [(key, None) for key, _ in before if key not in kept]
+    assert producer.records == [*after, *gone]
+    assert producer.cell == StoredCell("2-new", new, tuple(key for key, _ in after[:-1]))
+    assert noted == [(producer.records, 3)]
+    cells = StoredCells()
+    for key, value in [*before, *producer.records]:
+        cells.apply(key, value)
+    assert cells.get("job", "here") == producer.cell
+
+
+def test_a_change_whose_commit_is_not_answered_leaves_the_cell_as_it_was_known() -> None:
+    cell = StoredCell("1-old", "x")
+    producer = Producer(cell, fails=True)
+    assert _write(producer, "y") == (None, [])
+    assert producer.cell is cell
+
+
+@pytest.mark.parametrize("mine", ["1-a", "2-b", None])
+@pytest.mark.parametrize("look", [False, True])
+def test_a_cell_that_this_process_wrote_last_is_not_read_unless_it_is_looked_at(
+    mine: str | None, look: bool
+) -> None:
+    loads = list[str]()
+
+    def load(key: str, _: float) -> StoredCell:
+        loads.append(key)
+        return StoredCell("2-b", "x")
+
+    producer = None if mine is None else Producer(StoredCell(mine, "x"))
+    held: Any = SimpleNamespace(
+        producer=lambda _: producer, tail=lambda _: SimpleNamespace(load=load)
+    )
+    assert KafkaRegister(OPTIONS, held)._is_past("job", "1-a", look=look) is (look or mine != "1-a")
+    assert bool(loads) is (look or mine != "1-a")
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "partitions", "said"),
+    [
+        ("compact", 4, ""),
+        (" compact ", 5, ""),
+        ("delete", 4, "cleanup.policy is delete"),
+        ("compact,delete", 4, "cleanup.policy is compact,delete"),
+        ("compact", 3, "3 partitions of 4"),
+    ],
+)
+def test_a_topic_that_would_lose_registers_is_refused(
+    policy: str, partitions: int, said: str, told: bool, monkeypatch: Patch
+) -> None:
+    admin = SimpleNamespace(configs=lambda _: {"cleanup.policy": policy})
+    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
+    known = policy if told else None
+    if told:
+        admin.configs = None  # it is not asked again
+    found: Any = SimpleNamespace(name="t", partitions=partitions, cleanup_policy=known)
+    if not said:
+        assert topic._checked(OPTIONS.kafka, found) is found
+        return
+    assert said in raises(PreflightError, lambda: topic._checked(OPTIONS.kafka, found)).what
