@@ -230,7 +230,8 @@ def duplicates(
     found = find(history)
     if as_json:
         told = [each.to_dict() for each in found]
-        print_json({"commits": len(history.commits), "duplicates": told})
+        unread = [{"commit": each.name, "properties": each.unread} for each in history.unread]
+        print_json({"commits": len(history.commits), "duplicates": told, "unread": unread})
     else:
         show_duplicates(history, found, people)
     if found:
