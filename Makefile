@@ -18,7 +18,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route epoch
 
 quick: setup ## tests without servers, Spark and killed processes: what to run while you write
-	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 3 --dist loadfile
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
@@ -45,7 +45,8 @@ scoreboard: setup ## rows a second that are correct under kills, ours beside oth
 
 # Hours; MINUTES=30 stops after so many and says what share of the tests ran.
 campaign: setup ## what the sample of `make test` leaves out, with a new seed each time
-	ABS_TEST_SEED=$${ABS_TEST_SEED:-$$(date +%s)} $(BIN)/python -m pytest -m campaign --minutes $(or $(MINUTES),0)
+	ABS_TEST_SEED=$${ABS_TEST_SEED:-$$(date +%s)} $(BIN)/python -m pytest -m "campaign or hypothesis" \
+		--hypothesis-profile campaign --minutes $(or $(MINUTES),0)
 
 matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 and 4.3
 	@$(BIN)/python -m tests.prefetch matrix

@@ -7,6 +7,7 @@ with importing("The package abs_audit"):
     from abs_audit.contracts import Inspectable, Relation
     from abs_audit.epochs import EpochFound, by_epoch
     from abs_audit.files import Files
+    from abs_audit.following import Round, follow
     from abs_audit.locate import relation, side_of
     from abs_audit.postgres import PostgresTable
     from abs_audit.report import Differences, Held, LeftBehind, Report, Sample
@@ -22,9 +23,11 @@ __all__ = [
     "PostgresTable",
     "Relation",
     "Report",
+    "Round",
     "Sample",
     "audit",
     "by_epoch",
+    "follow",
     "relation",
     "side_of",
 ]

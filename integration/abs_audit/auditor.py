@@ -28,12 +28,13 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
 from abs_audit.carry import types_of
-from abs_audit.comparison import compare, moved
+from abs_audit.comparison import compare, moved, size
 from abs_audit.contracts import Inspectable, Relation
 from abs_audit.epochs import count
 from abs_audit.plan import Plan, plan
+from abs_audit.progress import meter_here
 from abs_audit.report import LeftBehind, Report
-from abs_audit.workspace import load, prepare, workspace
+from abs_audit.workspace import load, place, prepare, workspace
 from abs_core.errors import OptionError
 
 PAUSE_SECONDS = 0.2
@@ -117,13 +118,25 @@ def audit(
     start = time.monotonic()
     look = left_behind or (actual.left_behind if isinstance(actual, Inspectable) else None)
     with workspace(settings.memory_mib, settings.temp_directory) as connection:
-        matched = _matched(connection, expected, actual, settings, epochs or {})
+        meter = meter_here()
+        meter.begin("looking at the columns", connection)
+        matched = matched_plan(connection, expected, actual, settings, epochs or {})
         prepare(connection, matched)
+        meter.begin("reading what is expected", connection)
         load(connection, "expected", expected, matched, actual=False)
         latest, reads, last_move, looks = _read_until_still(
             connection, actual, matched, look, start + settings.settle
         )
-        differences = compare(connection, "expected", latest, matched, samples=settings.samples)
+        meter.begin("comparing", connection)
+
+        def find() -> None:
+            meter.begin("looking where the differences are", connection)
+            place(connection, expected, matched, actual=False)
+            place(connection, actual, matched, actual=True)
+
+        differences = compare(
+            connection, "expected", latest, matched, samples=settings.samples, places=find
+        )
         counted = count(connection, latest, matched, epochs or {})
     return Report(
         expected_name=expected.name,
@@ -140,13 +153,14 @@ def audit(
     )
 
 
-def _matched(
+def matched_plan(
     connection: DuckDBPyConnection,
     expected: Relation,
     actual: Relation,
     settings: AuditSettings,
     epochs: Mapping[int, Relation],
 ) -> Plan:
+    """Which columns are compared, and as what; raises as ``audit`` for those that do not fit."""
     declared = None
     if settings.schema is not None:
         declared = types_of(connection.from_arrow(settings.schema.empty_table()), "the schema")
@@ -177,10 +191,15 @@ def _read_until_still(
     tables = ("actual_odd", "actual_even")
     looks: list[LeftBehind] = []
     reads = 0
+    records = size(connection, "expected")
+    meter = meter_here()
     while True:
         reads += 1
+        step = f"reading the target, read {reads}"
+        meter.begin(step, connection, of=records)
         latest, before = tables[reads % 2], tables[(reads + 1) % 2]
         load(connection, latest, actual, matched, actual=True)
+        records = size(connection, latest)
         if look:
             looks.append(look())
         if reads == 1:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, quoted
-from abs_audit.contracts import Inspectable, Relation, Unfolding
+from abs_audit.contracts import PLACE, Inspectable, Relation, Unfolding
 from abs_audit.families import Type
 from abs_audit.locate import side_of
 from abs_audit.report import LeftBehind
@@ -48,11 +48,12 @@ class WithDeadLetters:
         with self.target.rows(connection, names) as there:
             rows = there
             for schema in sorted({each["schema"] for each in found}):
-                texts = [each["row"] for each in found if each["schema"] == schema]
-                batch = rows_of(texts, schema_of(schema))
+                those = [each for each in found if each["schema"] == schema]
+                batch = rows_of([each["row"] for each in those], schema_of(schema))
                 if isinstance(self.target, Unfolding):
-                    batch = self.target.unfolded(batch, names)
-                table = _named(batch, names)
+                    batch = self.target.unfolded(batch, [name for name in names if name != PLACE])
+                places = pa.array([f"dead letter {each['id']}" for each in those], pa.string())
+                table = _named(batch.append_column(PLACE, places), names)
                 dead = carried(connection.from_arrow(table), names)
                 types = zip(names, rows.types, strict=True)
                 cast = (f"cast({quoted(n)} as {kind}) as {quoted(n)}" for n, kind in types)

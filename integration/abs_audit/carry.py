@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from duckdb import DuckDBPyRelation
 from duckdb.sqltypes import DuckDBPyType
 
+from abs_audit.contracts import PLACE
 from abs_audit.families import NESTED, Family, Type, type_of
 from abs_core.errors import SchemaError
 
@@ -26,9 +27,16 @@ def types_of(rows: DuckDBPyRelation, name: str) -> dict[str, Type]:
 
 
 def carried(rows: DuckDBPyRelation, names: Sequence[str]) -> DuckDBPyRelation:
-    """The columns ``names``, in that order, in the types of ``families``."""
+    """The columns ``names``, in that order, in the types of ``families``; ``PLACE`` is NULL if it is
+    not one of the columns."""
     types = dict(zip(rows.columns, rows.types, strict=True))
-    return rows.project(", ".join(_carried(name, types[name]) for name in names))
+    there = ", ".join(
+        f"cast(null as varchar) as {quoted(PLACE)}"
+        if name == PLACE and name not in types
+        else _carried(name, types[name])
+        for name in names
+    )
+    return rows.project(there)
 
 
 def _carried(name: str, given: DuckDBPyType) -> str:

@@ -6,6 +6,7 @@ digests. They share no intermediate result, and ``Differences`` refuses contradi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from duckdb import DuckDBPyConnection
@@ -26,13 +27,23 @@ def moved(connection: DuckDBPyConnection, before: str, after: str) -> int:
 
 
 def compare(
-    connection: DuckDBPyConnection, expected: str, actual: str, plan: Plan, *, samples: int
+    connection: DuckDBPyConnection,
+    expected: str,
+    actual: str,
+    plan: Plan,
+    *,
+    samples: int,
+    places: Callable[[], None] = lambda: None,
 ) -> Differences:
     """Compare two tables that ``workspace.load`` made.
 
     For each identity, records of equal content are matched first. Of the rest, as many as both
     sides have are corrupted; a surplus of expected is missing; a surplus of actual is duplicate if
     the identity was expected, else unexpected.
+
+    Args:
+        samples: most identities to name for each kind.
+        places: called once if there are samples, to fill the table ``places`` for those in ``sampled``.
     """
     absent, surplus = _multiset(connection, expected, actual)
     _judge(connection, expected, actual, plan)
@@ -40,16 +51,17 @@ def compare(
         connection, f"select {', '.join(f'coalesce(sum({k}), 0)' for k in KINDS)} from verdicts"
     )
     figures = {kind: int(total) for kind, total in zip(KINDS, totals, strict=True)}
+    _choose(connection, plan, samples)
+    if samples and any(figures.values()):
+        places()
     return Differences(
-        expected=_count(connection, expected),
-        actual=_count(connection, actual),
+        expected=size(connection, expected),
+        actual=size(connection, actual),
         absent=absent,
         surplus=surplus,
         ambiguous=_ambiguous(connection, expected, plan),
         scale_only=_scale_only(connection, plan) if absent else {},
-        samples={
-            kind: _samples(connection, kind, plan, samples) for kind in KINDS if figures[kind]
-        },
+        samples={kind: _samples(connection, kind, plan) for kind in KINDS if figures[kind]},
         **figures,
     )
 
@@ -116,21 +128,40 @@ def _scale_only(connection: DuckDBPyConnection, plan: Plan) -> dict[str, int]:
     return {plan.names[i]: records for i, has_zeros in named if has_zeros and records}
 
 
-def _samples(
-    connection: DuckDBPyConnection, kind: str, plan: Plan, most: int
-) -> tuple[Sample, ...]:
+def _choose(connection: DuckDBPyConnection, plan: Plan, most: int) -> None:
+    """Make ``sampled``, the first identities of each kind, and ``places``, still empty."""
+    key = _columns(len(plan.identity))
+    first = (
+        f"(select '{kind}' as kind, rowid as verdict, {kind} as records, {key} from verdicts "
+        f"where {kind} > 0 order by {key} limit {most:d})"
+        for kind in KINDS
+    )
+    connection.execute(f"create or replace table sampled as {' union all '.join(first)}")
+    connection.execute(
+        "create or replace table places (verdict bigint, actual bool, place varchar)"
+    )
+
+
+def _samples(connection: DuckDBPyConnection, kind: str, plan: Plan) -> tuple[Sample, ...]:
     width = len(plan.identity)
+    there, found = (
+        "(select list(p.place order by p.place) from places p "
+        f"where p.verdict = s.verdict and p.actual = {side})"
+        for side in (False, True)
+    )
     rows = connection.execute(
-        f"select rowid, {kind}, {_texts(plan, width, 'v')} from verdicts v where {kind} > 0 "
-        f"order by {_columns(width)} limit {most:d}"
+        f"select verdict, records, {there}, {found}, {_texts(plan, width, 's')} from sampled s "
+        f"where kind = '{kind}' order by {_columns(width)}"
     ).fetchall()
     return tuple(
         Sample(
             {name: shortened(text) for name, text in zip(plan.identity, texts, strict=True)},
             int(records),
             _changed(connection, verdict, plan) if kind == "corrupted" else {},
+            tuple(expected or ()),
+            tuple(actual or ()),
         )
-        for verdict, records, *texts in rows
+        for verdict, records, expected, actual, *texts in rows
     )
 
 
@@ -184,7 +215,8 @@ def _texts(plan: Plan, count: int, table: str) -> str:
     )
 
 
-def _count(connection: DuckDBPyConnection, table: str) -> int:
+def size(connection: DuckDBPyConnection, table: str) -> int:
+    """The number of records in a table."""
     return int(_row(connection, f"select count(*) from {table}")[0])
 
 

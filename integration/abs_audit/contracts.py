@@ -15,6 +15,9 @@ from abs_audit.report import LeftBehind
 from abs_sinks.deadletters import KeptLetters
 from abs_sinks.door import SinkFormat
 
+PLACE = "abs:place"
+"""The column that ``Relation.rows`` adds if it is asked for: where a record is, as text for people."""
+
 
 class Relation(Protocol):
     """Named columns and records that can be read completely, more than once.
@@ -41,6 +44,9 @@ class Relation(Protocol):
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> AbstractContextManager[DuckDBPyRelation]:
         """All records, with the columns ``names`` in that order, in the types of ``families``.
+
+        ``PLACE`` among the names is no column of the records: it says where each record is, such as
+        the file, or partition and offset. NULL where the system cannot say.
 
         The relation can be scanned once, inside the context, and streams with bounded memory.
         Errors of the system are raised by the context's exit.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import escape, glob, has_magic
 from pathlib import Path
 from urllib.parse import unquote
@@ -14,6 +14,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, types_of
+from abs_audit.contracts import PLACE
 from abs_audit.families import Family, Type
 from abs_audit.streams import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
@@ -84,10 +85,12 @@ class Files:
     Args:
         paths: files, folders or glob patterns.
         null: the text for NULL in CSV, besides an empty field.
+        known_as: what people know a file as, if it is a copy.
     """
 
     paths: tuple[str, ...]
     null: str | None = None
+    known_as: Mapping[Path, str] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
@@ -97,7 +100,7 @@ class Files:
         kind, found = self._found()
         with self._mapped(duckdb.DatabaseError):
             inside = self._inside(connection, kind, found)
-        outside = (name for name in common_names(found.values()) if name not in inside)
+        outside = (n for n in common_names(found.values()) if n not in inside and n != PLACE)
         return {**inside, **{name: Type(Family.UNTYPED, folder=True) for name in outside}}
 
     def _inside(
@@ -144,7 +147,11 @@ class Files:
     def _found(self) -> tuple[str, dict[Path, Folders]]:
         """The format and the files, in a stable order, with the columns of their folders."""
         every = {path: folders for text in self.paths for path, folders in _expand(text)}
-        found = dict(sorted(every.items()))
+        # The place is one more column that is not in the file itself.
+        found: dict[Path, Folders] = {
+            path: {**folders, PLACE: self.known_as.get(path, str(path))}
+            for path, folders in sorted(every.items())
+        }
         kinds = {_format(path) for path in found}
         if not found:
             raise OptionError(

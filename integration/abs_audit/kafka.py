@@ -26,7 +26,7 @@ from kafka.errors import (
 )
 
 from abs_audit.carry import carried
-from abs_audit.contracts import Side
+from abs_audit.contracts import PLACE, Side
 from abs_audit.families import Family, Type
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
@@ -188,7 +188,7 @@ class KafkaTopic:
         if self.value == "raw":
             return dict.fromkeys(RAW.names, Type(Family.BINARY))
         found: dict[str, None] = {}
-        for parsed in chain.from_iterable(self._objects()):
+        for parsed in chain.from_iterable(map(self._objects, self._batches())):
             found.update(dict.fromkeys(parsed))
         return dict.fromkeys(found, Type(Family.UNTYPED))
 
@@ -197,7 +197,7 @@ class KafkaTopic:
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
         if self.value == "raw":
-            with streamed(connection, RAW, map(_raw, self._batches())) as rows:
+            with streamed(connection, _PLACED, map(_raw, self._batches())) as rows:
                 yield carried(rows, names)
             return
         schema = text_schema(names)
@@ -218,12 +218,15 @@ class KafkaTopic:
         return as_text(found, text_schema(names), self.name)
 
     def _texts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for found in self._objects():
+        for records in self._batches():
+            found = self._objects(records)
+            if PLACE in schema.names:
+                for value, record in zip(found, records, strict=True):
+                    value[PLACE] = _place(record)
             yield as_text(found, schema, self.name)
 
-    def _objects(self) -> Iterator[list[dict[str, Any]]]:
-        for records in self._batches():
-            yield json_objects([_value(record) for record in records], self.name)
+    def _objects(self, records: Sequence[Any]) -> list[dict[str, Any]]:
+        return json_objects([_value(record) for record in records], self.name)
 
     def left_behind(self) -> LeftBehind:
         """Partitions with an open transaction: their last stable offset is below their end.
@@ -382,7 +385,16 @@ def _value(record: Any) -> bytes:
 
 
 def _raw(records: Sequence[Any]) -> pa.RecordBatch:
-    keys, values = [record.key for record in records], [record.value for record in records]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=RAW
+    columns = (
+        [record.key for record in records],
+        [record.value for record in records],
+        [_place(record) for record in records],
     )
+    return pa.record_batch([*map(pa.array, columns, _PLACED.types)], schema=_PLACED)
+
+
+_PLACED = RAW.append(pa.field(PLACE, pa.string()))
+
+
+def _place(record: Any) -> str:
+    return f"partition {record.partition}, offset {record.offset}"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from io import StringIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
+from rich.terminal_theme import DEFAULT_TERMINAL_THEME
 
 from abs_audit.duplicates import Duplicate
 from abs_audit.epochs import EpochFound
-from abs_audit.report import LeftBehind, Report
+from abs_audit.following import Round
+from abs_audit.report import Differences, LeftBehind, Report
 from abs_clients.tablelog import TableHistory
+
+_PAGE_COLUMNS = 160
 
 SHOWN = 5
 """Commits and files that are shown of a finding; ``--json`` has all."""
@@ -28,13 +33,44 @@ _MEANING = {
 def show(report: Report, console: Console) -> None:
     verdict = "[bold green]CLEAN[/]" if report.clean else "[bold red]NOT CLEAN[/]"
     lines = (
-        *_samples(report),
+        *_samples(report.differences),
         *_left_behind(report.left_behind),
         f"{verdict}  {report.reads} reads of the target, {report.seconds:.1f} s",
         *(f"  [red]- {escape(reason)}[/]" for reason in report.reasons),
         *(f"[dim]note: {escape(note)}[/]" for note in report.notes),
     )
     console.print(_counts(report), *lines, sep="\n", highlight=False)
+
+
+def page(report: Report) -> str:
+    """What ``show`` prints, as one HTML page that loads nothing."""
+    console = Console(record=True, file=StringIO(), width=_PAGE_COLUMNS, force_terminal=True)
+    console.print(
+        f"[bold]abs audit[/]  {datetime.now(UTC).isoformat(' ', 'seconds')}", highlight=False
+    )
+    show(report, console)
+    return console.export_html(theme=DEFAULT_TERMINAL_THEME)
+
+
+def show_round(found: Round, console: Console) -> None:
+    """Print one look at a job that runs: one line, and what is wrong below it."""
+    differences = found.differences
+    colour, verdict = ("red", "ALARM") if found.reasons else ("green", "ok")
+    oldest = f" (oldest {found.oldest_seconds:.0f} s)" if found.in_flight else ""
+    lines = (
+        "  ".join(
+            (
+                f"{datetime.now(UTC):%H:%M:%S}",
+                f"[bold {colour}]{verdict}[/]",
+                f"expected {differences.expected:,}",
+                f"actual {differences.actual:,}",
+                f"in flight {found.in_flight:,}{oldest}",
+            )
+        ),
+        *(f"  [red]- {escape(reason)}[/]" for reason in found.reasons),
+        *(_samples(differences) if found.reasons else ()),
+    )
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
 
 
 def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
@@ -90,14 +126,17 @@ def _counts(report: Report) -> Table:
     return table
 
 
-def _samples(report: Report) -> Iterator[str]:
-    for kind, samples in report.differences.samples.items():
+def _samples(differences: Differences) -> Iterator[str]:
+    for kind, samples in differences.samples.items():
         for sample in samples:
             named = " ".join(f"{name}={_value(text)}" for name, text in sample.identity.items())
             times = f" [dim]({sample.records} records)[/]" if sample.records > 1 else ""
             yield f"[red]{kind}[/] {escape(named)}{times}"
             for column, (before, after) in sample.changed.items():
                 yield escape(f"    {column}: expected {_value(before)}, found {_value(after)}")
+            for side, places in (("expected", sample.expected_in), ("found", sample.found_in)):
+                if places:
+                    yield f"    [dim]{side} in {escape('; '.join(places))}[/]"
 
 
 def _value(text: str | None) -> str:

@@ -104,11 +104,16 @@ class Sample:
         identity: key columns and values as text; all columns without a key.
         records: number of affected records.
         changed: for a corrupted one: column -> (expected, actual), where they differ.
+        expected_in: where the expected side holds records of this identity: files, partitions and
+            offsets, rows of a table; some of them if there are many, none if it cannot say.
+        found_in: the same of the target. It is read once more for this, so it may have changed.
     """
 
     identity: dict[str, str | None]
     records: int
     changed: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    expected_in: tuple[str, ...] = ()
+    found_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,7 @@ class S3Files:
         with tempfile.TemporaryDirectory(prefix="abs-audit-") as folder:
             root = Path(folder) / "objects"
             root.mkdir()
+            known_as = {}
             with self._mapped():
                 client = self._client()
                 for number, key in enumerate(self._keys(client)):
@@ -129,12 +130,13 @@ class S3Files:
                     columns = [part for part in folders if "=" in part]
                     there = root.joinpath(*columns, f"{number:08d}-{name}")
                     there.parent.mkdir(parents=True, exist_ok=True)
+                    known_as[there] = f"s3://{self.bucket}/{key}"
                     client.download_file(self.bucket, key, str(there))
             if not any(root.iterdir()):
                 raise ConfigError(
                     f"{self.name}: there is no object to read.", remedy="correct the path."
                 )
-            yield Files((str(root),), self.null)
+            yield Files((str(root),), self.null, known_as)
 
     def _keys(self, client: Any) -> list[str]:
         found = self._listed(client.list_objects_v2, OBJECTS, "objects", "Contents")

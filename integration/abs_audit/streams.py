@@ -8,6 +8,8 @@ from collections.abc import Generator, Iterable, Iterator
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+from abs_audit.progress import meter_here
+
 
 @contextlib.contextmanager
 def streamed(
@@ -19,10 +21,13 @@ def streamed(
     one inside the context; this raises the original.
     """
     failures: list[Exception] = []
+    meter = meter_here()  # duckdb's threads, which call ``watched``, do not have this context
 
     def watched() -> Generator[pa.RecordBatch, None, None]:
         try:
-            yield from batches
+            for batch in batches:
+                yield batch
+                meter.count(batch.num_rows)
         except Exception as error:
             failures.append(error)
             raise

@@ -13,11 +13,14 @@ from duckdb import DuckDBPyConnection
 from duckdb.func import PythonUDFType
 
 from abs_audit.canonical import MACROS, as_text, canonical, json_function
-from abs_audit.contracts import Relation
+from abs_audit.contracts import PLACE, Relation
 from abs_audit.families import SEMI_STRUCTURED
 from abs_audit.nested import canonicaliser, plain_decimal
 from abs_audit.plan import Plan
 from abs_core.errors import AbsError, ConfigError, RowError, UnavailableError
+
+MAX_PLACES = 5
+"""Places that are named of one record on one side."""
 
 MIB_PER_THREAD = 128
 """What one thread of duckdb needs to work well (duckdb's guide on its environment: 125 MB)."""
@@ -49,8 +52,9 @@ def workspace(memory_mib: int, temp_directory: Path | None) -> Iterator[DuckDBPy
         )
         with connection:
             connection.execute("set timezone = 'UTC'")
-            # It would go to stdout, into the midst of a JSON document.
-            connection.execute("set enable_progress_bar = false")
+            # How far it is can be asked for. Printed, it would go into the midst of a JSON document.
+            connection.execute("set enable_progress_bar = true")
+            connection.execute("set enable_progress_bar_print = false")
             connection.create_function(
                 "plain_decimal", plain_decimal, ["VARCHAR"], "VARCHAR", type=PythonUDFType.ARROW
             )
@@ -112,6 +116,22 @@ def load(
             )
     except _UNREADABLE_VALUE as error:
         raise _unreadable(connection, relation, plan, error, actual=actual) from error
+
+
+def place(connection: DuckDBPyConnection, relation: Relation, plan: Plan, *, actual: bool) -> None:
+    """Read the relation once more, and add to ``places`` where it holds the records in ``sampled``."""
+    names = (plan.actual_names if actual else plan.names)[: len(plan.identity)]
+    columns = [f"c{index}" for index in range(len(names))]
+    same = " and ".join(f"p.{column} is not distinct from s.{column}" for column in columns)
+    values = zip(_values(plan, actual=actual), columns, strict=False)
+    with _incoming(connection, relation, [*names, PLACE]):
+        connection.execute(
+            f"insert into places select s.verdict, {actual}, p.place from "
+            f"(select {', '.join(f'{value} as {column}' for value, column in values)}, place "
+            f"from incoming as incoming({', '.join(columns)}, place) where place is not null) p "
+            f"join sampled s on {same} "
+            f"qualify row_number() over (partition by s.verdict order by p.place) <= {MAX_PLACES}"
+        )
 
 
 def _values(plan: Plan, *, actual: bool) -> list[str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abs_cli.audit_job import compared_by, report_job
+from abs_cli.audit_follow import followed
+from abs_cli.audit_job import compared_by, progress_shown, report_job
 from abs_cli.codes import FAILED, exit_code
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
@@ -96,6 +97,27 @@ StateSchema = Annotated[
         help="PostgreSQL: the schema of registers and staging tables.",
     ),
 ]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write the report as a page for a browser."),
+]
+Follow = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Compare again and again beside a job that runs: rows in flight are no finding. Ends with "
+        "Ctrl-C, or after --times.",
+    ),
+]
+Every = Annotated[
+    float, typer.Option(min=0.0, help="With --follow: seconds between two comparisons.")
+]
+Late = Annotated[
+    float, typer.Option(min=0.0, help="With --follow: seconds for which a row may be in flight.")
+]
+Times = Annotated[
+    int | None, typer.Option(min=1, help="With --follow: end after so many comparisons.")
+]
 Memory = Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")]
 Temporary = Annotated[
     Path | None, typer.Option(help="Folder for data that does not fit into memory.")
@@ -126,13 +148,18 @@ def audit(
     deadletters: DeadLetters = None,
     memory: Memory = 1024,
     temporary: Temporary = None,
+    html: Html = None,
+    follow: Follow = False,
+    every: Every = 10.0,
+    late: Late = 60.0,
+    times: Times = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a target with the expected records, record by record.
 
     Exit code 0: no record is missing, duplicate, unexpected or corrupted, and no unfinished write can
     still change the target. 1: otherwise. 2: arguments, columns or values do not fit. 3: a side cannot
-    be read.
+    be read. With --follow: 1 if the last comparison found a duplicate, an unexpected or a late row.
     """
     if context.invoked_subcommand is not None:
         return
@@ -148,6 +175,9 @@ def audit(
     with exit_code_1_for_findings_only():
         if deadletters is not None and sinks is not None:
             raise typer.BadParameter("not with --sinks.", param_hint="--deadletters")
+        if sinks is not None and (follow or html):
+            asked = "--follow" if follow else "--html"
+            raise typer.BadParameter("not with --sinks.", param_hint=asked)
         if sinks is not None:
             clean = report_job(sinks, compared, by_epoch=epochs, strict=strict, as_json=as_json)
         elif epochs or strict:
@@ -162,7 +192,10 @@ def audit(
                 from abs_audit.buried import with_dead_letters
 
                 target = with_dead_letters(target, actual[0], table, deadletters, stateschema)
-            clean = _report_target(source, target, compared, as_json=as_json)
+            if follow:
+                clean = followed(source, target, compared, every, late, times, as_json=as_json)
+            else:
+                clean = _report_target(source, target, compared, html, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)
 
@@ -204,13 +237,20 @@ def duplicates(
 
 
 def _report_target(
-    source: Relation, target: Relation, settings: AuditSettings, *, as_json: bool
+    source: Relation,
+    target: Relation,
+    settings: AuditSettings,
+    html: Path | None,
+    *,
+    as_json: bool,
 ) -> bool:
     import abs_audit
-    from abs_audit.render import show
+    from abs_audit.render import page, show
 
-    with errors.status("reading both sides ..."):
+    with progress_shown():
         report = abs_audit.audit(source, target, settings)
+    if html is not None:
+        html.write_text(page(report))
     if as_json:
         print_json(report.to_dict())
     else:

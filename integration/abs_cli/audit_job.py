@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from abs_core.model import JobState
 
 _SINK = "sink:"
+_TELL_SECONDS = 0.5
 
 
 def report_job(
@@ -87,9 +90,34 @@ def _audit(
 ) -> Report:
     from abs_audit import audit
 
-    with errors.status(f"reading both sides of {escape(sink.name)} ..."):
+    with progress_shown(f"{escape(sink.name)}: "):
         own = _settings(sink, settings)
         return audit(_expected(job, sink), target_of(sink), own, epochs=records)
+
+
+@contextlib.contextmanager
+def progress_shown(of: str = "") -> Iterator[None]:
+    """Show on a terminal how far the audit inside is.
+
+    Args:
+        of: what is audited, in rich's markup; before the rest.
+    """
+    from abs_audit.progress import Meter, metered
+
+    meter, ended = Meter(), threading.Event()
+    with metered(meter), errors.status(f"{of}reading both sides ...") as status:
+
+        def tell() -> None:
+            while not ended.wait(_TELL_SECONDS):
+                status.update(f"{of}{meter.now()} ...")
+
+        teller = threading.Thread(target=tell, name="abs-audit-progress", daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
 
 
 def compared_by(key: str, columns: str, schema: str | None) -> dict[str, Any]:

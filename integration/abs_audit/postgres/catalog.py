@@ -40,12 +40,14 @@ class CatalogTable:
 
     Args:
         oids: of the relation and of all that it reads: partitions, children, a view's tables.
+        place: SQL that says where a row is.
     """
 
     schema: str
     name: str
     oids: tuple[int, ...]
     columns: Mapping[str, Carriage]
+    place: Carriage
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -73,6 +75,7 @@ def find_table(connection: Connection[Any], name: TableName) -> CatalogTable:
             column: _JSON_OF_ARRAY if is_array else _BY_TYPE.get(kind, _TEXT)
             for column, kind, is_array in columns
         },
+        place=_PLACE if found[2] in ("r", "p", "m") else _NOWHERE,
     )
 
 
@@ -82,6 +85,9 @@ _ERA = r"regexp_replace({c}, '^(\S+)(.*) BC$', '\1 (BC)\2')"
 # As the type's output function writes it: a cast to text may write it otherwise (inet).
 _TEXT = Carriage(Type(Family.TEXT), pa.string())
 _JSON = Carriage(Type(Family.JSON), pa.string())
+# Ends with the row's next change. Views and foreign tables have none.
+_PLACE = Carriage(_TEXT.type, pa.string(), "tableoid::regclass::text || ', ctid ' || ctid::text")
+_NOWHERE = Carriage(_TEXT.type, pa.string(), "null::text")
 _JSON_OF_ARRAY = Carriage(Type(Family.JSON), pa.string(), "to_json({c})::text")
 _INTEGER = Carriage(Type(Family.INTEGER, 64), pa.int64(), "{c}::int8")
 _INTERVAL = """case when isfinite({c}) then
@@ -111,7 +117,8 @@ _BY_TYPE = {
 }
 
 _RELATION = """
-select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+select n.nspname, c.relname, c.relkind::text
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where c.oid = to_regclass(%(name)s) and c.relkind in ('r', 'p', 'v', 'm', 'f')
 """
 

@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from psycopg import Connection, sql
 
 from abs_audit.carry import quoted
-from abs_audit.contracts import Side
+from abs_audit.contracts import PLACE, Side
 from abs_audit.families import Type
 from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table
 from abs_audit.postgres.doubts import look
@@ -159,12 +159,13 @@ class PostgresTable:
 
 
 def _wanted(table: CatalogTable, names: Sequence[str]) -> list[tuple[str, Carriage]]:
-    if any(name not in table.columns for name in names):
+    columns = {**table.columns, PLACE: table.place}
+    if any(name not in columns for name in names):
         raise SchemaError(
             f"Table {table.identifier.as_string()} was altered during the audit.",
             remedy="run it again.",
         )
-    return [(name, table.columns[name]) for name in names]
+    return [(name, columns[name]) for name in names]
 
 
 def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:

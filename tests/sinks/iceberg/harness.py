@@ -1,4 +1,4 @@
-"""An Iceberg table of an SQL catalog, for the checks of the contract."""
+"""An Iceberg table of a catalog, for the checks of the contract."""
 
 from __future__ import annotations
 
@@ -32,17 +32,33 @@ def catalog_in(
 
 
 class TableHarness:
-    """A table of its own, made at the first use: what ``check_sink`` drives, and looks into."""
+    """A table of its own, made at the first use: what ``check_sink`` drives, and looks into.
+
+    Args:
+        catalog: the properties of one that many tests use; where none are given, in SQLite below the
+            folder, or in the database at ``uri``.
+    """
 
     own_register = True
 
     def __init__(
-        self, folder: Path, warehouse: str | None, given: Mapping[str, str], uri: str | None = None
+        self,
+        folder: Path,
+        warehouse: str | None,
+        given: Mapping[str, str],
+        uri: str | None = None,
+        catalog: Mapping[str, str] | None = None,
     ) -> None:
         number = secrets.token_hex(6)
-        self.catalog = catalog_in(folder / number, warehouse and f"{warehouse}/{number}", uri)
+        if catalog is None:
+            catalog = catalog_in(folder / number, warehouse and f"{warehouse}/{number}", uri)
+            self.name = "db.t"
+        else:
+            self.name = f"db_{number}.t"
+            load_catalog("default", **catalog).create_namespace(f"db_{number}")
+        self.catalog = dict(catalog)
         properties = {f"catalog.{name}": value for name, value in self.catalog.items()}
-        asked = {"table": "db.t", "createtable": "true", **properties, **given}
+        asked = {"table": self.name, "createtable": "true", **properties, **given}
         self.options = IcebergOptions.parse(asked)
         self.new_sink: Callable[[], Sink] = partial(IcebergSink, self.options, SCHEMA)
 
@@ -91,7 +107,11 @@ class TableHarness:
 
 
 def open_table(
-    folder: Path, warehouse: str | None, given: Mapping[str, str], uri: str | None = None
+    folder: Path,
+    warehouse: str | None,
+    given: Mapping[str, str],
+    uri: str | None = None,
+    catalog: Mapping[str, str] | None = None,
 ) -> AbstractContextManager[TableHarness]:
-    """A harness on a new table, in a catalog of its own below the folder, or in a database."""
-    return closing(TableHarness(folder, warehouse, given, uri))
+    """A harness on a new table, in a catalog of its own or in one that is given."""
+    return closing(TableHarness(folder, warehouse, given, uri, catalog))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
 from typer.testing import CliRunner
@@ -40,7 +40,7 @@ def decided(case: Case) -> Sequence[Committable]:
 
 
 def table_of(harness: TableHarness) -> Table:
-    return harness.foreign.load_table("db.t")
+    return harness.foreign.load_table(harness.name)
 
 
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
@@ -157,25 +157,26 @@ def test_a_commit_whose_reply_is_lost_is_looked_up(
     case.finished(LEFT, RIGHT, when="after a commit whose reply was lost")
 
 
-def conflict_with_itself(patch: pytest.MonkeyPatch) -> None:
+def conflict_with_itself(harness: TableHarness, patch: pytest.MonkeyPatch) -> None:
     """As where boto or a proxy sends a commit again after a lost reply: the second is in conflict."""
-    commit, lost = SqlCatalog.commit_table, [1]
+    catalog: Any = type(harness.foreign)
+    commit, lost = catalog.commit_table, [1]
 
-    def twice(self: SqlCatalog, table: Table, *rest: Any) -> CommitTableResponse:
-        done = commit(self, table, *rest)
+    def twice(self: Catalog, table: Table, *rest: Any) -> CommitTableResponse:
+        done: CommitTableResponse = commit(self, table, *rest)
         if lost:
             lost.pop()
             raise CommitFailedException("the table was changed: by this very commit")
         return done
 
-    patch.setattr(SqlCatalog, "commit_table", twice)
+    patch.setattr(catalog, "commit_table", twice)
 
 
 def test_a_commit_that_is_in_conflict_with_itself_leaves_a_table_that_can_be_read(
     case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = decided(case)
-    conflict_with_itself(monkeypatch)
+    conflict_with_itself(harness, monkeypatch)
     assert set(case.sink().committer().commit(given).values()) == {Outcome.COMMITTED}
     assert table_of(harness).scan().to_arrow().num_rows == 3
     case.finished(LEFT, RIGHT, when="after a commit that was sent twice")
@@ -188,7 +189,7 @@ def test_a_library_that_deletes_the_manifests_of_such_a_commit_is_found(
     given = decided(case)
     with table_of(harness).transaction() as change:
         change.set_properties({"commit.retry.num-retries": "0"})
-    conflict_with_itself(monkeypatch)
+    conflict_with_itself(harness, monkeypatch)
     leaves_the_librarys_retry_on(monkeypatch)
     case.sink().committer().commit(given)
     with pytest.raises(FileNotFoundError):
@@ -199,7 +200,7 @@ def test_a_table_that_was_created_again_takes_no_epoch_of_the_old_one(
     case: Case, harness: TableHarness
 ) -> None:
     case.run().epoch(0, LEFT)
-    harness.foreign.drop_table("db.t")
+    harness.foreign.drop_table(harness.name)
     with pytest.raises(IdentityError):
         case.run().epoch(1, RIGHT)
     case.holds(when="in the new table")
@@ -228,7 +229,7 @@ def test_a_loss_that_was_accepted_is_final(case: Case, harness: TableHarness) ->
 def test_the_commands_know_a_table_by_its_door(case: Case, harness: TableHarness) -> None:
     decided(case)
     query = "&".join(f"catalog.{name}={value}" for name, value in harness.catalog.items())
-    url = f"iceberg:db.t?{query}"
+    url = f"iceberg:{harness.name}?{query}"
     done = CliRunner().invoke(app, ["in-doubt", "commit", JOB, "--url", url])
     assert done.exit_code == 0, done.output
     case.finished(LEFT, RIGHT, when="after `abs in-doubt commit`")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ import pytest
 from abs_services import S3Service
 from abs_testing.harness import Harness
 from tests.sinks.delta.harness import open_table as open_delta
+from tests.sinks.iceberg.conftest import rest  # noqa: F401 - a fixture
 from tests.sinks.iceberg.harness import open_table as open_iceberg
 
 TableOpener = Callable[[], AbstractContextManager[Harness]]
@@ -22,6 +23,11 @@ def in_folder(kind: str, folder: Path) -> TableOpener:
     if kind == "delta":
         return partial(open_delta, str(folder), {})
     return partial(open_iceberg, folder / "catalogs", None, {})
+
+
+def in_catalog(folder: Path, catalog: Mapping[str, str]) -> TableOpener:
+    """An Iceberg table of a catalog that others use, too."""
+    return partial(open_iceberg, folder / "catalogs", None, {}, catalog=catalog)
 
 
 def in_bucket(kind: str, folder: Path, store: S3Service, prefix: str) -> TableOpener:

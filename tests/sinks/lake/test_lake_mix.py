@@ -7,11 +7,9 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from signal import SIGKILL
@@ -20,8 +18,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
-from pyiceberg.exceptions import CommitFailedException, ValidationException
 from typer.testing import CliRunner
 
 from abs_cli.main import app
@@ -31,6 +27,7 @@ from tests.sample import seed
 from tests.sinks.delta.harness import TableHarness as DeltaHarness
 from tests.sinks.iceberg.harness import TableHarness as IcebergHarness
 from tests.sinks.lake.mixed_writer import done_file, ids_of
+from tests.sinks.lake.tending import Beside, tend_delta, tend_iceberg
 
 WRITERS = 4
 MINUTES = 10
@@ -48,17 +45,15 @@ class DeltaMix:
     def append(self, rows: pa.Table) -> None:
         write_deltalake(self.path, rows, mode="append")
 
-    def clean(self) -> None:
-        table = DeltaTable(self.path)
-        table.optimize.compact()
-        table.vacuum(0, False, False)
+    def tend(self) -> None:
+        tend_delta(self.path)
 
     def rows(self) -> pa.Table:
         return DeltaTable(self.path).to_pyarrow_table()
 
 
 class IcebergMix:
-    """Likewise; the library has no compaction."""
+    """Likewise."""
 
     def __init__(self, folder: Path) -> None:
         self.harness = IcebergHarness(folder, None, {})
@@ -70,11 +65,8 @@ class IcebergMix:
     def append(self, rows: pa.Table) -> None:
         self.harness.foreign.load_table("db.t").append(rows)
 
-    def clean(self) -> None:
-        table = self.harness.foreign.load_table("db.t")
-        old = [each.snapshot_id for each in table.snapshots()[:-5]]
-        if old:
-            table.maintenance.expire_snapshots().by_ids(old).commit()
+    def tend(self) -> None:
+        tend_iceberg(self.harness.foreign.load_table("db.t"))
 
     def rows(self) -> pa.Table:
         return self.harness.foreign.load_table("db.t").scan().to_arrow()
@@ -83,36 +75,14 @@ class IcebergMix:
 MIXES: dict[str, Callable[[Path], Any]] = {"delta": DeltaMix, "iceberg": IcebergMix}
 
 
-class Others:
-    """Foreign writers, each in a thread, until the block ends."""
+class Appending:
+    """A foreign writer that appends a row at a time."""
 
     def __init__(self, mix: Any) -> None:
         self._mix = mix
-        self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(2)
-        self._ends: list[Future[None]] = []
         self.appended: list[int] = []
 
-    def __enter__(self) -> Others:
-        self._ends = [
-            self._pool.submit(self._again, act) for act in (self._append, self._mix.clean)
-        ]
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
-        for end in self._ends:
-            end.result()
-
-    def _again(self, act: Callable[[], None]) -> None:
-        while not self._stop.wait(0.2):
-            try:
-                act()
-            except (DeltaError, CommitFailedException, ValidationException):
-                continue  # it lost a race, and nothing was written
-
-    def _append(self) -> None:
+    def __call__(self) -> None:
         id_ = -1 - len(self.appended)
         self._mix.append(pa.table({"id": [id_], "value": ["foreign"]}, schema=SCHEMA))
         self.appended.append(id_)
@@ -127,9 +97,10 @@ def test_four_writers_that_are_killed_and_two_foreign_ones_leave_every_row_once(
     mix = MIXES[kind](tmp_path)
     mix.harness.options.address.create(SCHEMA, [])
     minutes = min(request.config.getoption("minutes") or MINUTES, MINUTES)
-    with Others(mix) as others:
+    appending = Appending(mix)
+    with Beside(appending, mix.tend) as others:
         kills = _killed_for(60 * minutes, kind, mix, tmp_path)
-    expected = Counter(others.appended)
+    expected = Counter(appending.appended)
     for number in range(WRITERS):
         done = done_file(tmp_path, number)
         epochs = (int(done.read_text()) if done.exists() else 0) + 1
@@ -137,13 +108,15 @@ def test_four_writers_that_are_killed_and_two_foreign_ones_leave_every_row_once(
         assert last.wait(120) == 0, _log(tmp_path, number)
         expected.update(ids_of(number, epochs))
     found = Counter(mix.rows()["id"].to_pylist())
-    appended = len(others.appended)
-    print(f"{kind}: {kills} kills, {len(expected):,} rows, {appended} foreign appends")
+    told = f"{kills} kills, {len(expected):,} rows; foreign appends and clean-ups: {others.done}"
+    print(f"{kind}: {told}, of which a race was lost: {others.lost}")
     assert kills > minutes
-    assert appended > minutes
+    assert min(others.done) > minutes
     assert found == expected
-    told = CliRunner().invoke(app, ["audit", "duplicates", mix.url, "--json"])
-    assert not [each for each in json.loads(told.output)["duplicates"] if each["kind"] != "content"]
+    audit = CliRunner().invoke(app, ["audit", "duplicates", mix.url, "--json"])
+    assert not [
+        each for each in json.loads(audit.output)["duplicates"] if each["kind"] != "content"
+    ]
 
 
 def _killed_for(seconds: float, kind: str, mix: Any, folder: Path) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import gc
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
@@ -25,7 +25,7 @@ from tests.fault_proxy.postgres import LossyProxy
 from tests.sample import cut
 from tests.sinks.iceberg.harness import open_table as open_iceberg
 from tests.sinks.lake.conftest import KINDS, in_bucket
-from tests.sinks.s3.proxy import ProxyCalls, running
+from tests.sinks.s3.proxy import ProxyCalls, Request, running
 
 pytestmark = [
     pytest.mark.services,
@@ -81,6 +81,38 @@ def to_the_catalog(folder: Path, database: str) -> PositionOpener:
     return opened
 
 
+class CatalogRequest(Request):
+    """A request to a REST catalog."""
+
+    @property
+    def call(self) -> str:
+        """Its method and what it is of: a table by its name, a list by its kind."""
+        return f"{self.method} {urlsplit(self.path).path.rpartition('/')[2]}"
+
+
+class CatalogCalls(ProxyCalls):
+    """Likewise."""
+
+    def losses(self, name: str) -> Sequence[Loss]:
+        return (Loss.REQUEST,) if name.startswith(("GET", "HEAD")) else tuple(Loss)
+
+
+def to_the_rest_catalog(folder: Path, rest: Mapping[str, str]) -> PositionOpener:
+    """Sinks reach the catalog by a proxy; data files are in a folder."""
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Calls]]:
+        direct = open_iceberg(folder, None, {}, catalog=rest)
+        with direct as harness, running(rest["uri"], CatalogRequest) as proxy:
+            lossy = dict(harness.options.properties) | {"uri": proxy.endpoint}
+            options = replace(harness.options, properties=tuple(sorted(lossy.items())))
+            harness.new_sink = partial(IcebergSink, options, SCHEMA)
+            yield harness, CatalogCalls(proxy)
+        iceberg_table._catalog.cache_clear()
+
+    return opened
+
+
 def may_wait(position: Position) -> bool:
     """What ends a transaction keeps the table's row locked while it is delayed."""
     return position.loss is Loss.DELAY
@@ -125,3 +157,8 @@ def test_a_request_to_the_catalog_that_is_lost_loses_and_doubles_nothing(
 @pytest.mark.campaign
 def test_no_request_to_the_catalog_can_be_lost(tmp_path: Path, shared_database: str) -> None:
     print(check_positions(to_the_catalog(tmp_path, shared_database), may_wait=may_wait))
+
+
+@pytest.mark.campaign
+def test_no_request_to_a_rest_catalog_can_be_lost(tmp_path: Path, rest: dict[str, str]) -> None:
+    print(check_positions(to_the_rest_catalog(tmp_path, rest)))

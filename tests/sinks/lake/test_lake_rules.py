@@ -16,14 +16,18 @@ from tests.sinks.contract import (
     test_the_sink_keeps_the_rules_of_a_target_that_refuses,  # noqa: F401
     test_the_sink_keeps_the_sampled_rules,  # noqa: F401
 )
-from tests.sinks.lake.conftest import KINDS, in_bucket, in_folder
+from tests.sinks.lake.conftest import KINDS, in_bucket, in_catalog, in_folder
 
-SOME = sample.cut(CHECKS, 20, "lake")
+SOME = sample.cut(CHECKS, 8, "lake")
 """On a server, in the sample."""
-FOLDERS = [Way(f"{kind} folder", CHECKS) for kind in KINDS]
+FOLDERS = [
+    Way(f"{kind} folder", sample.hand(CHECKS, number, len(KINDS), "lake"))
+    for number, kind in enumerate(KINDS)
+]
 BUCKETS = [Way(f"{kind} bucket", SOME, marks=(pytest.mark.services,)) for kind in KINDS]
+REST = Way("iceberg rest", CHECKS, marks=(pytest.mark.campaign,))
 
-pytest_generate_tests = in_each([*FOLDERS, *BUCKETS])
+pytest_generate_tests = in_each([*FOLDERS, *BUCKETS, REST])
 
 
 @pytest.fixture
@@ -31,6 +35,8 @@ def opener(way: Way, tmp_path: Path, request: pytest.FixtureRequest) -> Opener:
     kind, place = way.name.split()
     if place == "folder":
         return in_folder(kind, tmp_path)
+    if place == "rest":
+        return in_catalog(tmp_path, request.getfixturevalue("rest"))
     return in_bucket(
         kind, tmp_path, request.getfixturevalue("store"), request.getfixturevalue("prefix")
     )

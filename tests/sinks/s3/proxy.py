@@ -226,8 +226,12 @@ def _body(rfile: BufferedIOBase, headers: dict[str, str]) -> bytes:
 
 
 @contextmanager
-def running(endpoint: str) -> Iterator[Proxy]:
-    """A proxy before the server at this endpoint, on a port of its own."""
+def running(endpoint: str, kind: type[Request] = Request) -> Iterator[Proxy]:
+    """A proxy before the server at this endpoint, on a port of its own.
+
+    Args:
+        kind: how requests are named, where the server is not one of S3.
+    """
     proxy = Proxy("", endpoint.removeprefix("http://"))
 
     class Handler(BaseHTTPRequestHandler):
@@ -236,7 +240,7 @@ def running(endpoint: str) -> Iterator[Proxy]:
         def do(self) -> None:
             headers = dict(self.headers.items())
             body = _body(self.rfile, headers)
-            request = Request(self.command, self.path, headers, body)
+            request = kind(self.command, self.path, headers, body)
             answer = _meet(proxy, request)
             if answer is None:
                 self.close_connection = True

@@ -1,0 +1,117 @@
+"""Iceberg's own REST catalog, as its project runs it in its tests; its jars come by Ivy, once (34 MB).
+
+``RESTCatalogServer`` keeps its tables by ``JdbcCatalog`` in SQLite, which compares and sets.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from platformdirs import user_cache_path
+
+from abs_core.errors import ConfigError
+from abs_services.java import find_java
+from abs_services.native.kafka_jars import _ivy_jar
+from abs_services.processes import free_ports
+from abs_testing.case import within
+
+VERSION = "1.11.0"
+JETTY = "12.1.5"
+_IVY = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="abs-sinks" module="rest-catalog"/>
+  <dependencies>
+    <dependency org="org.apache.iceberg" name="iceberg-core" rev="{VERSION}"
+                conf="default-&gt;master,runtime">
+      <artifact name="iceberg-core" type="jar"/>
+      <artifact name="iceberg-core" type="jar" m:classifier="tests"/>
+    </dependency>
+    <dependency org="org.apache.iceberg" name="iceberg-open-api" rev="{VERSION}" transitive="false">
+      <artifact name="iceberg-open-api" type="jar" m:classifier="test-fixtures"/>
+    </dependency>
+    <dependency org="org.eclipse.jetty.ee10" name="jetty-ee10-servlet" rev="{JETTY}"
+                conf="default-&gt;master,runtime"/>
+    <dependency org="org.eclipse.jetty.compression" name="jetty-compression-server" rev="{JETTY}"
+                conf="default-&gt;master,runtime"/>
+    <dependency org="org.eclipse.jetty.compression" name="jetty-compression-gzip" rev="{JETTY}"
+                conf="default-&gt;master,runtime"/>
+    <dependency org="org.xerial" name="sqlite-jdbc" rev="3.51.0.0" conf="default-&gt;master,runtime"/>
+  </dependencies>
+</ivy-module>
+"""
+_OF_SPARK = ("hadoop-client-*", "log4j-*")
+"""Jars that PySpark has: what Hadoop's file systems need, and a log."""
+
+
+def installed() -> Path:
+    """The folder of the jars.
+
+    Raises:
+        ConfigError: Ivy could not fetch them.
+    """
+    folder = user_cache_path("abs-sinks") / f"iceberg-rest-{VERSION}"
+    if folder.exists():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        description = Path(scratch) / "ivy.xml"
+        description.write_text(_IVY)
+        command = [str(find_java()), "-jar", str(_ivy_jar()), "-ivy", str(description)]
+        command += ["-cache", f"{scratch}/cache"]
+        command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision](-[classifier]).[ext]"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise ConfigError(
+                f"Ivy could not fetch the REST catalog {VERSION}: {ended.stdout[-500:]}",
+                remedy="check that Java reaches a Maven repository.",
+            )
+        (Path(scratch) / "jars").rename(folder)
+    return folder
+
+
+@contextmanager
+def rest_catalog(folder: Path) -> Iterator[str]:
+    """A server whose tables are in the folder; its URL. It is killed at the end.
+
+    Its host cannot be set: it listens at every address of this machine, for as long as a test runs.
+    """
+    [port] = free_ports(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {
+        "CATALOG_REST_PORT": str(port),
+        "CATALOG_WAREHOUSE": f"file://{folder}/warehouse",
+        "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
+        "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+    }
+    spark = Path(next(iter(pyspark.__path__))) / "jars"
+    jars = [str(installed() / "*"), *(str(jar) for name in _OF_SPARK for jar in spark.glob(name))]
+    command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars)]
+    command += ["org.apache.iceberg.rest.RESTCatalogServer"]
+    told = folder / "server.log"
+    environment = {**os.environ, **given}
+    with (
+        told.open("wb") as log,
+        subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log) as server,
+    ):
+        try:
+            url = f"http://127.0.0.1:{port}"
+            assert within(60, lambda: answers(f"{url}/v1/config")), told.read_text()
+            yield url
+        finally:
+            server.kill()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
