@@ -12,7 +12,7 @@ import typer
 from abs_cli.audit_follow import followed
 from abs_cli.audit_job import compared_by, progress_shown, report_job
 from abs_cli.codes import FAILED, exit_code
-from abs_cli.output import AsJson, errors, people, print_json
+from abs_cli.output import AsJson, errors, people, print_json, write_report
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _report_target(
     with progress_shown():
         report = abs_audit.audit(source, target, settings)
     if html is not None:
-        html.write_text(page(report))
+        write_report(page(report), html)
     if as_json:
         print_json(report.to_dict())
     else:
