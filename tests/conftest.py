@@ -39,8 +39,9 @@ NEEDS = {"spark": "spark", "postgres": "services", "kafka": "services", "s3": "s
 """The mark of the tests that use a fixture."""
 
 # Servers run beside the tests: how long one example takes says nothing of the code.
-settings.register_profile("beside-servers", deadline=None)
-settings.load_profile("beside-servers")
+settings.register_profile("sample", deadline=None, max_examples=40)
+settings.register_profile("campaign", deadline=None, max_examples=1000)
+settings.load_profile("sample")
 
 
 # No broker of a test lives long enough to earn what Java's second compiler costs.

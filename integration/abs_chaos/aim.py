@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -88,16 +87,10 @@ class Aim:
 
 
 class Clock:
-    """Kills after a time that is drawn anew for each: half of ``every_s`` to one and a half.
+    """Kills by the clock: each so long after the job's start, or after the one before it."""
 
-    Args:
-        every_s: seconds from the job's start, or restart, to its next kill, on average.
-    """
-
-    def __init__(self, seed: int, kills: int, every_s: float) -> None:
-        draw = random.Random(seed)  # noqa: S311 (a schedule is no secret)
-        waits = (draw.uniform(0.5, 1.5) * every_s for _ in range(kills))
-        self._left = [Kill(0, Moment.ANY, wait) for wait in waits]
+    def __init__(self, planned: Sequence[Kill]) -> None:
+        self._left = list(planned)
         self._began: float | None = None
 
     @property

@@ -11,12 +11,15 @@ from typing import Protocol
 from abs_chaos.aim import Aiming
 from abs_chaos.moments import Moment, Sight, story
 from abs_chaos.process import JobProcess
+from abs_chaos.schedule import Kill
+from abs_chaos.servers import Servers, told_of
 from abs_chaos.watch import Watch
 from abs_core.errors import UnavailableError
 
 STALLED_AFTER_S = 300.0
 _AIMING_S = 0.005
 _LOG_LINES = 25
+_BETWEEN_TRIES_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class Killed:
         processes: number of killed processes.
         story: the same for people.
         recovered_s: seconds until the job had completed an epoch again; None if that was not seen.
+        server: that went away instead; the job was not killed.
+        away_s: for so long, until it was told to come back.
     """
 
     at_seconds: float
@@ -42,6 +47,8 @@ class Killed:
     processes: int
     story: str
     recovered_s: float | None = None
+    server: str | None = None
+    away_s: float = 0.0
 
 
 class Picture(Protocol):
@@ -90,6 +97,8 @@ class Killing:
         self._began = time.monotonic()
         self._killed_at = self._began
         self._kills: list[Killed] = []
+        self._servers = Servers()
+        self._epochs: list[tuple[float, int]] = []
         self._newest = watch.look().noted
         self._moved_at = self._began
         self.failures = 0
@@ -97,8 +106,13 @@ class Killing:
 
     @property
     def kills(self) -> tuple[Killed, ...]:
-        """Those until now."""
+        """Those until now, and the servers that went away."""
         return tuple(self._kills)
+
+    @property
+    def epochs(self) -> tuple[tuple[float, int], ...]:
+        """When Spark had noted which epoch: seconds since the job's first start."""
+        return tuple(self._epochs)
 
     def run(self) -> tuple[Killed, ...]:
         """Run the job to its end, and return the kills.
@@ -113,12 +127,9 @@ class Killing:
                         break
                     process = self._start()
                 sight = self._watch.look(closely=self._aim.next is not None)
-                if self._aim.due(sight, time.monotonic()):
-                    processes = process.kill()
-                    self._killed_at = time.monotonic()
-                    # At once: what was left is looked at while the job starts, which takes seconds.
-                    process = self._start()
-                    self._note(processes)
+                # One thing at a time: what was lost could not be told from what another one lost.
+                if not self._servers.is_one_away and self._aim.due(sight, time.monotonic()):
+                    process = self._strike(process)
                     continue
                 pause = self._aim.pause(sight)
                 if self._is_through(sight):
@@ -127,12 +138,26 @@ class Killing:
                 time.sleep(pause)
         finally:
             process.kill()
+            self._servers.close()
         return self.kills
 
-    def _note(self, processes: int) -> None:
+    def _strike(self, process: JobProcess) -> JobProcess:
+        """Carry out what is due; the process that runs after it."""
         kill = self._aim.next
         assert kill is not None
-        found = self._watch.settled()
+        if kill.blow is not None:
+            self._servers.begin(kill.blow)
+            self._killed_at = time.monotonic()
+            self._note(kill, self._watch.look(), 0)
+            return process
+        processes = process.kill()
+        self._killed_at = time.monotonic()
+        # At once: what was left is looked at while the job starts, which takes seconds.
+        process = self._start()
+        self._note(kill, self._watch.settled(), processes)
+        return process
+
+    def _note(self, kill: Kill, found: Sight, processes: int) -> None:
         self._aim.killed(found)
         known = found.planned is not None or kill.moment is not Moment.ANY
         recovering = kill.moment is Moment.RECOVERING
@@ -146,21 +171,32 @@ class Killing:
             story=story(found, self._watch.thing, recovering=recovering)
             if known
             else "by the clock",
+            server=None if kill.blow is None else told_of(kill.blow),
+            away_s=0.0 if kill.blow is None else kill.blow.seconds,
         )
         self._kills.append(told)
         self._failed = 0
-        self._newest = found.noted
+        self._note_epoch(found)
         self._moved_at = time.monotonic()
         self._picture.killed(len(self._kills), told, found)
+
+    def _note_epoch(self, sight: Sight) -> None:
+        if sight.noted is not None and sight.noted != self._newest:
+            self._epochs.append((round(time.monotonic() - self._began, 3), sight.noted))
+        self._newest = sight.noted
 
     def _is_through(self, sight: Sight) -> bool:
         """Whether an endless job has nothing left to do; notes its progress."""
         now = time.monotonic()
         if sight.noted != self._newest:
-            if self._kills and self._kills[-1].recovered_s is None:
+            if (
+                self._kills
+                and self._kills[-1].recovered_s is None
+                and not self._servers.is_one_away
+            ):
                 recovered = round(now - self._killed_at, 3)
                 self._kills[-1] = replace(self._kills[-1], recovered_s=recovered)
-            self._newest = sight.noted
+            self._note_epoch(sight)
             self._moved_at = now
             self._failed = 0
         still = now - self._moved_at
@@ -180,6 +216,9 @@ class Killing:
         if code == 0:
             return True
         self.failures += 1
+        if self._servers.is_one_away:
+            time.sleep(_BETWEEN_TRIES_S)
+            return False  # no wonder
         self._failed += 1
         if self._failed > self._most_failures:
             raise UnavailableError(

@@ -9,6 +9,7 @@ from typing import Any
 
 from abs_audit import Report
 from abs_audit.report import KINDS
+from abs_chaos.blame import Blame
 from abs_chaos.killing import Killed
 
 
@@ -18,16 +19,35 @@ class Outcome:
 
     Args:
         asked: how many kills were asked for.
+        events: what was done to the job and to the servers, in order.
         failures: how often the job ended by itself with an error, and was started again.
         job_seconds: from its first start to its end.
+        asked_blows: how often servers were to go away.
+        blamed: which kill did it, where that can be told.
+        epochs: when Spark had noted which epoch.
+        visible: the target's rows over time.
     """
 
     seed: int
     asked: int
-    kills: tuple[Killed, ...]
+    events: tuple[Killed, ...]
     failures: int
     job_seconds: float
     report: Report
+    asked_blows: int = 0
+    blamed: tuple[Blame, ...] = ()
+    epochs: tuple[tuple[float, int], ...] = ()
+    visible: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def kills(self) -> tuple[Killed, ...]:
+        """What was done to the job."""
+        return tuple(event for event in self.events if event.server is None)
+
+    @property
+    def blows(self) -> tuple[Killed, ...]:
+        """What was done to servers."""
+        return tuple(event for event in self.events if event.server is not None)
 
     @property
     def found(self) -> dict[str, int]:
@@ -60,6 +80,10 @@ class Outcome:
                 f"the job ended after {len(self.kills)} of {self.asked} kills; give it more input, "
                 "or ask for fewer"
             )
+        if len(self.blows) < self.asked_blows:
+            found.append(
+                f"the job ended after servers went away {len(self.blows)} of {self.asked_blows} times"
+            )
         return tuple(found)
 
     @property
@@ -67,8 +91,8 @@ class Outcome:
         return not self.shortcomings
 
     def recovery(self, share: float) -> float | None:
-        """The time to recover that this share of the kills kept to, in seconds; None if unknown."""
-        times = [kill.recovered_s for kill in self.kills if kill.recovered_s is not None]
+        """Seconds to recover that this share of kills and blows kept to; None if unknown."""
+        times = [kill.recovered_s for kill in self.events if kill.recovered_s is not None]
         return percentile(times, share)
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,6 +107,10 @@ class Outcome:
             "failures": self.failures,
             "job_seconds": round(self.job_seconds, 3),
             "kills": [asdict(kill) for kill in self.kills],
+            "blows": [asdict(blow) for blow in self.blows],
+            "blamed": [asdict(blamed) for blamed in self.blamed],
+            "epochs": self.epochs,
+            "visible": self.visible,
             "audit": self.report.to_dict(),
         }
 

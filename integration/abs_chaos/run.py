@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -12,13 +13,17 @@ from pathlib import Path
 from abs_audit import AuditSettings, Relation, audit
 from abs_audit.workspace import workspace
 from abs_chaos.aim import Aim, Aiming, Clock
+from abs_chaos.blame import blame
 from abs_chaos.killing import STALLED_AFTER_S, Killing, Picture
 from abs_chaos.moments import Moment
 from abs_chaos.outcome import Outcome
 from abs_chaos.process import JobProcess
-from abs_chaos.schedule import UNSEEN, schedule
+from abs_chaos.schedule import UNSEEN, by_the_clock, schedule, with_blows
+from abs_chaos.visible import VisibleRows
 from abs_chaos.watch import Blind, CheckpointWatch
 from abs_core.errors import ConfigError, OptionError
+from abs_services import Kind
+from abs_services.lasting import running_ones
 
 EVERY_S = 10.0
 MOMENTS = (Moment.COMMITTED, *UNSEEN)
@@ -41,6 +46,9 @@ class ChaosSettings:
             for so many seconds.
         stalled_after_s: it is an error if the checkpoint shows no new epoch for so many seconds.
         environment: of the job; None: this process's.
+        also: servers of ``abs up`` that go away in turn: as many times as the job is killed, and at
+            least once each.
+        count_rows: whether the target's visible rows are counted while the job runs.
 
     Raises:
         OptionError: a value is invalid.
@@ -57,6 +65,8 @@ class ChaosSettings:
     quiet_s: float | None = None
     stalled_after_s: float = STALLED_AFTER_S
     environment: Mapping[str, str] | None = None
+    also: Sequence[Kind] = ()
+    count_rows: bool = False
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -80,27 +90,37 @@ class ChaosSettings:
                 remedy="name it by --checkpoint, or kill by --every and let the job end.",
             )
 
+    @property
+    def blows(self) -> int:
+        """How often a server goes away."""
+        return max(self.kills, len(self.also)) if self.also else 0
+
     def aim(self) -> Aiming:
-        """The kills, as the seed draws them."""
-        if self.checkpoint is None or self.every_s is not None:
-            return Clock(self.seed, self.kills, self.every_s or EVERY_S)
-        # How many epochs there will be is not known: every second one has a kill.
-        epochs = 2 * self.kills + 2
-        turns, spark = (UNSEEN, True) if self.moment is None else ((self.moment,), False)
-        return Aim(schedule(self.seed, turns, self.kills, epochs, spark=spark))
+        """The kills and blows, as the seed draws them."""
+        number = self.kills + self.blows
+        by_phase = self.checkpoint is not None and self.every_s is None
+        if by_phase:
+            # How many epochs there will be is not known: every second one has a kill.
+            turns, spark = (UNSEEN, True) if self.moment is None else ((self.moment,), False)
+            planned = schedule(self.seed, turns, number, 2 * number + 2, spark=spark)
+        else:
+            planned = by_the_clock(self.seed, number, self.every_s or EVERY_S)
+        planned = with_blows(self.seed, planned, self.blows, self.also)
+        return Aim(planned) if by_phase else Clock(planned)
 
 
 def kill_to_end(settings: ChaosSettings, picture: Picture) -> Killing:
     """Run the job to its end under kills; its ``kills`` tell them.
 
     Raises:
-        ConfigError: the command is not there.
+        ConfigError: the command is not there, or a server that is to go away does not run.
         UnavailableError: the job fails by itself too often, or completes no epoch for long.
     """
     if shutil.which(settings.command[0]) is None:
         raise ConfigError(
             f"There is no command {settings.command[0]!r}.", remedy="correct its name, or the PATH."
         )
+    running_ones(settings.also)
     settings.log.touch()
     given = os.environ if settings.environment is None else settings.environment
 
@@ -135,15 +155,22 @@ def chaos(
     Raises as ``kill_to_end`` and ``abs_audit.audit``.
     """
     with workspace(compared.memory_mib, compared.temp_directory) as connection:
-        expected.columns(connection)
+        columns = [*compared.key, *expected.columns(connection)]
+    rows = VisibleRows(actual, columns[0])
     began = time.monotonic()
-    killing = kill_to_end(settings, picture)
+    with rows if settings.count_rows else contextlib.nullcontext():
+        killing = kill_to_end(settings, picture)
     seconds = time.monotonic() - began
+    report = audit(expected, actual, compared)
     return Outcome(
         seed=settings.seed,
         asked=settings.kills,
-        kills=killing.kills,
+        asked_blows=settings.blows,
+        events=killing.kills,
         failures=killing.failures,
         job_seconds=seconds,
-        report=audit(expected, actual, compared),
+        report=report,
+        blamed=blame(settings.checkpoint, expected, actual, compared, report, killing.kills),
+        epochs=killing.epochs,
+        visible=rows.counts,
     )

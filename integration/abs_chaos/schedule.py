@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from abs_chaos.moments import Moment
 from abs_core.errors import OptionError
+from abs_services.contracts import Kind, Outage
 
 MAX_DELAY_S = 0.15
 """Of a kill while tasks write: about as long as they do."""
@@ -16,23 +17,42 @@ UNSEEN = (Moment.WRITING, Moment.BETWEEN)
 """The phases of a job whose sink is not known, besides the one that every plan has."""
 
 
+AWAY_S = (1.0, 5.0)
+"""How long a server is away, at least and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """A server that goes away under the job.
+
+    Args:
+        seconds: until it is told to come back.
+    """
+
+    kind: Kind
+    how: Outage
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """One planned SIGKILL.
+    """One planned SIGKILL, or a blow.
 
     Args:
         epoch: the first epoch in which it may happen.
         moment: the awaited phase.
         delay_s: seconds after the phase was seen.
+        blow: what happens to a server instead; the job is left alone.
     """
 
     epoch: int
     moment: Moment
     delay_s: float
+    blow: Blow | None = None
 
     def later(self, epoch: int) -> Kill:
         """The same kill, not before ``epoch``."""
-        return Kill(max(epoch, self.epoch), self.moment, self.delay_s)
+        return replace(self, epoch=max(epoch, self.epoch))
 
 
 def schedule(
@@ -60,6 +80,36 @@ def schedule(
         epoch = draw.randrange(first, end)
         planned += [Kill(epoch, moment, _delay(draw, moment)) for moment in block]
     return tuple(planned)
+
+
+def by_the_clock(seed: int, kills: int, every_s: float) -> tuple[Kill, ...]:
+    """Kills whose delays are drawn anew for each: half of ``every_s`` to one and a half.
+
+    Args:
+        every_s: seconds from the job's start, or restart, to its next kill, on average.
+    """
+    draw = random.Random(seed)  # noqa: S311 (a schedule is no secret)
+    return tuple(Kill(0, Moment.ANY, draw.uniform(0.5, 1.5) * every_s) for _ in range(kills))
+
+
+def with_blows(
+    seed: int, planned: Sequence[Kill], blows: int, kinds: Sequence[Kind]
+) -> tuple[Kill, ...]:
+    """The same plan, in which so many are blows, of the kinds in turn.
+
+    No kill between ``commit()`` and ``commits/N`` becomes one, as long as there are others.
+    """
+    draw = random.Random(f"{seed} servers")  # noqa: S311 (a schedule is no secret)
+    order = draw.sample(range(len(planned)), len(planned))
+    order.sort(key=lambda place: planned[place].moment is Moment.COMMITTED)
+    changed = list(planned)
+    for number, place in enumerate(order[:blows]):
+        kind, how = kinds[number % len(kinds)], draw.choice(tuple(Outage))
+        kill = changed[place]
+        moment = Moment.WRITING if kill.moment is Moment.COMMITTED else kill.moment
+        blow = Blow(kind, how, draw.uniform(*AWAY_S))
+        changed[place] = replace(kill, moment=moment, blow=blow)
+    return tuple(changed)
 
 
 def _blocks(

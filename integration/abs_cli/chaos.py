@@ -16,6 +16,7 @@ from abs_cli import audit as audited
 from abs_cli.audit_job import compared_by
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, one_of, people, print_json
+from abs_cli.services import kinds_named
 from abs_core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -66,8 +67,21 @@ Failures = Annotated[
     int,
     typer.Option(help="How often in a row the job may fail by itself, and is started again."),
 ]
+Also = Annotated[
+    str,
+    typer.Option(
+        metavar="SERVERS",
+        help="Let these servers of `abs up` go away under the job, too (stopped, frozen or killed), as "
+        "often as it is killed: postgres, kafka, s3, with commas.",
+    ),
+]
 ReportTo = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Write the result as JSON, too.")
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write the result to FILE.json, or as a page with a time line to FILE.html.",
+    ),
 ]
 Log = Annotated[
     Path | None, typer.Option(help="For the job's output. Default: a file that is named.")
@@ -95,6 +109,7 @@ def chaos(
     seed: Seed = None,
     quiet: Quiet = None,
     stalled: Stalled = "300s",
+    also: Also = "",
     failures: Failures = 3,
     log: Log = None,
     report: ReportTo = None,
@@ -107,10 +122,13 @@ def chaos(
     """
     from abs_audit import AuditSettings, relation
     from abs_chaos.moments import Moment
+    from abs_chaos.page import page
     from abs_chaos.run import ChaosSettings, chaos
 
     if not expected or not actual:
         raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
+    if report is not None and report.suffix not in (".json", ".html"):
+        raise typer.BadParameter("name a file that ends in .json or .html.", param_hint="--report")
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     settings = ChaosSettings(
         command,
@@ -123,6 +141,8 @@ def chaos(
         failures=failures,
         quiet_s=None if quiet is None else seconds(quiet, "--quiet"),
         stalled_after_s=seconds(stalled, "--stalled"),
+        also=kinds_named(also.split(",")) if also else (),
+        count_rows=report is not None,
     )
     compared = AuditSettings(**compared_by(key, columns, schema), settle=settle, samples=samples)
     source = relation(expected, table=expected_table, null=null, stateschema=state_schema)
@@ -130,7 +150,9 @@ def chaos(
     errors.print(f"seed {seed}; the job's output: {settings.log}", soft_wrap=True, markup=False)
     with audited.exit_code_1_for_findings_only():
         outcome = chaos(settings, source, target, compared, _Lines())
-    if report is not None:
+    if report is not None and report.suffix == ".html":
+        report.write_text(page(outcome), "utf-8")
+    elif report is not None:
         print_json(outcome.to_dict(), report)
     if as_json:
         print_json(outcome.to_dict())
@@ -141,7 +163,7 @@ def chaos(
 
 
 class _Lines:
-    """A line for each kill."""
+    """A line for each kill, and each server that goes away."""
 
     def update(self, sight: Sight, process: JobProcess, *, aiming: bool) -> None:
         """Nothing is shown between kills."""
@@ -149,6 +171,8 @@ class _Lines:
     def killed(self, number: int, kill: Killed, sight: Sight) -> None:
         line = (
             f"{kill.at_seconds:7.1f} s  SIGKILL #{number} {kill.story} ({kill.processes} processes)"
+            if kill.server is None
+            else f"{kill.at_seconds:7.1f} s  #{number} {kill.server}, {kill.story}"
         )
         errors.print(line, soft_wrap=True, markup=False)
 
@@ -159,12 +183,15 @@ def _show(outcome: Outcome) -> None:
     show(outcome.report, people)
     p50, p99 = outcome.recovery(0.5), outcome.recovery(0.99)
     recovered = "" if p50 is None else f", {p50:.1f} s to recover (p50), {p99:.1f} s (p99)"
-    figures = f"{len(outcome.kills)} x SIGKILL, {outcome.job_seconds:.0f} s{recovered}."
+    away = f", {len(outcome.blows)} times a server went away" if outcome.blows else ""
+    figures = f"{len(outcome.kills)} x SIGKILL{away}, {outcome.job_seconds:.0f} s{recovered}."
     if outcome.clean:
         people.print(f"[bold green]Exactly once.[/] {figures}", soft_wrap=True)
         return
     why = escape("; ".join(outcome.shortcomings))
     people.print(f"[bold red]Not exactly once:[/] {why}.", soft_wrap=True)
+    for blamed in outcome.blamed:
+        people.print(f"  {blamed.story}", soft_wrap=True)
     people.print(f"{figures} To repeat it: --seed {outcome.seed}", soft_wrap=True)
 
 

@@ -35,7 +35,7 @@ def up(names: Names = None, *, as_json: AsJson = False) -> None:
 
     provider = chosen_provider()
     brought = []
-    for kind in _kinds(names):
+    for kind in kinds_named(names):
         with errors.status(f"starting {kind} ({provider}) ..."):
             brought.append(bring_up(kind, provider))
     if as_json:
@@ -67,7 +67,7 @@ def down(
     """Stop the servers that `abs up` started. Native data is kept; data of containers is deleted."""
     from abs_services.lasting import take_down
 
-    ended = list(take_down(_kinds(names), delete_data=delete_data))
+    ended = list(take_down(kinds_named(names), delete_data=delete_data))
     if as_json:
         print_json({s.running.kind: {"was_up": s.is_up} for s in ended})
         return
@@ -82,7 +82,7 @@ def status(names: Names = None, *, as_json: AsJson = False) -> None:
     """Show the servers that `abs up` started. Exit code 1 unless all of them (or all named) run."""
     from abs_services.lasting import statuses
 
-    kinds = _kinds(names)
+    kinds = kinds_named(names)
     found = {s.running.kind: s for s in statuses() if s.running.kind in kinds}
     asked: Sequence[Kind] = kinds if names else list(found)
     if as_json:
@@ -93,7 +93,8 @@ def status(names: Names = None, *, as_json: AsJson = False) -> None:
         raise typer.Exit(FAILED)
 
 
-def _kinds(names: Sequence[str] | None) -> list[Kind]:
+def kinds_named(names: Sequence[str] | None) -> list[Kind]:
+    """The services of these names; all of them where there is none. Raises ConfigError."""
     from abs_services import KINDS
 
     for name in names or ():

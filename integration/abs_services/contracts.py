@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +33,17 @@ class Provider(StrEnum):
     NATIVE = "native"
     DOCKER = "docker"
     EXTERNAL = "external"
+
+
+class Outage(StrEnum):
+    """How a server goes away for a while. It comes back at the same address, with its data."""
+
+    STOP = "stop"
+    """It ends in an orderly way, and is started again."""
+    FREEZE = "freeze"
+    """Its processes stand still: connections stay open, and nothing answers."""
+    CUT = "cut"
+    """SIGKILL, as a power cut: connections break in the middle; then it is started again."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +223,13 @@ class Services(ABC):
     @abstractmethod
     def end(self, running: Running) -> None:
         """End a detached service in an orderly way, if it runs."""
+
+    @abstractmethod
+    def outage(self, running: Running, how: Outage) -> AbstractContextManager[None]:
+        """A detached service that is away inside the block.
+
+        After it a frozen one, and a container, serve again; ``lasting.bring_up`` starts another.
+        """
 
     def delete_data(self, kind: Kind) -> None:  # noqa: B027
         """Delete the data of lasting services of this kind that no running one uses.

@@ -12,6 +12,7 @@ S3                 ``ABS_S3_ENDPOINT``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCE
 from __future__ import annotations
 
 import os
+from typing import NoReturn
 
 import psycopg
 
@@ -21,6 +22,8 @@ from abs_services.contracts import (
     BUCKET,
     REGION,
     KafkaService,
+    Kind,
+    Outage,
     PostgresService,
     Provider,
     Running,
@@ -59,10 +62,7 @@ class ExternalService(Service):
     close = detach = stop
 
     def kill(self) -> None:
-        raise ConfigError(
-            f"the external {self.kind} is not ours to kill",
-            remedy="use ABS_SERVICES=native or docker where servers are to fail.",
-        )
+        raise _not_ours(self.kind)
 
 
 class ExternalPostgres(ExternalService, PostgresService):
@@ -150,6 +150,16 @@ class ExternalServices(Services):
 
     def end(self, running: Running) -> None:
         """Does nothing."""
+
+    def outage(self, running: Running, how: Outage) -> NoReturn:
+        raise _not_ours(running.kind)
+
+
+def _not_ours(kind: Kind) -> ConfigError:
+    return ConfigError(
+        f"the external {kind} is not ours to kill",
+        remedy="use ABS_SERVICES=native or docker where servers are to fail.",
+    )
 
 
 def _variable(name: str) -> str:

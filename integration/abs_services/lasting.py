@@ -18,7 +18,7 @@ from typing import Any, cast
 from abs_core.durable import replace_durably
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, parse, version
-from abs_services.contracts import Kind, Provider, Running
+from abs_services.contracts import Kind, Outage, Provider, Running
 from abs_services.paths import cache_folder
 from abs_services.processes import ProcessId
 from abs_services.providers import services
@@ -127,6 +127,33 @@ def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[S
                 services(found.provider if found else Provider.NATIVE).delete_data(kind)
         if found is not None:
             yield Status(found, is_up=was_up)
+
+
+def running_ones(kinds: Sequence[Kind]) -> list[Running]:
+    """The services of these kinds; ConfigError if one of them is not up."""
+    state = read_state()
+    for kind in kinds:
+        found = state.get(kind)
+        if found is None or not services(found.provider).is_up(found):
+            raise ConfigError(
+                f"No {kind} of `abs up` runs, and no other server is touched.",
+                remedy=f"run `abs up {kind}`, and let the job write there.",
+            )
+    return [state[kind] for kind in kinds]
+
+
+@contextmanager
+def away(kind: Kind, how: Outage) -> Iterator[None]:
+    """A service that ``bring_up`` started goes away inside the block; it serves again after it.
+
+    Raises ConfigError if it does not run.
+    """
+    (running,) = running_ones([kind])
+    try:
+        with services(running.provider).outage(running, how):
+            yield
+    finally:
+        bring_up(kind, running.provider)
 
 
 def statuses() -> list[Status]:

@@ -11,7 +11,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,25 @@ def end_tree(root: ProcessId, signals: Sequence[int] = (), *, deadline_s: float 
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
     await_gone(family, deadline_s=deadline_s)
+
+
+@contextlib.contextmanager
+def frozen(root: ProcessId) -> Iterator[None]:
+    """A process and all of its descendants stand still inside the block (SIGSTOP)."""
+    process = root.process()
+    # Listed again after the first round: until the root stands still, it may start children.
+    family: list[psutil.Process] = []
+    try:
+        for _ in range(2):
+            family = [] if process is None else _family(process)
+            for member in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.suspend()
+        yield
+    finally:
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.resume()
 
 
 def _family(root: psutil.Process) -> list[psutil.Process]:

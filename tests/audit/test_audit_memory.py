@@ -47,6 +47,7 @@ def write(path: Path, tables: list[pa.Table]) -> int:
     return sum(table.nbytes for table in tables)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_million_records_are_audited_in_bounded_memory(tmp_path: Path) -> None:
     batches = [batch(first) for first in range(0, RECORDS, BATCH)]

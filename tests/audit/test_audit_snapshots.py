@@ -88,6 +88,16 @@ def test_settling_waits_for_the_end_of(doubt: str, compare: Any, records_of: Any
     assert report.left_behind == QUIET
 
 
+@pytest.mark.parametrize("doubt", IN_DOUBT)
+def test_settling_goes_on_while_the_reads_agree_beside(
+    doubt: str, compare: Any, records_of: Any
+) -> None:
+    actual = records_of(EXPECTED, left=[QUIET, IN_DOUBT[doubt], QUIET])
+    report = compare(EXPECTED, actual, key=["id"], left_behind=actual.look, settle=60)
+    assert report.clean
+    assert report.reads == 3
+
+
 @pytest.mark.parametrize("seen", NOT_IN_DOUBT)
 def test_the_audit_is_clean_beside(seen: str, compare: Any, records_of: Any) -> None:
     actual = records_of(EXPECTED, left=[NOT_IN_DOUBT[seen]])

@@ -49,6 +49,7 @@ def test_a_run_of_the_ways_says_how_many_checkpoints_it_had() -> None:
     assert dict(found.parts)["checkpoints"] >= 1
 
 
+@pytest.mark.long
 def test_alignment_is_measured_when_the_state_has_its_size() -> None:
     found = alignment.once(alignment.Setting(shuffles=2, parallelism=2))
     assert 0 < found.wall_s < 60

@@ -109,6 +109,14 @@ def test_each_kind_of_mistake_is_told_by_its_name(
     assert found["recovery_p50_s"] <= found["recovery_p99_s"]
     if mode == "leaving":
         assert found["shortcomings"][0].startswith("left behind: 1 prepared transaction(s)")
+    # Which kill did it: that in the epoch whose rows are wrong, which the checkpoint names.
+    blamed = found["blamed"]
+    assert bool(blamed) is (wrong in ("doubled", "missing"))
+    for one in blamed:
+        assert {kills[number - 1]["epoch"] for number in one["kills"]} == {one["epoch"]}
+    assert sum(abs(one["actual"] - one["expected"]) for one in blamed) == (
+        found["doubled"] + found["missing"]
+    )
     if mode == "doubling":
         hit = sum(kill["found"] == "committed" for kill in kills)
         assert found["doubled"] % ROWS == 0

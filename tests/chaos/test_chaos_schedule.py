@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 
 from abs_chaos.aim import PATIENCE_EPOCHS, Aim, Clock
 from abs_chaos.moments import Moment, Sight, story
-from abs_chaos.schedule import MAX_DELAY_S, UNSEEN, Kill, schedule
+from abs_chaos.schedule import (
+    AWAY_S,
+    MAX_DELAY_S,
+    UNSEEN,
+    Kill,
+    by_the_clock,
+    schedule,
+    with_blows,
+)
 from abs_core.errors import OptionError
 from abs_demo.settings import MOMENTS
+from abs_services import KINDS
 
 TURNS = [*MOMENTS.values(), UNSEEN]
 EPOCHS = 46
@@ -121,8 +130,8 @@ def test_a_phase_that_never_shows_does_not_hold_up_the_run() -> None:
 
 
 def test_kills_by_the_clock_come_in_their_own_time_after_each_start() -> None:
-    clock = Clock(7, 2, every_s=10.0)
-    first, second = (Clock(7, 2, every_s=10.0), Clock(8, 2, every_s=10.0))
+    clock = Clock(by_the_clock(7, 2, every_s=10.0))
+    first, second = (Clock(by_the_clock(seed, 2, every_s=10.0)) for seed in (7, 8))
     assert first.next == clock.next != second.next
     for began in (100.0, 200.0):
         assert clock.next is not None
@@ -134,3 +143,20 @@ def test_kills_by_the_clock_come_in_their_own_time_after_each_start() -> None:
         clock.killed(Sight())
     assert clock.next is None
     assert not clock.due(Sight(), 1000.0)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 3))
+def test_blows_take_turns_among_the_servers_and_leave_the_kill_before_spark_notes_the_epoch(
+    seed: int, kills: int, servers: int
+) -> None:
+    kinds, blows = KINDS[:servers], max(kills, servers)
+    planned = schedule(seed, UNSEEN, kills + blows, EPOCHS)
+    mixed = with_blows(seed, planned, blows, kinds)
+    assert mixed == with_blows(seed, planned, blows, kinds)
+    assert [kill.epoch for kill in mixed] == [kill.epoch for kill in planned]
+    struck = [kill.blow for kill in mixed if kill.blow is not None]
+    assert len(struck) == blows
+    assert {blow.kind for blow in struck} == {*kinds}
+    assert all(AWAY_S[0] <= blow.seconds <= AWAY_S[1] for blow in struck)
+    assert Moment.COMMITTED in [kill.moment for kill in mixed if kill.blow is None]
+    assert Moment.COMMITTED not in [kill.moment for kill in mixed if kill.blow is not None]

@@ -78,7 +78,12 @@ def test_an_audit_finds_each_record_in_the_table_or_among_the_dead(
 
 
 @pytest.mark.parametrize(
-    "planted", ["delete from {d} where code = '23514'", "insert into {t} values (7, 'bae')"]
+    "planted",
+    [
+        "delete from {d} where code = '23514'",
+        "insert into {t} values (7, 'bae')",
+        "update {d} set sink = 'public.of_another_sink' where code = '23514'",
+    ],
 )
 def test_an_audit_finds_what_is_neither_or_too_much(
     harness: Buried, tmp_path: Path, planted: str

@@ -14,6 +14,7 @@ from abs_cli.main import app
 from abs_services import KafkaService, S3Service
 from abs_testing.case import Case, rows
 from tests.kit.kafka import Variant
+from tests.sinks.dead_letters import is_poison
 from tests.sinks.kafka import buried as kafka_buried
 from tests.sinks.s3 import buried as s3_buried
 
@@ -82,7 +83,7 @@ def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
         ids = listed(*where)
         shown = json.loads(_abs("deadletters", "show", *ids, *where)[1])
         assert [json.loads(each["row"])["id"] for each in shown] == [2, 7]
-        notes: Callable[[int], str | None] = lambda n: "a\0b" if s3_buried.is_poison(n) else None  # noqa: E731
+        notes: Callable[[int], str | None] = lambda n: "a\0b" if is_poison(n) else None  # noqa: E731
         given = [{"id": n, "value": value, "note": notes(n)} for n, value in rows(0, 10)]
         more = ("--schema", "id BIGINT, value STRING, note STRING", "--deadletters", harness.dead)
         assert audited(tmp_path, given, url())[0] == 1

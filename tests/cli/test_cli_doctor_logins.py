@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 from abs_cli.main import app
 from abs_clients import logins
 from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka.login import told_login
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.whoami import told_login
 from abs_clients.s3.client import close_idle
 from abs_core.model import Finding, Severity
 from abs_services import PostgresService, S3Service

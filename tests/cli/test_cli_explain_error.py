@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner, Result
 
-from abs_cli.explained import cases, kinds
+from abs_cli.explain_error import cases, kinds
 from abs_cli.main import app
 from abs_core.coordinator import Report
 from abs_core.errors import (

@@ -11,8 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 
-from abs_clients.delta.log import DeltaLog, DeltaSnapshot
-from abs_clients.delta.stats import stats_of
+from abs_clients.delta.log import DeltaLog, DeltaSnapshot, stats_of
 from abs_core.errors import SchemaError
 from abs_sinks.lake.table import AddedFile, Mark
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import LongType
 
-from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable
+from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable, _slim
 from abs_clients.s3.server import Server
 from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
 from abs_sinks.iceberg import IcebergOptions
@@ -278,3 +279,43 @@ def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_creden
             ended.set()
             server.shutdown()
     assert "X-Iceberg-Access-Delegation" not in asked[-1]
+
+
+def test_a_commit_starts_from_heads_alone_and_keeps_every_snapshot_tag_and_log(
+    table: IcebergTable,
+) -> None:
+    """A commit copies what it starts from again and again: its cost would grow with the snapshots."""
+    for number in (1, 2, 3, 4):
+        file = file_of(table, "day=a", f"{number}.parquet", "a", number)
+        assert snapshot(table).add([file], mark(number))
+        if number == 1:
+            [first] = foreign(table).snapshots()
+            foreign(table).manage_snapshots().create_tag(first.snapshot_id, "first").commit()
+    assert first is not None
+    slim = _slim(foreign(table).metadata)
+    assert [each.snapshot_id for each in slim.snapshots] == [
+        first.snapshot_id,
+        slim.current_snapshot_id,
+    ]
+    found = foreign(table)
+    assert len(found.snapshots()) == len(found.history()) == 4
+    assert len(list(ancestors_of(found.current_snapshot(), found.metadata))) == 4
+    assert len(found.metadata.metadata_log) == 5
+    assert found.scan(snapshot_id=first.snapshot_id).to_arrow()["id"].to_pylist() == [1]
+    assert found.refs()["first"].snapshot_id == first.snapshot_id
+    current = found.current_snapshot()
+    assert current is not None
+    assert current.summary is not None
+    assert current.summary["total-records"] == "4"
+
+
+def test_a_table_that_asks_for_it_loses_its_old_metadata_files(
+    table: IcebergTable, tmp_path: Path
+) -> None:
+    keys = ("delete-after-commit.enabled", "true"), ("previous-versions-max", "2")
+    with foreign(table).transaction() as change:
+        change.set_properties({f"write.metadata.{name}": value for name, value in keys})
+    for number in range(1, 7):
+        file = file_of(table, "day=a", f"{number}.parquet", "a", number)
+        assert snapshot(table).add([file], mark(number))
+    assert len(list(tmp_path.rglob("*.metadata.json"))) <= 4

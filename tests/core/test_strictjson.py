@@ -164,7 +164,7 @@ CHECKED = {
     "delta/history.py": "what is wrong with a log is caught around it",
     "delta/log.py": "a log of UTF-8, which deltalake has read before",
     "iceberg/history.py": "what is wrong is caught around it",
-    "lake/writer.py": "base64",
+    "lake/sink.py": "base64",
     "abs_sinks/appended.py": "what is wrong is caught around it",
     "kafka/letters.py": "the text that the sink has just made",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from abs_cli.explained import cases
+from abs_cli.explain_error import cases
 
 ROOT = Path(__file__).parents[2]
 

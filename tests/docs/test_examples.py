@@ -24,6 +24,7 @@ def run(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 
 
 @sample.cases(9)
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted({*EXAMPLES} - WITH_SERVERS))
 def test_an_example_runs(
     name: str,

@@ -19,9 +19,9 @@ from tests.embedded.planted_order_bugs import PLANTED_ORDER
 from tests.model.simulation import Outcome, simulate, simulate_leaders
 from tests.model.simulation.run import Bugs
 
-HISTORIES = 400
+HISTORIES = 200
 """The run's seed is the number of the first."""
-ORDERED = 25
+ORDERED = 12
 """Of these, too."""
 PAUSING = 60
 """And of these."""

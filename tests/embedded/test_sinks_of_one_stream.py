@@ -56,6 +56,7 @@ def prepared(folder: Path) -> int:
     return total
 
 
+@pytest.mark.long
 def test_an_epoch_that_a_kill_left_in_one_target_is_in_both_after_the_next_start(
     tmp_path: Path,
 ) -> None:

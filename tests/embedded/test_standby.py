@@ -45,6 +45,7 @@ def committed(target: FakeTarget) -> int:
         return int(db.execute("SELECT count(*) FROM data").fetchone()[0])
 
 
+@pytest.mark.long
 def test_a_standby_takes_over_when_the_leader_is_killed(tmp_path: Path) -> None:
     target = FakeTarget(tmp_path / "target.db")
     leader = started(tmp_path, "a")

@@ -76,7 +76,7 @@ def _is_whole(bench: Bench, number: int, record: bytes) -> bool:
         return False
 
 
-@pytest.mark.parametrize("at", members(range(POSITIONS), 6, "a leader that stands still"))
+@pytest.mark.parametrize("at", members(range(POSITIONS), 4, "a leader that stands still"))
 def test_a_leader_that_is_stopped_at_any_call_deletes_nothing_of_its_successor(
     at: int, bench: Bench
 ) -> None:

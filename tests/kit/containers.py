@@ -6,9 +6,8 @@ from functools import partial
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.containers import engine
-from abs_services.containers.engine import is_here
+from abs_services.containers.engine import image_of, is_here
 from abs_services.contracts import KINDS
-from abs_services.images import image_of
 
 
 def why_unusable() -> str:

@@ -103,13 +103,13 @@ def rest_catalog(folder: Path) -> Iterator[str]:
     ):
         try:
             url = f"http://127.0.0.1:{port}"
-            assert within(60, lambda: _answers(f"{url}/v1/config")), told.read_text()
+            assert within(60, lambda: answers(f"{url}/v1/config")), told.read_text()
             yield url
         finally:
             server.kill()
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as reply:
             return bool(reply.status == 200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,7 +66,11 @@ def call(
 @pytest.fixture
 def bystander() -> Iterator[psutil.Process]:
     """A process that is none of ours."""
-    with subprocess.Popen(["sleep", "600"]) as started:
+
+    def heeds_interrupts() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs ignore them
+
+    with subprocess.Popen(["sleep", "600"], preexec_fn=heeds_interrupts) as started:
         yield psutil.Process(started.pid)
         started.kill()
 

@@ -15,8 +15,7 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.containers import DockerServices, engine
-from abs_services.containers.engine import remove, remove_orphans
-from abs_services.images import IMAGES, image_of
+from abs_services.containers.engine import IMAGES, image_of, remove, remove_orphans
 from tests.kit.containers import why_unusable
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from abs_core.errors import CorruptionError, UnavailableError
+from abs_services.containers.engine import IMAGES
 from abs_services.contracts import Kind
-from abs_services.images import IMAGES
 from abs_services.native import kafka_jars
 from abs_services.native.kafka_jars import KAFKA, SCALA, SUMS, broker_jars
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.s3.client import close_idle
 from abs_core.certificate import Origin
@@ -92,17 +92,11 @@ def of_an_epoch(to: SinkSpec, rows: Iterator[pa.RecordBatch], folder: Path) -> N
 TAKES = {"format": of_a_format, "epoch": of_an_epoch}
 both = pytest.mark.parametrize("take", list(TAKES.values()), ids=list(TAKES))
 
-CELLS = list(product(TAKES, KINDS, PROTOCOLS))
-SLOW = [cell for cell in CELLS if cell[1] == "kafka"]
-"""A request to a broker that is not there takes 15 s."""
-LATER = [cell for cell in SLOW if cell not in sample.cut(SLOW, 1, "executors without a broker")]
 
-
-@sample.cases(4)
-@pytest.mark.parametrize(
-    ("way", "kind", "protocol"),
-    [pytest.param(*c, marks=[pytest.mark.campaign] if c in LATER else []) for c in CELLS],
-)
+@sample.cases(1, of="protocol")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", list(TAKES))
 def test_without_a_way_to_the_target_no_row_is_taken_and_the_error_says_executor(
     way: str,
     kind: str,
@@ -113,6 +107,8 @@ def test_without_a_way_to_the_target_no_row_is_taken_and_the_error_says_executor
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "some")
+    # What a client takes to give up a broker that is not there.
+    monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 1.0)
     rows = Rows()
     try:
         with pytest.raises(UnavailableError) as raised:

@@ -11,10 +11,12 @@ The project leans on these behaviours of the library, which ``tests/clients/test
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -33,7 +35,6 @@ from deltalake.transaction import AddAction, RemoveAction
 from abs_clients.delta.evolve import actions_of, put_version
 from abs_clients.delta.history import history_of
 from abs_clients.delta.problems import Problem, problems_of
-from abs_clients.delta.stats import stats_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
@@ -108,7 +109,7 @@ class DeltaLog:
             return dataset.scanner().to_reader()
 
     def stats_of(self, footer: Any) -> str:
-        """See ``abs_clients.delta.stats``."""
+        """See ``abs_clients.delta.log``."""
         return stats_of(footer)
 
     def history(self) -> TableHistory:
@@ -272,3 +273,45 @@ def _mapped(doing: str) -> Iterator[None]:
 def _text(error: Exception) -> str:
     """The first line of a message, without the arrows of the others."""
     return str(error).strip().splitlines()[0].strip().rstrip(".") if str(error).strip() else ""
+
+
+COLUMNS = 32
+"""Columns from the left (Delta's default, delta.dataSkippingNumIndexedCols)."""
+
+TEXT_MAX = 64
+"""Characters of a text that is told whole; of longer ones nothing is told."""
+
+
+def stats_of(footer: Any) -> str:
+    """The JSON text of a file's ``pyarrow.parquet.FileMetaData``."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    names = set(footer.schema.to_arrow_schema().names)
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for place in range(min(footer.num_columns, COLUMNS) if groups else 0):
+        name = groups[0].column(place).path_in_schema
+        if name not in names or "." in name:
+            continue  # a part of a nested column, or it cannot be told from one
+        statistics = [group.column(place).statistics for group in groups]
+        if any(one is None for one in statistics):
+            continue
+        if all(one.has_null_count for one in statistics):
+            nulls[name] = sum(one.null_count for one in statistics)
+        bounds = _bounds(statistics)
+        if bounds is not None:
+            least[name], greatest[name] = bounds
+    told = {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest}
+    return json.dumps({**told, "nullCount": nulls}, separators=(",", ":"))
+
+
+def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any] | None:
+    filled = [one for one in statistics if one.has_min_max]
+    if not filled or any(not one.has_min_max and one.num_values for one in statistics):
+        return None
+    low, high = min(one.min for one in filled), max(one.max for one in filled)
+    if isinstance(low, bool | datetime) or not isinstance(low, int | str | date):
+        return None
+    if isinstance(low, str) and max(len(low), len(high)) > TEXT_MAX:
+        return None
+    return (low.isoformat(), high.isoformat()) if isinstance(low, date) else (low, high)

@@ -36,6 +36,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.table import Table, TableProperties, Transaction
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 from sqlalchemy.exc import SQLAlchemyError
@@ -199,6 +200,7 @@ class IcebergSnapshot:
     def add(self, files: Sequence[Any], mark: Any, columns: pa.Schema = _NONE) -> bool:
         """One commit from this very moment; see ``abs_sinks.lake.table.Snapshot``."""
         self._table.catalog = cast("Catalog", _Keeping(self._table.catalog))
+        self._table.metadata = _slim(self._table.metadata)
         paths = [f"{self.location}/data/{file.path}" for file in files]
         with _mapped(f"committing to the Iceberg table {self._name}"):
             try:
@@ -246,6 +248,20 @@ class _Keeping:
             return self._catalog.commit_table(*commit)
         except CommitFailedException as error:
             raise _ConflictError from error
+
+
+def _slim(metadata: TableMetadata) -> TableMetadata:
+    """What a commit starts from: the library copies the metadata 19 times for each.
+
+    Without snapshots that no branch or tag is at, and without logs, but for the one by which the
+    library deletes old metadata files.
+    """
+    heads = {metadata.current_snapshot_id, *(ref.snapshot_id for ref in metadata.refs.values())}
+    kept = [each for each in metadata.snapshots if each.snapshot_id in heads]
+    slim: dict[str, list[Any]] = {"snapshots": kept, "snapshot_log": []}
+    if TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED not in metadata.properties:
+        slim["metadata_log"] = []
+    return metadata.model_copy(update=slim)
 
 
 def _ids(fields: Sequence[MappedField]) -> Iterator[int]:

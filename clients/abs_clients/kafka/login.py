@@ -14,21 +14,24 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import confluent_kafka
 import kafka.errors
 
+from abs_clients import logins
 from abs_clients.extras import missing
 from abs_clients.functions import function_named
 from abs_clients.kafka.login_rules import CALLABLE, MSK, OAUTH, extensions_in, mechanism_of
-from abs_clients.kafka.oidc import SYSTEM, fetch
+from abs_clients.kafka.oidc import SYSTEM, claims, fetch
 from abs_clients.kafka.private import AbstractTokenProvider
 from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_clients.per_process import PerProcess
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
+from abs_core.model import Finding
 
 log = logging.getLogger(__name__)
 
@@ -303,3 +306,23 @@ def _calling(what: str, call: Callable[[], Any], settings: Settings) -> Any:
             f"{what} failed: {type(error).__name__}: {without_secrets(str(error), settings)}.",
             remedy="nothing is lost: it is called again; if it keeps failing, call it by hand.",
         ).of(SYSTEM) from error
+
+
+def told_login(settings: Settings) -> Finding:
+    """Who logs in, how, and until when; gets a token if there is none, as ``Login.current``."""
+    where = f"Kafka at {settings.bootstrap}"
+    pairs = dict(settings.pairs)
+    mechanism = mechanism_of(pairs)
+    if (login := login_of(settings)) is not None:
+        token, who = login.current(), settings.principal
+        with suppress(ValueError, KeyError, IndexError):  # what is no JWT names nobody
+            who += f", subject {claims(token.text)['sub']}"
+        return logins.told(where, f"{who} ({mechanism})", "its token", token.expires, renewed=True)
+    if mechanism is not None:
+        return logins.told(where, f"{settings.principal} ({mechanism})")
+    shown = pairs.get("ssl.certificate.location"), pairs.get("ssl.certificate.pem")
+    found = logins.certificate_in(*shown) if any(shown) and settings.is_guarded else None
+    if found is None:
+        return logins.told(where, settings.principal)
+    subject, expires = found
+    return logins.told(where, f"{subject} (certificate)", "its certificate", expires)

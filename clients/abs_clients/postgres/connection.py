@@ -19,10 +19,12 @@ from psycopg import Connection, sql
 from psycopg.errors import ObjectNotInPrerequisiteState, UndefinedObject
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from abs_clients import logins
 from abs_clients.postgres.address import Server
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.watch import WatchedConnection, doing_of, look_after
 from abs_core.errors import ContentionError
+from abs_core.model import Finding
 
 IDLE_IN_TRANSACTION_SECONDS = 60
 """How long a client may leave a transaction without a statement before the server ends it."""
@@ -158,3 +160,27 @@ def end_prepared(
             remedy="see pg_stat_activity for COMMIT PREPARED or ROLLBACK PREPARED.",
         ) from error
     return True
+
+
+_ASKED = """
+    select session_user, case when isfinite(rolvaliduntil) then extract(epoch from rolvaliduntil) end,
+        (select client_dn from pg_stat_ssl where pid = pg_backend_pid())
+    from pg_roles where rolname = session_user
+"""
+
+
+def told_login(server: Server) -> Finding:
+    """Who logs in, how, and until when; raises as ``connect``."""
+    where, parameters = f"PostgreSQL at {server.address.place}", dict(server.address.parameters)
+    with connect(server) as session, translate_errors("asking who is logged in"):
+        row = session.execute(_ASKED).fetchone()
+    assert row is not None, "a session's role exists"
+    role, until, certified = row
+    # Only if the server has asked for it: libpq takes one from its default place, too.
+    found = logins.certificate_in(parameters.get("sslcert")) if certified else None
+    if found is not None:
+        subject, expires = found
+        return logins.told(where, f"{role} (certificate {subject})", "its certificate", expires)
+    how = "" if server.address.source is None else f" (option {server.address.source.option})"
+    ends = None if until is None else float(until)
+    return logins.told(where, f"{role}{how}", "its password (VALID UNTIL)", ends)

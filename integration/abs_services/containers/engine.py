@@ -5,14 +5,46 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.contracts import Kind
-from abs_services.images import IMAGES, image_of
 from abs_services.processes import ProcessId
+
+
+@dataclass(frozen=True)
+class Image:
+    """One service's image.
+
+    Attributes:
+        variable: environment variable that overrides it.
+        built: tag of ``docker/build-images.sh``.
+        public: the project's own image on the public registry, of a fixed version.
+    """
+
+    variable: str
+    built: str
+    public: str
+
+
+IMAGES: Mapping[Kind, Image] = {
+    "postgres": Image("ABS_POSTGRES_IMAGE", "abs-sinks/postgres:18", "postgres:18.1"),
+    "kafka": Image("ABS_KAFKA_IMAGE", "abs-sinks/kafka:4.1.1", "apache/kafka:4.1.1"),
+    "s3": Image("ABS_S3_IMAGE", "abs-sinks/s3:4", "chrislusf/seaweedfs:4.48"),
+}
+
+
+def image_of(kind: Kind, is_here: Callable[[str], bool]) -> str:
+    """The image to use; ``is_here`` tells whether the engine has an image."""
+    image = IMAGES[kind]
+    named = os.environ.get(image.variable)
+    if named:
+        return named
+    return image.built if is_here(image.built) else image.public
+
 
 _OWNER = "abs-sinks.owner"
 _TIMEOUT_S = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,11 @@ import psycopg
 
 from abs_core.errors import ConfigError
 from abs_services.buckets import new_keys, takes_objects
-from abs_services.containers.engine import is_container_running, remove
+from abs_services.containers.engine import engine, is_container_running, remove
 from abs_services.containers.lifecycle import DockerService
 from abs_services.contracts import (
     KafkaService,
+    Outage,
     PostgresService,
     Provider,
     Running,
@@ -160,3 +161,24 @@ class DockerServices(Services):
         if running.container is None:
             raise ConfigError("the state names no container", remedy="delete the state file.")
         remove(running.container)
+
+    @contextlib.contextmanager
+    def outage(self, running: Running, how: Outage) -> Iterator[None]:
+        with engine() as client:
+            container = client.containers.get(running.container)
+            match how:
+                case Outage.FREEZE:
+                    container.pause()
+                case Outage.STOP:
+                    container.stop()
+                case Outage.CUT:
+                    container.kill(signal="SIGKILL")
+                    container.wait()
+            try:
+                yield
+            finally:
+                # Not removed: data and address go with the container.
+                if how is Outage.FREEZE:
+                    container.unpause()
+                else:
+                    container.start()

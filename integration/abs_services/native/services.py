@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from abs_services.contracts import (
     KafkaService,
     Kind,
+    Outage,
     PostgresService,
     Provider,
     Running,
@@ -22,7 +24,7 @@ from abs_services.native.lifecycle import NativeService
 from abs_services.native.postgres import NativePostgres
 from abs_services.native.s3 import NativeS3
 from abs_services.paths import Account, cache_folder, delete, shared_folder
-from abs_services.processes import end_tree
+from abs_services.processes import end_tree, frozen
 
 _CLASSES: Mapping[Kind, type[NativeService[Any]]] = {
     "postgres": NativePostgres,
@@ -52,9 +54,22 @@ class NativeServices(Services):
         return running.process is not None and running.process.is_alive
 
     def end(self, running: Running) -> None:
-        if running.process is not None:
-            service = _CLASSES[running.kind]
-            end_tree(running.process, service.stop_signals, deadline_s=service.stop_deadline_s)
+        service = _CLASSES[running.kind]
+        _end(running, service.stop_signals, deadline_s=service.stop_deadline_s)
+
+    @contextlib.contextmanager
+    def outage(self, running: Running, how: Outage) -> Iterator[None]:
+        assert running.process is not None
+        match how:
+            case Outage.FREEZE:
+                with frozen(running.process):
+                    yield
+                return
+            case Outage.STOP:
+                self.end(running)
+            case Outage.CUT:
+                _end(running)
+        yield
 
     def delete_data(self, kind: Kind) -> None:
         folder = lasting_folder(kind)
@@ -64,6 +79,14 @@ class NativeServices(Services):
 
     def _folder(self, kind: Kind) -> Path | None:
         return lasting_folder(kind) if self._lasting else None
+
+
+def _end(running: Running, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
+    if running.process is not None:
+        end_tree(running.process, signals, deadline_s=deadline_s)
+        # One that this very process has detached is its child. PostgreSQL takes a zombie for alive.
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(running.process.pid, os.WNOHANG)
 
 
 def lasting_folder(kind: Kind) -> Path:

@@ -123,7 +123,7 @@ class KafkaFormat(SinkFormat):
         return [*preflight(options, around.schema), *state]
 
     def logins(self, options: KafkaOptions) -> Sequence[Finding]:
-        from abs_clients.kafka.whoami import told_login
+        from abs_clients.kafka.login import told_login
 
         return [told_login(options.kafka)]
 

@@ -97,7 +97,7 @@ class PostgresFormat(SinkFormat):
         return preflight(options, around.schema, job, around.tasks, composes=around.composes)
 
     def logins(self, options: PostgresOptions) -> Sequence[Finding]:
-        from abs_clients.postgres.whoami import told_login
+        from abs_clients.postgres.connection import told_login
 
         return [told_login(options.server)]
 

@@ -45,7 +45,7 @@ class S3Format(SinkFormat):
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
         """See ``SinkFormat``; the URL says where rows are written again."""
-        from abs_sinks.s3.kept import S3Letters
+        from abs_sinks.s3.sink import S3Letters
 
         return S3Letters(self.parse({**self._given(url), **more, "deadletter": deadletter}))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 
 import pyarrow as pa
 
@@ -15,9 +16,11 @@ from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
+from abs_sinks.appended import AppendedLetters
 from abs_sinks.burying import JudgingWriter, dead_letters_of
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
+from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
@@ -178,3 +181,29 @@ def admin_committer(
             "idempotent": IdempotentCommitter(options, seen, sized=sized, orphans=True),
         }
     )
+
+
+class S3Letters(AppendedLetters):
+    """Args:
+    options: of the sink; ``deadletter`` names the folder.
+    """
+
+    def __init__(self, options: S3Options) -> None:
+        assert options.letters is not None
+        self._options = options
+        self._folder = options.letters
+
+    @property
+    def _place(self) -> str:
+        return str(self._folder)
+
+    def _sink(self, schema: pa.Schema) -> S3Sink:
+        return S3Sink(self._options, schema)
+
+    def _read(self) -> Iterator[tuple[str, bytes]]:
+        objects = Objects(self._options.bucket)
+        keys = sorted(found.key for found in objects.list(self._folder.folder))
+        for key in keys:
+            body = objects.get(key) if handle_of(key) is not None else None
+            for number, line in enumerate(body.data.splitlines() if body else ()):
+                yield blake2b(f"{key} {number}".encode(), digest_size=8).hexdigest(), line

@@ -77,14 +77,17 @@ MODES: dict[str, Callable[[Connection, int, list[dict[str, Any]]], None]] = {
 
 def main(mode: str, url: str, folder: Path) -> None:
     offsets, commits = folder / "checkpoint" / "offsets", folder / "checkpoint" / "commits"
-    for each in (offsets, commits):
+    listed = folder / "checkpoint" / "sources" / "0"
+    for each in (offsets, commits, listed):
         each.mkdir(parents=True, exist_ok=True)
     files = sorted((folder / "input").iterdir())
     with psycopg.connect(url, autocommit=True) as connection:
         for epoch, file in enumerate(files):
             if (commits / f"{epoch}").exists():
                 continue
-            (offsets / f"{epoch}").write_text("v1")
+            entry = {"path": file.as_uri(), "timestamp": 0, "batchId": epoch}
+            (listed / f"{epoch}").write_text(f"v1\n{json.dumps(entry)}")
+            (offsets / f"{epoch}").write_text(f'v1\n{{}}\n{{"logOffset":{epoch}}}')
             time.sleep(PACE_S)
             rows = [json.loads(line) for line in file.read_text().splitlines()]
             MODES[mode](connection, epoch, rows)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_core.errors import AbsError, ConfigError, RowError, SchemaError
@@ -141,7 +141,6 @@ def test_the_hash_is_the_same_in_every_process() -> None:
     assert key_group(encode_key(1), 128) == xxhash.xxh64_intdigest(b"\1" + bytes(7)) % 128
 
 
-@settings(max_examples=200)
 @given(st.data())
 def test_every_group_has_exactly_one_owner_and_lies_in_its_range(data: Any) -> None:
     m = data.draw(st.integers(1, 400))

@@ -163,7 +163,7 @@ def conflict_with_itself(harness: TableHarness, patch: pytest.MonkeyPatch) -> No
     commit, lost = catalog.commit_table, [1]
 
     def twice(self: Catalog, table: Table, *rest: Any) -> CommitTableResponse:
-        done = commit(self, table, *rest)
+        done: CommitTableResponse = commit(self, table, *rest)
         if lost:
             lost.pop()
             raise CommitFailedException("the table was changed: by this very commit")

@@ -22,14 +22,11 @@ from abs_testing import Row
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, make_topic
 from tests.kit.kafka_log import committed
 from tests.kit.kafka_modes import LogHarness
+from tests.sinks.dead_letters import is_poison
 
 PLACED = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
 NOWHERE = 99
 """A partition that the topic does not have."""
-
-
-def is_poison(id_: int) -> bool:
-    return id_ % 5 == 2
 
 
 class PlacedSink(KafkaSink):
@@ -57,7 +54,9 @@ class _Placed:
 
 
 class Buried(TopicHarness):
-    """Rows whose id leaves 2 when divided by 5 are dead letters."""
+    """Rows that ``is_poison`` tells are dead letters."""
+
+    code = "partition"
 
     def bury(self, **more: object) -> None:
         """To be called once, before the first sink is made."""

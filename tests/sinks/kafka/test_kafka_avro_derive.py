@@ -11,14 +11,14 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import arrow_type, parsed
 from abs_core.contracts import Task
 from abs_core.errors import OptionError
 from abs_sinks.kafka.avro import columns
-from abs_sinks.kafka.avro.derive import avro_of
+from abs_sinks.kafka.avro.choose import avro_of
 from abs_sinks.kafka.avro.encode import encode
 from abs_sinks.kafka.formats import Bytes, encoding
 from abs_sinks.kafka.options import KafkaOptions
@@ -29,7 +29,6 @@ GIVEN = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
 AVRO = {"value.format": "avro", "registry.url": "http://registry"}
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_what_is_written_with_a_schema_made_of_the_columns_is_read_by_fastavro(
     data: st.DataObject,

@@ -13,7 +13,7 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import arrow_type, parsed
@@ -39,7 +39,6 @@ def written(schema: Any, value: Any) -> bytes:
     return stream.getvalue()
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_fastavro_reads_what_was_encoded_and_would_have_written_the_same_bytes(
     data: st.DataObject,

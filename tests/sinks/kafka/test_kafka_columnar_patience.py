@@ -132,9 +132,7 @@ def test_a_sender_looks_at_its_topic_once_for_all_its_batches(
     assert looks == [["t"]]
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     st.lists(
         st.sampled_from(

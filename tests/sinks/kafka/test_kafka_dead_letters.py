@@ -12,11 +12,10 @@ from confluent_kafka.cimpl import NewPartitions
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.topics import topic_facts
-from abs_core import deadletters as core
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
-from abs_core.errors import AbsError, DeadLettersError, OptionError, RowError
-from abs_core.model import Dead, Severity
+from abs_core.errors import OptionError, RowError
+from abs_core.model import Severity
 from abs_services import KafkaService
 from abs_sinks import burying
 from abs_sinks.deadletters import rows_of, schema_of, why_bad
@@ -28,12 +27,12 @@ from abs_sinks.kafka.preflight import judge_letters
 from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.writer import RecordWriter
-from abs_testing import check_sink
 from abs_testing.case import Case, rows
-from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.cuts import Halted
 from tests.kit.kafka import READ_SECONDS, Variant, limit, open_topic
-from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried, is_poison
+from tests.sinks.dead_letters import *  # noqa: F403 - the suite
+from tests.sinks.dead_letters import Opener, Way, in_each
+from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried
 
 pytestmark = pytest.mark.services
 
@@ -48,6 +47,9 @@ VARIANTS = [
     Variant("wal", producer="librdkafka"),
 ]
 CELLS = {variant.name: variant for variant in VARIANTS}
+KILLS = {"2pc": (CrashPoint.AFTER_PRE_COMMIT,), "wal": (CrashPoint.AFTER_PRE_COMMIT,)}
+
+pytest_generate_tests = in_each([Way(name, KILLS.get(name, ())) for name in CELLS])
 
 
 @pytest.fixture(scope="module")
@@ -56,25 +58,28 @@ def bootstrap(kafka: KafkaService) -> str:
     return kafka.bootstrap
 
 
-def good(*given: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    return [row for each in given for row in each if not is_poison(row[0])]
+@pytest.fixture
+def opener(bootstrap: str, name: str) -> Opener:
+    return partial(buried, bootstrap, CELLS[name])
 
 
-def dead(*given: list[tuple[int, str]]) -> list[tuple[str, tuple[int, str]]]:
-    return [("partition", row) for each in given for row in each if is_poison(row[0])]
+@pytest.fixture
+def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(writer: RecordWriter, letters: pa.RecordBatch) -> None:
+        topic = writer._options.letters
+        assert topic is not None
+        sender = outside_transactions(replace(writer._options, topic=topic), [])
+        sender.send(replace(letter_records(letters, topic, 0), topics=None))
+        sender.flush()
+        writer._dead -= letters.num_rows
+        writer._rows -= letters.num_rows
+
+    monkeypatch.setattr(RecordWriter, "_bury", at_once)
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_topic_and_dead_letters_are_the_input(bootstrap: str, name: str) -> None:
-    with buried(bootstrap, CELLS[name]) as harness:
-        case = Case(harness)
-        case.run().epoch(0, rows(0, 10), rows(10, 10))
-        case.run().epoch(1, [(22, "only bad")])
-        assert sorted(harness.letters()) == dead(rows(0, 20), [(22, "only bad")])
-        case.finished(good(rows(0, 20)), when="after records for a partition that is not there")
-        found = [recent.dead for recent in case.run().state().recent]
-        assert found == [(Dead(0, 20, 4),), (Dead(0, 1, 1),)]
-        case.close()
+@pytest.fixture
+def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -> None:
@@ -159,24 +164,6 @@ def test_a_dead_letter_that_its_topic_refuses_stops_the_query(bootstrap: str) ->
         case.close()
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_a_target_that_refuses_everything_stops_the_query(bootstrap: str, name: str) -> None:
-    with buried(bootstrap, CELLS[name], deadlettermax=0.01) as harness:
-        case = Case(harness)
-        with pytest.raises(DeadLettersError, match="deadlettermax"):
-            case.run().epoch(0, [(5 * n + 2, "bad") for n in range(500)])
-        assert harness.letters() == []
-        case.run().epoch(0, rows(3, 3))
-        case.finished(rows(3, 3), when="after an epoch that passed the limit")
-        case.close()
-
-
-def test_a_limit_that_is_ignored_is_found(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_target_that_refuses_everything_stops_the_query(bootstrap, "wal")
-
-
 def test_without_the_option_the_message_names_it(bootstrap: str) -> None:
     with open_topic(bootstrap, Variant("2pc")) as harness:
         sink = KafkaSink(harness.options, PLACED)
@@ -212,87 +199,6 @@ def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str)
 def test_options_that_cannot_be_kept_are_refused(given: dict[str, str], told: str) -> None:
     with pytest.raises(OptionError, match=told):
         KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **given})
-
-
-@pytest.mark.parametrize("name", ["2pc", "wal"])
-def test_a_kill_after_the_pre_commit_loses_and_doubles_no_row_and_no_dead_letter(
-    bootstrap: str, name: str
-) -> None:
-    opener = partial(buried, bootstrap, CELLS[name], together=True)
-    with ForkServer() as fork_server:
-        killed = check_crashes(opener, fork_server, 1, [CrashPoint.AFTER_PRE_COMMIT])
-    assert killed.points.total() > 0
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", CELLS)
-def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
-    bootstrap: str, name: str
-) -> None:
-    opener = partial(buried, bootstrap, CELLS[name], together=True)
-    with ForkServer() as fork_server:
-        assert check_crashes(opener, fork_server, 1).points.total() > 5
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", CELLS)
-def test_the_sink_keeps_every_rule_with_dead_letters(bootstrap: str, name: str) -> None:
-    opener = partial(buried, bootstrap, CELLS[name], together=True)
-    assert len(check_sink(opener, at_once=6)) > 30
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_an_epoch_that_is_written_again_has_each_row_once(bootstrap: str, name: str) -> None:
-    with buried(bootstrap, CELLS[name], together=True) as harness:
-        check_replays(harness)
-
-
-def check_replays(harness: Buried) -> None:
-    """A task is tried twice, its epoch is given up by a run, and written by the next one."""
-    case = Case(harness)
-    run = case.run()
-    run.attempt(0).write(*rows(0, 13)).pre_commit()
-    run.commit(0, run.tasks(0, rows(0, 13)))
-    run.attempt(1).write(*rows(20, 3)).pre_commit()
-    case.run().epoch(1, rows(20, 3))
-    case.finished(rows(0, 13), rows(20, 3), when="after epochs that were written again")
-    letters = harness.letters()
-    assert len(letters) == len(set(letters)) == len(dead(rows(0, 13), rows(20, 3)))
-    case.close()
-
-
-@pytest.mark.parametrize("name", ["2pc", "wal"])
-def test_dead_letters_outside_the_transaction_are_found(
-    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def at_once(writer: RecordWriter, letters: pa.RecordBatch) -> None:
-        topic = writer._options.letters
-        assert topic is not None
-        sender = outside_transactions(replace(writer._options, topic=topic), [])
-        sender.send(replace(letter_records(letters, topic, 0), topics=None))
-        sender.flush()
-        writer._dead -= letters.num_rows
-        writer._rows -= letters.num_rows
-
-    monkeypatch.setattr(RecordWriter, "_bury", at_once)
-    with (
-        buried(bootstrap, CELLS[name], together=True) as harness,
-        pytest.raises((AssertionError, AbsError)),
-    ):
-        check_replays(harness)
-
-
-@pytest.mark.parametrize("name", ["2pc", "wal"])
-def test_a_bad_row_that_is_dropped_is_found(
-    bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
-    with (
-        buried(bootstrap, CELLS[name], together=True) as harness,
-        pytest.raises((AssertionError, AbsError)),
-    ):
-        check_replays(harness)
 
 
 def test_replayed_letters_are_written_and_marked_once(bootstrap: str) -> None:

@@ -94,7 +94,6 @@ def _run(data: st.DataObject) -> dict[int, Log]:
     return chaos.logs
 
 
-@settings(max_examples=400)
 @given(st.data())
 def test_every_batch_arrives_once_and_in_order(data: st.DataObject) -> None:
     _run(data)

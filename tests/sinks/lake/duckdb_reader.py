@@ -1,7 +1,7 @@
 """Reads a table with DuckDB, in an environment of its own: prints its rows as JSON.
 
-python duckdb_reader.py delta FOLDER
-python duckdb_reader.py iceberg METADATA_FILE
+python duckdb_reader.py delta FOLDER [COLUMNS]
+python duckdb_reader.py iceberg METADATA_FILE [COLUMNS]
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 import duckdb
 
 
-def main(kind: str, place: str) -> None:
+def main(kind: str, place: str, columns: str = "*") -> None:
     connection = duckdb.connect()
     [folder] = Path(duckdb.__file__).parents[1].glob("duckdb_ext/extensions/*/*")
     for name in ("delta",) if kind == "delta" else ("avro", "iceberg"):
         connection.execute(f"LOAD '{folder}/{name}.duckdb_extension'")
-    rows = connection.execute(f"SELECT * FROM {kind}_scan(?)", [place])
+    rows = connection.execute(f"SELECT {columns} FROM {kind}_scan(?)", [place])
     names = [column[0] for column in rows.description]
     json.dump([dict(zip(names, row, strict=True)) for row in rows.fetchall()], sys.stdout)
 

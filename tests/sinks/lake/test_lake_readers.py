@@ -35,17 +35,22 @@ EPOCHS: list[list[Any]] = [
 def duckdb_rows(kind: str, harness: Any) -> list[dict[str, Any]]:
     """What DuckDB sees."""
     if kind == "delta":
-        place = harness.options.path
-    else:
-        place = harness.foreign.load_table("db.t").metadata_location.removeprefix("file://")
+        return duckdb_at(kind, harness.options.path)
+    return duckdb_at(kind, harness.foreign.load_table("db.t").metadata_location)
+
+
+def duckdb_at(kind: str, place: str, columns: str = "*") -> list[dict[str, Any]]:
+    """What DuckDB sees in the table of this folder, or of this metadata file."""
     script = Path(__file__).with_name("duckdb_reader.py")
-    asked = [str(python_with(*DUCKDB)), str(script), kind, place]
+    place = place.removeprefix("file://")
+    asked = [str(python_with(*DUCKDB)), str(script), kind, place, columns]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)
     return sorted(found, key=lambda row: int(row["id"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("partitionby", [(), ("value",)])
 def test_duckdb_reads_each_row_once(

@@ -18,9 +18,12 @@ from tests.sinks.contract import (
 )
 from tests.sinks.lake.conftest import KINDS, in_bucket, in_catalog, in_folder
 
-SOME = sample.cut(CHECKS, 20, "lake")
+SOME = sample.cut(CHECKS, 8, "lake")
 """On a server, in the sample."""
-FOLDERS = [Way(f"{kind} folder", CHECKS) for kind in KINDS]
+FOLDERS = [
+    Way(f"{kind} folder", sample.hand(CHECKS, number, len(KINDS), "lake"))
+    for number, kind in enumerate(KINDS)
+]
 BUCKETS = [Way(f"{kind} bucket", SOME, marks=(pytest.mark.services,)) for kind in KINDS]
 REST = Way("iceberg rest", CHECKS, marks=(pytest.mark.campaign,))
 

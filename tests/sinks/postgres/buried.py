@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from abs_clients.postgres.metadata import exists
 from abs_clients.postgres.name import TableName
@@ -48,21 +49,28 @@ class Buried(TableHarness):
 
 
 class Poisoned(Buried):
-    """A table that refuses some rows of every check; a reader sees it and its dead letters together.
+    """A table that refuses some rows of every check.
 
-    So each check of the kit is one of the equation: target and dead letters are the input, once each.
-    Rows from 10 on are refused by the client, two of ten before them by the server.
+    It refuses those that ``is_poison`` tells.
+
+    Args:
+        together: whether a reader sees both: then each check of the kit is one of the equation. The
+            client refuses rows from 10 on, too.
     """
 
-    def __init__(self, url: str, variant: Variant) -> None:
-        super().__init__(url, variant, deadlettermax=1.0)
-        self.upserts = variant.write == "upsert"
-        self.db.execute(
-            f"alter table {self.table} alter value type varchar(2), add check (id % 5 <> 2)"
-        )
+    code = "23514"
+
+    def __init__(
+        self, url: str, variant: Variant, *, together: bool = False, **changed: object
+    ) -> None:
+        super().__init__(url, variant, **{"deadlettermax": 1.0, **changed})
+        self.upserts, self.together = variant.write == "upsert", together
+        self.db.execute(f"alter table {self.table} add check (id % 5 <> 2)")
+        if together:
+            self.db.execute(f"alter table {self.table} alter value type varchar(2)")
 
     def read(self) -> Sequence[Row]:
-        buried = [row for _, row in self.letters()]
+        buried = [row for _, row in self.letters()] if self.together else []
         # An upsert's reader looks for the last row of each key.
         return [*super().read(), *(dict(buried).items() if self.upserts else buried)]
 
@@ -77,8 +85,8 @@ def buried(url: str, name: str, **changed: object) -> Iterator[Buried]:
 
 
 @contextmanager
-def poisoned(url: str, name: str) -> Iterator[Poisoned]:
-    harness = Poisoned(url, VARIANTS[name])
+def poisoned(url: str, name: str, **given: Any) -> Iterator[Poisoned]:
+    harness = Poisoned(url, VARIANTS[name], **given)
     try:
         yield harness
     finally:

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from abs_clients.postgres.address import Server
+from abs_clients.postgres.connection import told_login
 from abs_clients.postgres.pool import close_idle
-from abs_clients.postgres.whoami import told_login
 from abs_core.errors import RefusedError
 from abs_services.native import postgres as native
 from abs_services.native.postgres import NativePostgres

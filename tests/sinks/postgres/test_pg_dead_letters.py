@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from abs_clients.postgres.pool import leased
 from abs_core import deadletters as core
+from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError, DeadLettersError, SchemaError
 from abs_core.model import Dead, Severity
 from abs_sinks.deadletters import DeadLetter, why_bad
-from abs_sinks.postgres import deadletters, judgedcopy
+from abs_sinks.postgres import deadletters, judgedcopy, judging
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
@@ -22,23 +22,60 @@ from abs_sinks.postgres.target import ResolvedTable
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
-from abs_testing import check_sink
 from abs_testing.case import Case, rows
-from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.cuts import Halted
 from tests import sample
-from tests.sinks.postgres.buried import Buried, Poisoned, buried, poisoned
+from tests.sinks.dead_letters import *  # noqa: F403 - the suite
+from tests.sinks.dead_letters import Opener, Way, in_each
+from tests.sinks.postgres.buried import Buried, buried, poisoned
 
 pytestmark = pytest.mark.services
 
-CELLS = [
-    "wal-append",
-    "wal-append-foreign-register",
-    "wal-upsert",
-    "2pc-append",
-    "2pc-append-foreign-register",
-    "idempotent-upsert",
+ONE_STEP = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.INSIDE_CO_COMMIT)
+TWO_STEPS = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS)
+WAYS = [
+    Way("wal-append", ONE_STEP),
+    Way("wal-append-foreign-register"),
+    Way("wal-upsert"),
+    Way("2pc-append", TWO_STEPS),
+    Way("2pc-append-foreign-register"),
+    Way("idempotent-upsert", ONE_STEP),
 ]
+CELLS = [way.name for way in WAYS]
+
+pytest_generate_tests = in_each(WAYS)
+
+
+@pytest.fixture
+def opener(shared_database: str, name: str) -> Opener:
+    return partial(poisoned, shared_database, name)
+
+
+@pytest.fixture
+def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(
+        writer: CopyWriter, _: object, target: ResolvedTable, letters: list[DeadLetter]
+    ) -> None:
+        with leased(writer.table.options.server) as other:
+            handle = writer._task.handle
+            deadletters.write(other, writer.table.options, target.plan, handle, letters)
+        writer._count(writer.number, 0, -len(letters))
+
+    for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
+        monkeypatch.setattr(writer, "_bury", at_once)
+
+
+@pytest.fixture
+def ignores_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the epoch, and of the work that judging its rows may take."""
+    for place in (core, judging):
+        monkeypatch.setattr(place, "MIN_DEAD", 10**9)
+
+
+@pytest.fixture
+def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
+
 
 KINDS = {
     "nul-character": ("", "a\0b"),
@@ -66,9 +103,10 @@ KINDS = {
 }
 
 
+@sample.cases(1, of="name")
 @pytest.mark.parametrize("code", KINDS)
 @pytest.mark.parametrize("name", CELLS)
-def test_target_and_dead_letters_are_the_input(shared_database: str, name: str, code: str) -> None:
+def test_each_kind_of_refusal_is_a_dead_letter(shared_database: str, name: str, code: str) -> None:
     setup, value = KINDS[code]
     with buried(shared_database, name) as harness:
         if setup:
@@ -153,23 +191,6 @@ def test_columns_left_out_are_not_shown(shared_database: str) -> None:
         case.close()
 
 
-@pytest.mark.parametrize("bad", ["a\0b", "bad"])
-@pytest.mark.parametrize("name", CELLS)
-def test_a_target_that_refuses_everything_stops_the_query(
-    shared_database: str, name: str, bad: str
-) -> None:
-    with buried(shared_database, name) as harness:
-        harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
-        case = Case(harness)
-        run = case.run()
-        with pytest.raises(DeadLettersError, match="deadlettermax"):
-            run.epoch(0, [(n, bad) for n in range(500)])
-        assert harness.letters() == []
-        case.run().epoch(0, rows(0, 3))
-        case.finished(rows(0, 3), when="after an epoch that passed the limit")
-        case.close()
-
-
 def test_the_limit_counts_the_last_epochs(shared_database: str) -> None:
     with buried(shared_database, "wal-append") as harness:
         case = Case(harness)
@@ -201,81 +222,6 @@ def test_a_table_of_another_shape_is_refused_with_the_statement(shared_database:
         with pytest.raises(SchemaError, match='lacks "sink" text') as caught:
             Case(harness).run()
         assert "create table" in caught.value.remedy
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
-@pytest.mark.parametrize("name", sample.members(CELLS, 3, "crashes with dead letters"))
-def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
-    shared_database: str, fork_server: ForkServer, name: str
-) -> None:
-    killed = check_crashes(partial(poisoned, shared_database, name), fork_server, 1)
-    assert killed.points.total() > 5
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", CELLS)
-def test_the_sink_keeps_every_rule_with_dead_letters(shared_database: str, name: str) -> None:
-    assert len(check_sink(partial(poisoned, shared_database, name))) > 30
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_an_epoch_that_is_written_again_has_each_row_once(shared_database: str, name: str) -> None:
-    with poisoned(shared_database, name) as harness:
-        check_replays(harness)
-
-
-def check_replays(harness: Poisoned) -> None:
-    """A task is tried twice, its epoch is given up by a run, and written by the next one."""
-    case = Case(harness)
-    run = case.run()
-    run.attempt(0).write(*rows(0, 13)).pre_commit()
-    run.commit(0, run.tasks(0, rows(0, 13)))
-    run.attempt(1).write(*rows(20, 3)).pre_commit()
-    case.run().epoch(1, rows(20, 3))
-    case.finished(rows(0, 13), rows(20, 3), when="after epochs that were written again")
-    letters = harness.letters()
-    assert len(letters) == len(set(letters)), "a dead letter is there twice"
-    case.close()
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_a_dead_letter_written_outside_the_decision_is_found(
-    shared_database: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def at_once(
-        writer: CopyWriter, _: object, target: ResolvedTable, letters: list[DeadLetter]
-    ) -> None:
-        with leased(writer.table.options.server) as other:
-            handle = writer._task.handle
-            deadletters.write(other, writer.table.options, target.plan, handle, letters)
-        writer._count(writer.number, 0, -len(letters))
-
-    for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
-        monkeypatch.setattr(writer, "_bury", at_once)
-    with poisoned(shared_database, name) as harness, pytest.raises((AssertionError, AbsError)):
-        check_replays(harness)
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_a_bad_row_that_is_dropped_is_found(
-    shared_database: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
-    with poisoned(shared_database, name) as harness, pytest.raises((AssertionError, AbsError)):
-        check_replays(harness)
-
-
-def test_a_limit_that_is_ignored_is_found(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_target_that_refuses_everything_stops_the_query(shared_database, "wal-append", "a\0b")
 
 
 def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> None:

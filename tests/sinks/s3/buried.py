@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -12,17 +13,13 @@ import pyarrow as pa
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
-from abs_sinks.s3.kept import S3Letters
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing import Row
+from tests.sinks.dead_letters import is_poison
 
 NOTED = pa.schema([("id", pa.int64()), ("value", pa.string()), ("note", pa.string())])
-
-
-def is_poison(id_: int) -> bool:
-    return id_ % 5 == 2
 
 
 class NotedSink(S3Sink):
@@ -50,21 +47,31 @@ class _Noted:
 
 
 class Buried(FolderHarness):
-    """Rows whose id leaves 2 when divided by 5 are dead letters.
+    """Rows that ``is_poison`` tells are dead letters.
 
     Args:
         inside: whether their folder is within that of the rows.
         together: whether a reader sees both: then each check is one of the equation.
+        changed: options besides.
     """
 
+    code = "nul-character"
+
     def __init__(
-        self, path: str, given: Mapping[str, str], *, inside: bool, together: bool
+        self,
+        path: str,
+        given: Mapping[str, str],
+        *,
+        inside: bool,
+        together: bool,
+        **changed: object,
     ) -> None:
         super().__init__(path, {**given, "fileformat": "json"})
         self._together = together
         self.dead = f"{self.path}/_dead" if inside else f"{self.path}-dead"
         more = {"deadletter": self.dead, "deadlettermax": "1", "path": self.path}
-        self.use(S3Options.parse({**given, "fileformat": "json", **more}))
+        options = S3Options.parse({**given, "fileformat": "json", **more})
+        self.use(replace(options, **changed))  # type: ignore[arg-type]
 
     def use(self, options: S3Options) -> None:
         self.options = options
@@ -111,9 +118,14 @@ class Buried(FolderHarness):
 
 @contextmanager
 def buried(
-    path: str, given: Mapping[str, str], *, inside: bool = False, together: bool = False
+    path: str,
+    given: Mapping[str, str],
+    *,
+    inside: bool = False,
+    together: bool = False,
+    **changed: object,
 ) -> Iterator[Buried]:
-    harness = Buried(path, given, inside=inside, together=together)
+    harness = Buried(path, given, inside=inside, together=together, **changed)
     try:
         yield harness
     finally:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -11,35 +10,34 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
-from abs_core import deadletters as core
 from abs_core.contracts import Task
-from abs_core.errors import AbsError, DeadLettersError, OptionError, RowError
-from abs_core.model import Dead
+from abs_core.crash import CrashPoint
+from abs_core.errors import OptionError, RowError
 from abs_services import S3Service
 from abs_sinks import burying
 from abs_sinks.deadletters import rows_of, schema_of, why_bad
 from abs_sinks.s3 import wal as wal_of_s3
 from abs_sinks.s3.formats import doubtful, try_encoding
-from abs_sinks.s3.kept import S3Letters
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import open_folder
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.wal import WalWriter
 from abs_sinks.s3.writer import StreamingWriter, letters_files
-from abs_testing import check_sink
 from abs_testing.case import Case, rows
-from abs_testing.check_crashes import ForkServer, check_crashes
 from abs_testing.cuts import Halted
-from tests import sample
-from tests.sinks.s3.buried import NOTED, Buried, buried, is_poison
+from tests.sinks.dead_letters import *  # noqa: F403 - the suite
+from tests.sinks.dead_letters import Opener, Way, finds, in_each
+from tests.sinks.s3.buried import NOTED, buried
 
 pytestmark = pytest.mark.services
 
 TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
 CELLS = {"2pc": ("2pc", False), "2pc-inside": ("2pc", True), "wal": ("wal", False)}
 
-Opener = Callable[..., AbstractContextManager[Buried]]
+KILLS = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS)
+
+pytest_generate_tests = in_each([Way(name, KILLS if name == "2pc" else ()) for name in CELLS])
 
 
 @pytest.fixture
@@ -53,26 +51,22 @@ def opener(path: str, given: Mapping[str, str], name: str) -> Opener:
     return partial(buried, path, {**given, "protocol": protocol}, inside=inside)
 
 
-def good(*given: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    return [row for each in given for row in each if not is_poison(row[0])]
+@pytest.fixture
+def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(writer: StreamingWriter | WalWriter, letters: pa.RecordBatch) -> None:
+        files = letters_files(writer._options, writer._handle)
+        files.write(letters)
+        committer = TwoPhaseCommitter(writer._options)
+        for upload in files.finish():
+            committer._store.complete(writer._handle, upload)
+
+    for kind in (StreamingWriter, WalWriter):
+        monkeypatch.setattr(kind, "_bury", at_once)
 
 
-def dead(*given: list[tuple[int, str]]) -> list[tuple[str, tuple[int, str]]]:
-    return [("nul-character", row) for each in given for row in each if is_poison(row[0])]
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_folder_and_dead_letters_are_the_input(opener: Opener) -> None:
-    with opener() as harness:
-        case = Case(harness)
-        assert case.sink().is_empty()
-        case.run().epoch(0, rows(0, 10), rows(10, 10))
-        case.run().epoch(1, [(22, "only bad")])
-        assert sorted(harness.letters()) == dead(rows(0, 20), [(22, "only bad")])
-        case.finished(good(rows(0, 20)), when="after rows that JSON cannot hold")
-        found = [recent.dead for recent in case.run().state().recent]
-        assert found == [(Dead(0, 20, 4),), (Dead(0, 1, 1),)]
-        case.close()
+@pytest.fixture
+def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 KINDS: dict[str, tuple[str, dict[str, object]]] = {
@@ -134,26 +128,6 @@ def test_columns_that_need_no_trial_are_never_refused(fileformat: str) -> None:
     assert doubtful(needed, fileformat) == ["id"]
 
 
-@pytest.mark.parametrize("name", CELLS)
-def test_a_target_that_refuses_everything_stops_the_query(opener: Opener) -> None:
-    with opener() as harness:
-        harness.use(replace(harness.options, deadlettermax=0.01))
-        case = Case(harness)
-        with pytest.raises(DeadLettersError, match="deadlettermax"):
-            case.run().epoch(0, [(5 * n + 2, "bad") for n in range(500)])
-        assert harness.letters() == []
-        case.run().epoch(0, rows(3, 3))
-        case.finished(rows(3, 3), when="after an epoch that passed the limit")
-        case.close()
-
-
-@pytest.mark.parametrize("name", ["2pc"])
-def test_a_limit_that_is_ignored_is_found(opener: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "MIN_DEAD", 10**9)
-    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        test_a_target_that_refuses_everything_stops_the_query(opener)
-
-
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
 def test_without_the_option_the_message_names_it(
     path: str, given: Mapping[str, str], protocol: str
@@ -193,71 +167,6 @@ def test_options_that_cannot_be_kept_are_refused(more: dict[str, str], told: str
         S3Options.parse({"path": "s3://bkt/data", **more})
 
 
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
-
-
-@pytest.mark.parametrize("name", sample.members(list(CELLS), 1, "s3 crashes with dead letters"))
-def test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter(
-    opener: Opener, fork_server: ForkServer
-) -> None:
-    assert check_crashes(partial(opener, together=True), fork_server, 1).points.total() > 5
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", CELLS)
-def test_the_sink_keeps_every_rule_with_dead_letters(opener: Opener) -> None:
-    assert len(check_sink(partial(opener, together=True))) > 30
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_an_epoch_that_is_written_again_has_each_row_once(opener: Opener) -> None:
-    with opener(together=True) as harness:
-        check_replays(harness)
-
-
-def check_replays(harness: Buried) -> None:
-    """A task is tried twice, its epoch is given up by a run, and written by the next one."""
-    case = Case(harness)
-    run = case.run()
-    run.attempt(0).write(*rows(0, 13)).pre_commit()
-    run.commit(0, run.tasks(0, rows(0, 13)))
-    run.attempt(1).write(*rows(20, 3)).pre_commit()
-    case.run().epoch(1, rows(20, 3))
-    case.finished(rows(0, 13), rows(20, 3), when="after epochs that were written again")
-    letters = harness.letters()
-    assert len(letters) == len(set(letters)) == len(dead(rows(0, 13), rows(20, 3)))
-    case.close()
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_dead_letters_outside_the_decision_are_found(
-    opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def at_once(writer: StreamingWriter | WalWriter, letters: pa.RecordBatch) -> None:
-        files = letters_files(writer._options, writer._handle)
-        files.write(letters)
-        committer = TwoPhaseCommitter(writer._options)
-        for upload in files.finish():
-            committer._store.complete(writer._handle, upload)
-
-    for kind in (StreamingWriter, WalWriter):
-        monkeypatch.setattr(kind, "_bury", at_once)
-    with opener(together=True) as harness, pytest.raises((AssertionError, AbsError)):
-        check_replays(harness)
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_a_bad_row_that_is_dropped_is_found(
-    opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
-    with opener(together=True) as harness, pytest.raises((AssertionError, AbsError)):
-        check_replays(harness)
-
-
 @pytest.mark.parametrize("name", ["wal"])
 def test_a_compose_without_the_letters_is_found(
     opener: Opener, monkeypatch: pytest.MonkeyPatch
@@ -268,8 +177,7 @@ def test_a_compose_without_the_letters_is_found(
         "_apart",
         lambda batch, schema: (apart(batch, schema)[0], apart(batch, schema)[1].slice(0, 0)),
     )
-    with opener(together=True) as harness, pytest.raises((AssertionError, AbsError)):
-        check_replays(harness)
+    finds(opener)
 
 
 @pytest.mark.parametrize("name", ["2pc"])

@@ -33,6 +33,7 @@ def taken(fileformat: str, planted: str = "") -> float:
     return int(done.stdout) / MIB
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fileformat", TIMES)
 def test_a_large_row_costs_as_much_as_the_page_says(fileformat: str) -> None:
     assert taken(fileformat) < TIMES[fileformat]

@@ -37,7 +37,6 @@ def written(rows: list[list[Value]], sep: str, escape: str) -> bytes:
 
 
 @settings(
-    max_examples=300,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

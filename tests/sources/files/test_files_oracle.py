@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,12 +114,19 @@ def answers() -> Answers:
     return frozen()
 
 
+@cache
 def groups_of(form: str) -> list[Group]:
     return [one for one in every(0) if one.form == form]
 
 
-def wrong(found: list[tuple[str, Any]]) -> list[Any]:
-    return [case for kind, case in found if kind in ("wrong", "unnamed")]
+@pytest.fixture(scope="module")
+def found(answers: Answers) -> dict[str, list[tuple[str, Any]]]:
+    """What the comparison finds in the files of each form."""
+    return {form: list(differences(groups_of(form), answers)) for form in FORMS}
+
+
+def wrong(found: Iterable[tuple[str, Any]]) -> Iterator[Any]:
+    return (case for kind, case in found if kind in ("wrong", "unnamed"))
 
 
 def test_at_least_2000_files_are_held_against_spark_s_answers(answers: Answers) -> None:
@@ -126,12 +134,13 @@ def test_at_least_2000_files_are_held_against_spark_s_answers(answers: Answers) 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_file_is_read_as_spark_reads_it_or_refused(form: str, answers: Answers) -> None:
-    found = list(differences(groups_of(form), answers))
-    assert wrong(found) == []
+def test_a_file_is_read_as_spark_reads_it_or_refused(
+    form: str, answers: Answers, found: dict[str, list[tuple[str, Any]]]
+) -> None:
+    assert list(wrong(found[form])) == []
     readable = [a for one in groups_of(form) for a in answers[one.label].values() if a != REFUSED]
     # What is refused for no need is not counted as right: most of what Spark reads is read.
-    assert Counter(kind for kind, _ in found)["equal"] > 0.55 * len(readable)
+    assert Counter(kind for kind, _ in found[form])["equal"] > 0.55 * len(readable)
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "text"])
@@ -142,11 +151,12 @@ def test_a_file_that_is_cut_is_read_the_same(form: str) -> None:
         assert [(label, mine) for label, mine, _ in ours(one, piece=9, chunk=4)] == whole
 
 
-def test_every_difference_is_in_the_page_and_occurs(answers: Answers) -> None:
+def test_every_difference_is_in_the_page_and_occurs(
+    found: dict[str, list[tuple[str, Any]]],
+) -> None:
     page = PAGE.read_text()
     assert [name for name in DIFFERENCES if name not in page] == []
-    found = {kind for kind, _ in differences(every(0), answers)}
-    assert set(DIFFERENCES) <= found
+    assert set(DIFFERENCES) <= {kind for of_form in found.values() for kind, _ in of_form}
 
 
 def _lenient(array: pa.Array, to: pa.DataType, path: str = "", leaf: Any = None) -> pa.Array:
@@ -227,12 +237,11 @@ def test_the_comparison_finds_a_planted_bug(
         monkeypatch.setitem(place, name, instead)
     else:
         monkeypatch.setattr(place, name, instead)
-    found = wrong(list(differences(groups_of(form), answers)))
-    assert found
+    assert any(wrong(differences(groups_of(form), answers)))
 
 
 @pytest.mark.campaign
 @pytest.mark.spark
 def test_new_files_are_read_as_spark_reads_them_or_refused() -> None:
     groups = every(sample.seed())
-    assert wrong(list(differences(groups, ask(groups)))) == []
+    assert list(wrong(differences(groups, ask(groups)))) == []

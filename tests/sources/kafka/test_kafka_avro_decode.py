@@ -8,13 +8,13 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import Node, arrow_type, parsed
 from abs_clients.avro.wire import header_of
 from abs_core.errors import SchemaError
-from abs_sources.kafka.avro.decode import Decoder
+from abs_sources.kafka.avro.columns import Decoder
 from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
 
 
@@ -37,7 +37,6 @@ def decoder(reader: Any, *writers: Any) -> Decoder:
     return Decoder(parsed(json.dumps(reader)), schema_of, "value")
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_what_fastavro_wrote_is_decoded(data: st.DataObject) -> None:
     schema = data.draw(st.one_of(records(), schemas()))
@@ -65,7 +64,6 @@ def two(data: st.DataObject) -> tuple[Any, Node, list[Any], list[bytes]]:
     return schema, node, shown, [written(by_fastavro, to_write(node, each)) for each in shown]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_each_record_that_is_cut_short_or_goes_on_is_named_and_those_beside_it_are_right(
     data: st.DataObject,
@@ -81,7 +79,6 @@ def test_each_record_that_is_cut_short_or_goes_on_is_named_and_those_beside_it_a
     assert found[::2].to_pylist() == [shown[0]] * len(wrong)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_changed_bytes_are_named_or_read_as_fastavro_reads_them(data: st.DataObject) -> None:
     schema, node, shown, (right, other) = two(data)

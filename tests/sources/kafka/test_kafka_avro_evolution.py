@@ -9,13 +9,13 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import arrow_type, parsed
 from abs_clients.avro.wire import header_of
 from abs_core.errors import SchemaError
-from abs_sources.kafka.avro.decode import Decoder
+from abs_sources.kafka.avro.columns import Decoder
 from tests.clients.avro.schemas import as_fastavro, to_write, values
 
 _ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
@@ -52,7 +52,6 @@ def read(writer: Any, reader: Any, value: Any) -> tuple[pa.Array, Any]:
     return Decoder(parsed(json.dumps(reader)), lambda _: node, "value").decode(column)
 
 
-@settings(max_examples=600, deadline=None)
 @given(st.data(), st.sampled_from(TYPES), st.sampled_from(TYPES))
 def test_a_value_is_read_by_another_schema_as_fastavro_reads_it(
     data: st.DataObject, one: Any, other: Any

@@ -1,0 +1,76 @@
+"""What tables cannot be written with is refused by name, before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abs_core.errors import OptionError
+from abs_services import S3Service
+from abs_sinks.delta import DeltaOptions, DeltaSink
+from abs_sinks.delta.door import FORMAT as DELTA
+from abs_sinks.iceberg import IcebergOptions
+from abs_sinks.iceberg.door import FORMAT as ICEBERG
+from abs_spark.open_sinks import replacing
+from abs_testing import SCHEMA
+from tests.sinks.s3.proxy import Fault, Plan, running
+
+TABLES: dict[str, tuple[Any, dict[str, str]]] = {
+    "delta": (DeltaOptions, {"path": "/nowhere/t"}),
+    "iceberg": (IcebergOptions, {"table": "db.t"}),
+}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize(
+    ("given", "says", "remedy"),
+    [
+        ({"protocol": "wal"}, "no protocol wal", "table's own compaction"),
+        ({"protocol": "idempotent"}, "no protocol idempotent", "use 2pc"),
+        ({"wal": "/w"}, "wal has no meaning", "leave it out"),
+        ({"write": "changes"}, "option write", "only adds rows"),
+        ({"write": "upsert"}, "option write", "only adds rows"),
+        ({"deadletter": "/d"}, "option deadletter", "keeps no dead letters"),
+        ({"txnVersion": "7"}, "option txnVersion", "the epoch is the version"),
+    ],
+)
+def test_an_option_that_a_table_cannot_have_is_refused_with_what_to_do(
+    kind: str, given: dict[str, str], says: str, remedy: str
+) -> None:
+    options, place = TABLES[kind]
+    with pytest.raises(OptionError, match=says) as refused:
+        options.parse({**place, **given})
+    assert remedy in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["gs://b/t", "abfss://c@a/t", "hdfs://n/t", "relative/t"])
+def test_a_delta_table_elsewhere_than_in_s3_or_a_folder_is_refused(place: str) -> None:
+    with pytest.raises(OptionError, match="s3://bucket/prefix, or an absolute path"):
+        DeltaOptions.parse({"path": place})
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_is_not_replaced_at_each_epoch(kind: str) -> None:
+    options, place = TABLES[kind]
+    door = DELTA if kind == "delta" else ICEBERG
+    with pytest.raises(OptionError, match="cannot replace its content"):
+        replacing(door, options.parse(place), "lake")
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(("nth", "header"), [(1, "If-None-Match"), (2, "If-Match")])
+def test_a_delta_table_on_a_store_that_ignores_conditions_is_refused(
+    nth: int, header: str, store: S3Service, prefix: str, tmp_path: Path
+) -> None:
+    store.start()
+    with running(store.endpoint) as proxy:
+        given = {"endpoint": proxy.endpoint, "region": store.region, "createtable": "true"}
+        options = DeltaOptions.parse({**given, "path": f"s3://{store.bucket}/{prefix}"})
+        proxy.plan = Plan("PutIf", Fault.LIED, skip=nth, answer=(200, b""))
+        found = DeltaSink(options, SCHEMA).preflight("job")
+        proxy.plan = None
+        assert [f.severity.value for f in found] == ["error"]
+        assert header in found[0].what
+        assert options.address.load() is None, "no table was made"
