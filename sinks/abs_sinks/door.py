@@ -157,6 +157,12 @@ class SinkFormat(ABC):
         """What the options write to, for people; no secret (I9)."""
         return f"a target of {self.name}"
 
+    def dataset(self, options: Any, target: str) -> tuple[str, str]:
+        """Namespace and name of a target (``Sink.target``) as OpenLineage has them; no secret (I9)."""
+        scheme, _, rest = target.partition(":")
+        place, _, name = rest.strip("/").partition("/")
+        return (f"{scheme}://{place}", name or "/") if name else (scheme, place)
+
     def identity(self, options: Any) -> str | None:
         """The target's identity, as ``Sink.target``; it may connect."""
         sink = self.sink(options, pa.schema([]))
