@@ -32,7 +32,7 @@ class Job:
         given = {"stateschema": "abs", **options}
         self._sink = PostgresSink(PostgresOptions.parse(target.options | given), schema)
         who = RunIdentity(
-            job_key(name), secrets.token_hex(8), secrets.token_hex(8), self._sink.target
+            job_key(name), secrets.token_hex(8), secrets.token_hex(8), self._sink.target_id
         )
         register, committer = self._sink.register(), self._sink.committer()
         self._coordinator = Coordinator(who, register, committer, fence=self._sink.fence)

@@ -62,7 +62,7 @@ class LakeSink(Sink):
         self._found: tuple[Fit, Place] | None = None
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         """The table's own id, not its path: a table that is created again is another target."""
         return f"{self.scheme}:{self._ready[0].table}"
 

@@ -78,7 +78,7 @@ def test_a_wrong_address_is_a_typed_error_wherever_it_is_met(
         password = dict(table.options.address.parameters)["password"]
         sink = _change_address(table, **{"password": password, **change})
     calls: dict[str, Callable[[], object]] = {
-        "target": lambda: sink.target,
+        "target": lambda: sink.target_id,
         "register": lambda: sink.register().load("job"),
         "writer": lambda: sink.writer(TASK).write(batch_of(LEFT)),
         "committer": lambda: sink.committer().in_doubt("job"),
@@ -315,7 +315,7 @@ def test_odd_names_of_table_columns_and_schema(shared_database: str) -> None:
 
 
 def _one_epoch(sink: PostgresSink, batch: pa.RecordBatch) -> None:
-    who = RunIdentity("job", "lineage", "run", sink.target)
+    who = RunIdentity("job", "lineage", "run", sink.target_id)
     coordinator = Coordinator(who, sink.register(), sink.committer())
     state, _ = coordinator.begin(0)
     writer = sink.writer(Task(state.register, "job", state.generation, 0, 0, "ab"))

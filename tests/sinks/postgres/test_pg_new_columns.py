@@ -199,7 +199,7 @@ def test_a_column_of_another_type_is_an_error_before_a_row_is_written(
     with growing(shared_database, "wal-append") as table:
         table.db.execute(f"alter table {table.table} add column value int")
         with pytest.raises(SchemaError, match="does not fit integer"):
-            table.new_sink().target  # noqa: B018
+            table.new_sink().target_id  # noqa: B018
 
 
 def test_ignored_columns_are_not_written_and_are_named(shared_database: str) -> None:
