@@ -212,7 +212,7 @@ def test_a_change_of_unknown_outcome_is_not_sent_again_before_its_handles_are_lo
     held: Any = SimpleNamespace(turn=lambda _: nullcontext(), version=old)
     register, writes = _register(monkeypatch, held), list[object]()
     monkeypatch.setattr(register, "_write", lambda *given: writes.append(given))
-    swap = lambda: register.compare_and_set_by("job", old, STATE, float("inf"))  # noqa: E731
+    swap = lambda: register.compare_and_set("job", old, STATE, float("inf"))  # noqa: E731
     assert "not written yet" in raises(UnavailableError, swap).what
     assert len(writes) == 1
 
