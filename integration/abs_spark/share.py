@@ -43,6 +43,7 @@ class TaskOutput(Generic[W]):
     observe: Observer
     _writer: W | None = field(default=None, init=False)
     _rows: int = field(default=0, init=False)
+    _made: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
     _dead: dict[int, Count] = field(default_factory=dict, init=False)
     _given: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
@@ -78,7 +79,11 @@ class TaskOutput(Generic[W]):
         if self._writer is None or (rows == 0 and not self._given):
             return 0, None, None
         began, given, self._given = time.monotonic(), self._given, {}
-        made = self._writer.pre_commit() if rows else None
+        made = None
+        if rows:
+            self._made, made = True, self._writer.pre_commit()
+        elif not self._made:
+            self._writer.abort()  # another sink has got all of its rows, as dead letters
         if made is not None:
             if self._dead:
                 made = with_counts(made, self._dead.values())

@@ -86,7 +86,7 @@ class SinkFormat(ABC):
             ends with a dot is a prefix.
         library: a module whose import fails if the system's libraries are not installed.
         segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
-        buries: the option ``deadletter`` may name another sink of an epoch (``appended.BuryingSink``).
+        buries: the option ``deadletter`` may name another sink of an epoch (``burying.GivingSink``).
         audit: ``module:class``, an ``abs_audit.contracts.Side``. It is a text because the audit stands
             above the sinks and has libraries of its own. Default: the rows are those of ``read``.
     """

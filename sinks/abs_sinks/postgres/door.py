@@ -29,6 +29,7 @@ class PostgresFormat(SinkFormat):
     schemes = ("postgresql", "postgres", "jdbc")
     marks = ("url", "dbtable")
     library = "abs_sinks.postgres.sink"
+    buries = True
     audit = "abs_audit.postgres.relation:PostgresSide"
 
     def parse(self, given: Mapping[str, str]) -> PostgresOptions:
