@@ -67,28 +67,19 @@ class RegisterStore(ABC):
 
     @abstractmethod
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         """Replace the state if its version is still ``expected`` (None: there is no cell yet).
 
         The new state is durable when this returns its version.
-        """
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        """``compare_and_set`` that sends no request that could change the cell after ``deadline``.
-
-        To be overridden where it takes several requests: each may stall. See ``in_time``.
 
         Args:
-            deadline: in seconds of ``time.monotonic``.
+            deadline: in seconds of ``time.monotonic``; no request that could change the cell is sent
+                after it, however long an earlier one stalls. See ``in_time``.
 
         Raises:
             UnavailableError: the deadline has passed; earlier requests may take effect.
         """
-        in_time(job, deadline)
-        return self.compare_and_set(job, expected, state)
 
 
 def in_time(job: str, deadline: float | None) -> None:

@@ -107,7 +107,7 @@ class RegisterCell:
             self._last = None  # until the reply is here
             expected = None if last is None else last.version
             if swap is None:
-                swapped = self._swap(expected, verdict.state, deadline)
+                swapped = self._store.compare_and_set(self._job, expected, verdict.state, deadline)
             else:
                 swapped = swap(expected, verdict.state)
             if isinstance(swapped, Conflict):
@@ -118,13 +118,6 @@ class RegisterCell:
             return verdict.state
 
         return self._patience.retry(once)
-
-    def _swap(
-        self, expected: Version | None, state: JobState, deadline: float | None
-    ) -> Version | Conflict:
-        if deadline is None:
-            return self._store.compare_and_set(self._job, expected, state)
-        return self._store.compare_and_set_by(self._job, expected, state, deadline)
 
     def _look(self) -> Stored | None:
         self._last = None

@@ -53,17 +53,7 @@ class FileRegister(Inventory):
                 return self._read(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        return self._swap(job, expected, state, None)
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        return self._swap(job, expected, state, deadline)
-
-    def _swap(
-        self, job: str, expected: Version | None, state: JobState, deadline: float | None
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         with self._mapped(job):
             make_durably(self._folder)

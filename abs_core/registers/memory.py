@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Lock
 
-from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 
@@ -22,8 +22,9 @@ class MemoryRegister(Inventory):
             return self._cells.get(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
+        in_time(job, deadline)
         with self._lock:
             stored = self._cells.get(job)
             if (None if stored is None else stored.version) != expected:

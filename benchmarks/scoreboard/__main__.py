@@ -30,7 +30,8 @@ DELTALAKE = "deltalake>=1.6,<1.7"
 
 def run(sizes: Sizes, only: list[str], result: Path) -> None:
     """Write the result, anew after each contestant: a run that is cut off keeps what it has."""
-    chosen = [one for one in CONTESTANTS if not only or one.name in only]
+    named = {one.name: one for one in CONTESTANTS}
+    chosen = [named[name] for name in only or named]
     python = python_with(*SPARK, *CLIENTS, DELTALAKE, of="scoreboard")
     document: dict[str, Any] = {
         "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),

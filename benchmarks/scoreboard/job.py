@@ -66,7 +66,7 @@ def epoch(stream: DataFrame, given: Settings) -> Any:
             f"abs-{target}",
             options_of(given, target),
             name=target,
-            select=MESSAGE if target == "kafka" else None,
+            select=MESSAGE if target == "kafka" else (),
         )
         for target in ("postgres", "kafka", "s3")
     ]
@@ -89,8 +89,8 @@ def iceberg(stream: DataFrame, given: Settings) -> Any:
 
 
 def by_jdbc(batch: DataFrame, given: Settings, table: str, mode: str) -> None:
-    options = {"url": given["jdbc"], "dbtable": table, "truncate": "true"}
-    batch.write.format("jdbc").options(**options).mode(mode).save()
+    options = {"url": given["jdbc"], "dbtable": table, "driver": "org.postgresql.Driver"}
+    batch.write.format("jdbc").options(**options, truncate="true").mode(mode).save()
 
 
 def jdbc_append(given: Settings, batch: DataFrame, number: int) -> None:

@@ -48,7 +48,7 @@ CONF = {
 class Sizes:
     """Of one run; ``every_s`` is the average time between a start and its SIGKILL."""
 
-    epochs: int = 60
+    epochs: int = 40
     rows: int = 10_000
     kills: int = 2
     every_s: float = 10.0
@@ -116,7 +116,7 @@ def measure(contestant: Contestant, servers: Servers, sizes: Sizes) -> Row:
         if sizes.kills:
             killed, found = _run(contestant, servers, sizes, kills=sizes.kills)
     except AbsError as error:
-        return replace(row, failed=error.what.splitlines()[0])
+        return replace(row, failed=error.what.splitlines()[-1])
     times = [each.recovered_s for each in killed.kills if each.recovered_s is not None]
     return replace(
         row,

@@ -50,15 +50,9 @@ class StoreBehind(Behind[RegisterStore], RegisterStore):
         return self._wire.read("load", lambda: self._inner.load(job))
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
-        swap = partial(self._inner.compare_and_set, job, expected, state)
-        return self._wire.swap("compare_and_set", state, swap)
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        swap = partial(self._inner.compare_and_set_by, job, expected, state, deadline)
+        swap = partial(self._inner.compare_and_set, job, expected, state, deadline)
         return self._wire.swap("compare_and_set", state, swap)
 
 

@@ -349,7 +349,7 @@ class Alone(RegisterStore):
         return None
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         raise NotImplementedError
 

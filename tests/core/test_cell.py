@@ -27,12 +27,12 @@ class _Contended(RegisterStore):
         return self._store.load(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         self.tries += 1
         if self.tries <= self._times:
             return Conflict()
-        return self._store.compare_and_set(job, expected, state)
+        return self._store.compare_and_set(job, expected, state, deadline)
 
 
 def _start(state: JobState | None) -> Verdict:

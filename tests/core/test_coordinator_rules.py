@@ -273,9 +273,9 @@ class _Overtaken(RegisterStore):
         return seen
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
-        return self._store.compare_and_set(job, expected, state)
+        return self._store.compare_and_set(job, expected, state, deadline)
 
 
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
@@ -300,11 +300,11 @@ class _Vanishing(RegisterStore):
         return None if self.gone else self.store.load(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         if self.gone and expected is not None:
             return Conflict()
-        return self.store.compare_and_set(job, expected, state)
+        return self.store.compare_and_set(job, expected, state, deadline)
 
 
 class _Away(RegisterStore):
@@ -314,6 +314,6 @@ class _Away(RegisterStore):
         raise UnavailableError("no answer")
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         raise UnavailableError("no answer")

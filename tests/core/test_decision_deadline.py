@@ -120,7 +120,7 @@ class Stalling(RegisterStore):
         return self.store.load(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         self._land("before look", "before change")
         fate = self.fates.pop(0) if self.fates else Fate("now")
@@ -140,11 +140,6 @@ class Stalling(RegisterStore):
         else:
             self.late.append((fate.lands, change))
         raise UnavailableError("No answer.")
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        return self.compare_and_set(job, expected, state)
 
     def settle(self) -> None:
         """What is on its way arrives."""

@@ -36,10 +36,10 @@ class Brittle(MemoryRegister):
         self.left = -1
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         self._step()
-        return super().compare_and_set(job, expected, state)
+        return super().compare_and_set(job, expected, state, deadline)
 
     def retire(self, job: str) -> bool:
         self._step()

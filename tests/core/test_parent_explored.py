@@ -74,9 +74,9 @@ class Calls(RegisterStore):
         return self._call(lambda: self._cells.load(job))
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
-        return self._call(lambda: self._cells.compare_and_set(job, expected, state))
+        return self._call(lambda: self._cells.compare_and_set(job, expected, state, deadline))
 
     def _call(self, call: Callable[[], T]) -> T:
         number, self.count = self.count, self.count + 1

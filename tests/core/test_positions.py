@@ -189,9 +189,13 @@ def takes_a_conflict_for_a_newer_run(patch: pytest.MonkeyPatch) -> None:
     right = FakeRegister.compare_and_set
 
     def compare_and_set(
-        self: FakeRegister, job: str, expected: Version | None, state: JobState
+        self: FakeRegister,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        deadline: float | None = None,
     ) -> Version | Conflict:
-        answer = right(self, job, expected, state)
+        answer = right(self, job, expected, state, deadline)
         if isinstance(answer, Conflict):
             raise FencedError("A newer run has taken over.")
         return answer

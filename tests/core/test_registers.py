@@ -69,7 +69,9 @@ class _Careless(RegisterStore):
     def load(self, job: str) -> Stored | None:
         return self.right.load("one" if self.broken == "one cell" else job)
 
-    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> str | Conflict:
+    def compare_and_set(
+        self, job: str, expected: str | None, state: JobState, deadline: float | None = None
+    ) -> str | Conflict:
         if self.broken == "one cell":
             job = "one"
         stored = self.right.load(job)
@@ -80,7 +82,7 @@ class _Careless(RegisterStore):
             expected = present
         if self.broken == "forgets" and (present or "").startswith("2.") and expected == present:
             return "3"
-        return self.right.compare_and_set(job, expected, state)
+        return self.right.compare_and_set(job, expected, state, deadline)
 
 
 @pytest.mark.parametrize("broken", ["one cell", "never compares", "creates always", "forgets"])
@@ -113,11 +115,13 @@ class _CountsFromOneAgain(MemoryRegister):
         stored = super().load(job)
         return None if stored is None else replace(stored, version=stored.version.split(".")[0])
 
-    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> str | Conflict:
+    def compare_and_set(
+        self, job: str, expected: str | None, state: JobState, deadline: float | None = None
+    ) -> str | Conflict:
         stored = super().load(job)
         if stored is not None and expected == stored.version.split(".")[0]:
             expected = stored.version
-        done = super().compare_and_set(job, expected, state)
+        done = super().compare_and_set(job, expected, state, deadline)
         return done if isinstance(done, Conflict) else done.split(".")[0]
 
 
@@ -163,11 +167,15 @@ class _Replaced(MemoryRegister):
 class _DecidesByWhatItReads(_Replaced):
     """As Kafka's register did."""
 
-    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> str | Conflict:
+    def compare_and_set(
+        self, job: str, expected: str | None, state: JobState, deadline: float | None = None
+    ) -> str | Conflict:
         read, present = self.load(job), super(_Replaced, self).load(job)
         if (None if read is None else read.version) != expected:
             return Conflict()
-        return super().compare_and_set(job, None if present is None else present.version, state)
+        return super().compare_and_set(
+            job, None if present is None else present.version, state, deadline
+        )
 
 
 def test_a_register_that_is_asked_once_is_misled_by_no_old_answer() -> None:

@@ -86,14 +86,18 @@ def test_a_register_whose_write_fails_some_times_loses_and_doubles_nothing(
     right, calls = store.compare_and_set, 0
 
     def failing(
-        self: object, job: str, expected: Version | None, state: JobState
+        self: object,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        deadline: float | None = None,
     ) -> Version | Conflict:
         nonlocal calls
         calls += 1
         if not write < calls <= write + times:
-            return right(self, job, expected, state)  # type: ignore[arg-type]
+            return right(self, job, expected, state, deadline)  # type: ignore[arg-type]
         if after:  # it takes effect, and the answer is lost
-            right(self, job, expected, state)  # type: ignore[arg-type]
+            right(self, job, expected, state, deadline)  # type: ignore[arg-type]
         raise UnavailableError("the register does not answer (on purpose)")
 
     monkeypatch.setattr(store, "compare_and_set", failing)

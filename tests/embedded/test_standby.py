@@ -117,9 +117,9 @@ class _Forgetful(MemoryRegister):
         return super().load(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
-        swapped = super().compare_and_set(job, expected, state)
+        swapped = super().compare_and_set(job, expected, state, deadline)
         self._lose("compare_and_set")
         return swapped
 
@@ -145,11 +145,11 @@ class _Doubled(MemoryRegister):
         self.asked = Event()
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
-        super().compare_and_set(job, expected, state)
+        super().compare_and_set(job, expected, state, deadline)
         self.asked.set()  # whoever waits for the lease does so no longer
-        return super().compare_and_set(job, expected, state)
+        return super().compare_and_set(job, expected, state, deadline)
 
 
 def test_a_request_that_arrives_twice_costs_no_lease() -> None:
@@ -174,13 +174,13 @@ class _TakenBetween(MemoryRegister):
         self.taken = Event()
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         if self.rival is not None:
             rival, self.rival = self.rival, None
             assert rival.acquire(Event())
             self.taken.set()
-        return super().compare_and_set(job, expected, state)
+        return super().compare_and_set(job, expected, state, deadline)
 
 
 def test_two_processes_of_one_name_never_both_lead() -> None:
@@ -202,14 +202,14 @@ class _Hiccup(MemoryRegister):
         self.renewed = Event()
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         self.changes += 1
         if self.changes == 2:
             raise RuntimeError("planted")
         if self.changes == 4:
             self.renewed.set()
-        return super().compare_and_set(job, expected, state)
+        return super().compare_and_set(job, expected, state, deadline)
 
 
 def test_a_leader_renews_on_after_an_error_of_whatever_kind() -> None:

@@ -104,7 +104,7 @@ class Stalls:
         deadline = time.monotonic() + LONG / 2
         try:
             with self._clock.jumping(at):
-                store.compare_and_set_by(job, version, self._changed, deadline)
+                store.compare_and_set(job, version, self._changed, deadline)
         except UnavailableError:
             told = False
         late = [moment for moment in self._sent if moment >= deadline]

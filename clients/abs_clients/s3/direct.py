@@ -2,13 +2,14 @@
 
 A commit of many handles sends ListParts and CompleteMultipartUpload once for each. boto3 takes more
 than a millisecond of CPU for one (benchmark ``s3_commit``, which runs an epoch with and without this
-module), and Python's lock lets one thread at a time do that. awscrt's S3 client takes less still; but
-credentials, addresses, trust and events are boto3's, and it would have to be given each of them.
+module), and Python's lock lets one thread at a time do that. awscrt's S3 client takes as much as this
+one; but credentials, addresses, trust, time limits and events are boto3's, it would have to be given
+each of them, and its threads do not live on in a forked process.
 
-boto3 still determines a bucket's address, botocore signs, and servers are trusted as boto3 trusts them.
-Any exception (an error, a redirect, a broken connection, a proxy, another kind of signature) gives no
-answer here, and the caller sends the request by boto3, which retries and reports errors. So only
-repeatable requests may be sent here.
+boto3 still determines a bucket's address, botocore signs, urllib3 (which boto3 uses, too) keeps the
+connections, and servers are trusted as boto3 trusts them. Any exception (an error, a redirect, a broken
+connection, a proxy, another kind of signature) gives no answer here, and the caller sends the request
+by boto3, which retries and reports errors. So only repeatable requests may be sent here.
 """
 
 from __future__ import annotations
@@ -16,12 +17,8 @@ from __future__ import annotations
 import ssl
 import threading
 import xml.etree.ElementTree as ET
-from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -30,7 +27,8 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
-from urllib3.util import wait_for_read
+from urllib3 import PoolManager, Timeout
+from urllib3.exceptions import HTTPError
 
 _PROBE = "k"
 _EXPRESS = "--x-s3"
@@ -90,10 +88,10 @@ class Direct:
         self._credentials = session.get_credentials()
         self._bundle = session.get_config_variable("ca_bundle") or True
         self._kept = connections
-        self._timeout = timeout
+        self._timeout = Timeout(connect=min(10.0, timeout), read=timeout)
         self._lock = threading.Lock()
         self._routes: dict[str, _Route | None] = {}
-        self._idle: dict[str, list[HTTPConnection]] = defaultdict(list)
+        self._opened: PoolManager | None = None
 
     def ask(self, call: Call) -> ET.Element | None:
         """The root of the server's answer; None if boto3 has to ask."""
@@ -102,14 +100,13 @@ class Direct:
             if route is None:
                 return None
             return self._send(route, call)
-        except (HTTPException, OSError, BotoCoreError, ET.ParseError):
+        except (HTTPError, OSError, BotoCoreError, ET.ParseError):
             return None  # boto3 meets it again, and reports it
 
     def close(self) -> None:
         """Close idle connections."""
-        for idle in self._idle.values():
-            while idle:
-                idle.pop().close()
+        if self._opened is not None:
+            self._opened.clear()
 
     def _send(self, route: _Route, call: Call) -> ET.Element | None:
         request = AWSRequest(
@@ -126,48 +123,34 @@ class Direct:
         name = f"before-send.s3.{call.operation}"
         if any(answer for _, answer in self._api.meta.events.emit(name, request=prepared)):
             return None
-        target = prepared.url.removeprefix(route.origin)
-        status, data = self._exchange(route, call, target, dict(prepared.headers.items()))
-        if status != 200:
+        answer = (
+            self._pools()
+            .connection_from_url(route.origin)
+            .urlopen(
+                call.method,
+                prepared.url.removeprefix(route.origin),
+                call.body or None,
+                dict(prepared.headers.items()),
+                retries=False,
+                redirect=False,
+            )
+        )
+        if answer.status != 200:
             return None
         # A slow Complete sends white space first, and may end in an error with status 200.
-        root = ET.fromstring(data.strip())  # noqa: S314 (botocore parses the same so)
+        root = ET.fromstring(answer.data.strip())  # noqa: S314 (botocore parses the same so)
         return root if local(root) == call.root else None
 
-    def _exchange(
-        self, route: _Route, call: Call, target: str, headers: dict[str, str]
-    ) -> tuple[int, bytes]:
-        """Status and body of the answer."""
-        idle = self._idle[route.origin]
-        connection = _unused(idle) or self._connect(route)
-        try:
-            connection.request(call.method, target, call.body or None, headers)
-            answer = connection.getresponse()
-            data = answer.read()
-        except BaseException:
-            connection.close()
-            raise
-        if len(idle) < self._kept:
-            idle.append(connection)
-        else:
-            connection.close()
-        return answer.status, data
-
-    @cached_property
-    def _trusted(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=get_cert_path(self._bundle))
-
-    def _connect(self, route: _Route) -> HTTPConnection:
-        patience = min(10.0, self._timeout)
-        if route.scheme == "https":
-            made: HTTPConnection = HTTPSConnection(
-                route.host, timeout=patience, context=self._trusted
-            )
-        else:
-            made = HTTPConnection(route.host, timeout=patience)
-        made.connect()
-        made.sock.settimeout(self._timeout)
-        return made
+    def _pools(self) -> PoolManager:
+        with self._lock:
+            if self._opened is None:
+                self._opened = PoolManager(
+                    num_pools=self._kept,
+                    maxsize=self._kept,
+                    timeout=self._timeout,
+                    ssl_context=ssl.create_default_context(cafile=get_cert_path(self._bundle)),
+                )
+            return self._opened
 
     def _route(self, bucket: str) -> _Route | None:
         with self._lock:
@@ -199,14 +182,3 @@ def local(element: ET.Element) -> str:
 def texts(element: ET.Element) -> dict[str, str]:
     """The texts of an element's children, by name."""
     return {local(child): child.text or "" for child in element}
-
-
-def _unused(idle: list[HTTPConnection]) -> HTTPConnection | None:
-    """One of them that its server has not closed."""
-    with suppress(IndexError):  # another thread may take the last one
-        while True:
-            connection = idle.pop()
-            if connection.sock is not None and not wait_for_read(connection.sock, timeout=0.0):
-                return connection
-            connection.close()
-    return None

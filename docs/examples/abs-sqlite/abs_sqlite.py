@@ -16,7 +16,16 @@ import pyarrow as pa
 from abs_clients.options import Option, text
 from abs_core.aborting import abort_each
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Committer, Conflict, Inventory, Sink, Stored, Task, Version
+from abs_core.contracts import (
+    Committer,
+    Conflict,
+    Inventory,
+    Sink,
+    Stored,
+    Task,
+    Version,
+    in_time,
+)
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ConfigError, RefusedError, SchemaError, UnavailableError
 from abs_core.inventory import check_finished, others_among
@@ -216,8 +225,9 @@ class SqliteRegister(Inventory):
             return self._read(db, job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
+        in_time(job, deadline)
         with transaction(self._path) as db:
             stored = self._read(db, job)
             if (None if stored is None else stored.version) != expected:

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock
 
 from abs_core.codec import state_from_text, state_to_text
-from abs_core.contracts import Conflict, Inventory, Stored, Version
+from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.errors import RefusedError, UnavailableError
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
@@ -101,8 +101,9 @@ class FakeRegister(Inventory):
             return read(db, job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
+        in_time(job, deadline)
         with self._target.transaction() as db:
             return swap(db, job, expected, state)
 

@@ -260,7 +260,7 @@ class WalCoCommitter(WalCommitter):
         """
         rows = sending(self._options, self._store, committables, CrashPoint.INSIDE_CO_COMMIT)
         swapped = self._register.compare_and_set(
-            state.job, expected, state, rows if committables else None
+            state.job, expected, state, rows=rows if committables else None
         )
         if not isinstance(swapped, Conflict):
             self._delete([c.handle for c in committables])

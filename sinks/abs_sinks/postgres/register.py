@@ -111,17 +111,7 @@ class PostgresRegister(Inventory):
         return found[0] if found else None
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        return self._swap(job, expected, state, None)
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        return self._swap(job, expected, state, deadline)
-
-    def _swap(
-        self, job: str, expected: Version | None, state: JobState, deadline: float | None
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         def once() -> Version | Conflict:
             with leased(self._options.server) as connection:

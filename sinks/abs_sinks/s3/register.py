@@ -97,17 +97,7 @@ class S3Register(Inventory):
         return Stored(found[0].state, found[1], found[0].changed)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
-    ) -> Version | Conflict:
-        return self._swap(job, expected, state, None)
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        return self._swap(job, expected, state, deadline)
-
-    def _swap(
-        self, job: str, expected: Version | None, state: JobState, deadline: float | None
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         manifests: tuple[str, ...] | None = ()
         if expected is not None:
@@ -150,7 +140,7 @@ class S3Register(Inventory):
         manifests: Sequence[str],
         deadline: float | None = None,
     ) -> Version | Conflict:
-        """Compare-and-set state and manifests together; ``deadline`` as ``compare_and_set_by``."""
+        """Compare-and-set state and manifests together; ``deadline`` as ``compare_and_set``."""
         cell = RegisterObject(state, tuple(manifests), secrets.token_hex(8))
         key, content = self.key(job), cell.to_bytes()
         in_time(job, deadline)  # reading the manifests may have taken long

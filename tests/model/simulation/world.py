@@ -94,10 +94,10 @@ class Register(RegisterStore):
         return self.world.cells.load(job)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
     ) -> Version | Conflict:
         self.world.point()
-        swapped = self.world.cells.compare_and_set(job, expected, state)
+        swapped = self.world.cells.compare_and_set(job, expected, state, deadline)
         self.world.point()
         return swapped
 

@@ -21,10 +21,16 @@ class PatientRegister(KafkaRegister):
     """Where it is not known whether a change took effect: looks, as the core's ``Cell`` does."""
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState, rows: Rows | None = None
+        self,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        deadline: float | None = None,
+        *,
+        rows: Rows | None = None,
     ) -> Version | Conflict:
         try:
-            return super().compare_and_set(job, expected, state, rows)
+            return super().compare_and_set(job, expected, state, deadline, rows=rows)
         except UnavailableError:
             stored = self.load(job)
             if stored is not None and stored.state == state and stored.version != expected:

@@ -45,9 +45,11 @@ VARIANTS = [
     Variant("wal"),
     Variant("wal", own_register=False),
     Variant("wal", producer="librdkafka"),
+    Variant("idempotent"),
+    Variant("idempotent", producer="librdkafka"),
 ]
 CELLS = {variant.name: variant for variant in VARIANTS}
-KILLS = {"2pc": (CrashPoint.AFTER_PRE_COMMIT,), "wal": (CrashPoint.AFTER_PRE_COMMIT,)}
+KILLS = dict.fromkeys(("2pc", "wal", "idempotent"), (CrashPoint.AFTER_PRE_COMMIT,))
 
 pytest_generate_tests = in_each([Way(name, KILLS.get(name, ())) for name in CELLS])
 
@@ -195,7 +197,10 @@ def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str)
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"protocol": "idempotent", "deadletter": "d"}, "not there for protocol=idempotent"),
+        (
+            {"protocol": "idempotent", "deadletter": "sink:d"},
+            "gives no dead letters to another sink",
+        ),
         ({"deadletter": "t"}, "is that of the rows"),
         ({"deadletter": "abs-register"}, "is that of the rows or of the registers"),
         ({"deadlettermax": "0.5"}, "no meaning without deadletter"),

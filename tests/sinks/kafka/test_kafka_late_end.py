@@ -66,7 +66,7 @@ def test_a_late_end_of_the_epoch_before_does_not_commit_half_of_the_next(
     harness: TopicHarness,
 ) -> None:
     register, settings = KafkaRegister(harness.options), harness.options.kafka
-    first = register.compare_and_set("job", None, STATE, rows(harness, ["a", "b"]))
+    first = register.compare_and_set("job", None, STATE, rows=rows(harness, ["a", "b"]))
     assert not isinstance(first, Conflict)
     name = register_id(harness.options.registertopic, "job")
     before = describe(settings, [name])[name]
@@ -78,7 +78,7 @@ def test_a_late_end_of_the_epoch_before_does_not_commit_half_of_the_next(
         told.extend(end(settings, [again], commit=True).values())
 
     following = rows(harness, ["c", "d"], late)
-    second = register.compare_and_set("job", first, replace(STATE, generation=2), following)
+    second = register.compare_and_set("job", first, replace(STATE, generation=2), rows=following)
     assert not isinstance(second, Conflict)
     assert told[0] is Reply.REFUSED
     found = sorted(value or b"" for _, value in harness.records())

@@ -14,6 +14,7 @@ from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_testing.case import Case, raises, rows
 from tests.kit.kafka import TopicHarness, Variant, open_topic
@@ -35,13 +36,19 @@ class _Register(KafkaRegister):
         super().__init__(options)
         self._outage: Away | None = outage
 
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
+    def compare_and_set(
+        self,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        deadline: float | None = None,
+        *,
+        rows: Rows | None = None,
     ) -> Version | Conflict:
         if state.open and self._outage is not None:
             outage, self._outage = self._outage, None
             outage.begin()
-        return super().compare_and_set_by(job, expected, state, deadline)
+        return super().compare_and_set(job, expected, state, deadline, rows=rows)
 
 
 @pytest.fixture

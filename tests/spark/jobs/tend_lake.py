@@ -29,7 +29,7 @@ ICEBERG = (
     "CALL rest.system.expire_snapshots('db.t', TIMESTAMP '9999-12-31 00:00:00', 3)",
     "CALL rest.system.remove_orphan_files('db.t')",
 )
-RACES = ("ConcurrentModification", "Concurrent", "CommitFailed", "ValidationException", "conflict")
+RACES = ("Concurrent", "CONCURRENT", "CommitFailed", "ValidationException")
 
 
 def session(place: str) -> SparkSession:

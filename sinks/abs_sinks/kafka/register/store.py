@@ -71,15 +71,16 @@ class KafkaRegister(Inventory):
         return None if cell is None else self._stored(job, cell)
 
     def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState, rows: Rows | None = None
+        self,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        deadline: float | None = None,
+        *,
+        rows: Rows | None = None,
     ) -> Version | Conflict:
         """See ``RegisterStore``; with ``rows`` in the same transaction."""
-        return self.swap_text(job, expected, state_to_text(state), rows)
-
-    def compare_and_set_by(
-        self, job: str, expected: Version | None, state: JobState, deadline: float
-    ) -> Version | Conflict:
-        return self.swap_text(job, expected, state_to_text(state), deadline=deadline)
+        return self.swap_text(job, expected, state_to_text(state), rows, deadline)
 
     def load_text(self, key: str) -> StoredCell | None:
         """The cell under a key. Raises as ``load``."""
