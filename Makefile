@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo quick test failed check prefetch bench campaign matrix site setup
+.PHONY: demo quick test failed check prefetch bench scoreboard campaign matrix site setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 4
@@ -39,6 +39,9 @@ prefetch: setup ## fetches and makes what the tests need once
 
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks
+
+scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; 20 minutes
+	$(BIN)/python -m benchmarks.scoreboard
 
 # Hours; MINUTES=30 stops after so many and says what share of the tests ran.
 campaign: setup ## what the sample of `make test` leaves out, with a new seed each time

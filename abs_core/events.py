@@ -32,12 +32,45 @@ class PreCommitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What an epoch wrote to one sink.
+
+    Args:
+        sink: its name; empty if it is the only one.
+        rows: without dead letters; None if it is not known.
+        bytes: as Arrow holds them, with dead letters; None if it is not known.
+        target: its target's identity.
+        namespace, dataset: the target, by OpenLineage's rules for names; an engine fills them in.
+    """
+
+    sink: str
+    rows: int | None
+    bytes: int | None
+    target: str = ""
+    namespace: str = ""
+    dataset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """An epoch is finished; ``seconds`` for decision, commit and finish together.
 
     Args:
         rows: with the dead ones.
         dead: refused by a target and kept as dead letters.
+        bytes: as Arrow holds the rows.
+        write_seconds, pre_commit_seconds: of the slowest task, in the sinks' writers; 0 if the engine
+            does not measure them.
+        decide_seconds: until the decision is stored; where a target decides and commits in one
+            transaction, both.
+        commit_seconds: from the decision until the register has the epoch as finished.
+        retries: of requests that failed, in tasks and here, since this process told the last epoch.
+        waited_seconds: in calls that were retried.
+        in_doubt: handles of the job that are prepared, and that no decision names.
+        oldest_seconds: age of the oldest of them; None if there is none, or it is not known.
+        frontier: all epochs up to it are finished.
+        targets: what each sink got; empty if the engine does not measure it.
+        id: names this epoch's commit, the same whoever tells it.
     """
 
     job: str
@@ -46,6 +79,18 @@ class Committed:
     handles: int
     seconds: float
     dead: int = 0
+    bytes: int = 0
+    write_seconds: float = 0.0
+    pre_commit_seconds: float = 0.0
+    decide_seconds: float = 0.0
+    commit_seconds: float = 0.0
+    retries: int = 0
+    waited_seconds: float = 0.0
+    in_doubt: int = 0
+    oldest_seconds: float | None = None
+    frontier: int | None = None
+    targets: tuple[Written, ...] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +104,17 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class RolledForward:
-    """A decision left open by an earlier run or attempt is now finished."""
+    """A decision left open by an earlier run or attempt is now finished.
+
+    Args:
+        targets, id: as ``Committed``'s.
+    """
 
     job: str
     epoch: int
     handles: int
+    targets: tuple[Written, ...] = ()
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

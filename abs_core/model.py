@@ -14,6 +14,7 @@ from abs_core._handle import JOB_KEY_MAX as JOB_KEY_MAX
 from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
+from abs_core.effort import Effort
 from abs_core.errors import AbsError, ProtocolError
 from abs_core.release import RELEASE
 from abs_core.rowdigest import RowDigest
@@ -96,6 +97,7 @@ class Wrote:
 
     Args:
         digest: of the rows, where the engine asks for one.
+        effort: for observers; nothing depends on it.
 
     Raises:
         ProtocolError: the writer was given a different number of rows than it pre-committed.
@@ -104,6 +106,7 @@ class Wrote:
     rows: int
     committable: Committable | None
     digest: RowDigest | None = None
+    effort: Effort | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         held = 0 if self.committable is None else self.committable.rows

@@ -69,6 +69,8 @@ class Name(StrEnum):
     CHANGES = "changes_vs_upsert"
     CHANGES_MERGE = "changes_vs_merge"
     DEAD_LETTERS = "dead_letters"
+    KAFKA_DEAD_LETTERS = "kafka_dead_letters"
+    S3_DEAD_LETTERS = "s3_dead_letters"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
@@ -228,6 +230,8 @@ class Run:
                 yield from kafka_avro.run(broker, spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_SOURCE:
                 yield kafka_source.run(broker, self.peers.spark, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_DEAD_LETTERS:
+                yield dead_letters.of_kafka(broker, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_EXACTLY_ONCE:
                 yield kafka_jobs.exactly_once(broker, pairs=pairs, rows=rows, tell=tell)
             case _:
@@ -245,6 +249,8 @@ class Run:
                 yield s3_commit.run(self.s3, pairs=self.pairs, tell=tell)
             case Name.S3_LISTING:
                 yield from s3_listing.run(self.s3, pairs=self.pairs, tell=tell)
+            case Name.S3_DEAD_LETTERS:
+                yield from dead_letters.of_s3(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
             case Name.LAKE_S3:
                 yield from lake_s3.run(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
             case _:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from benchmarks import rows
-from benchmarks.one_epoch import Job
+from benchmarks.one_epoch import postgres_job
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
@@ -34,7 +34,7 @@ class Updates:
     def __init__(self, target: Target, name: str, count: int) -> None:
         self._name, self._count, self._epoch = name, count, 0
         options = {"protocol": "wal", **WAYS[name]}
-        self._job = Job(target, name, options, self._batches()[0].schema)
+        self._job = postgres_job(target, name, options, self._batches()[0].schema)
 
     def _batches(self) -> list[pa.RecordBatch]:
         made = rows.table(self._count)

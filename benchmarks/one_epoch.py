@@ -1,4 +1,4 @@
-"""One epoch of a PostgreSQL job after another, by sink and coordinator only: no Spark."""
+"""One epoch of a job after another, by sink and coordinator only: no Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from abs_core.contracts import Task
+from abs_core.contracts import Sink, Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Wrote, job_key
 from abs_core.protocol import RunIdentity, Write
@@ -22,26 +22,20 @@ class Job:
     """A job whose tasks run in turn, in this process.
 
     Args:
-        options: besides those of the target.
+        pid: of a server that is no child of this process.
     """
 
-    def __init__(
-        self, target: Target, name: str, options: Mapping[str, str], schema: pa.Schema
-    ) -> None:
-        self._target, self.epoch = target, 0
-        given = {"stateschema": "abs", **options}
-        self._sink = PostgresSink(PostgresOptions.parse(target.options | given), schema)
-        who = RunIdentity(
-            job_key(name), secrets.token_hex(8), secrets.token_hex(8), self._sink.target_id
-        )
-        register, committer = self._sink.register(), self._sink.committer()
-        self._coordinator = Coordinator(who, register, committer, fence=self._sink.fence)
+    def __init__(self, sink: Sink, name: str, pid: int | None = None) -> None:
+        self._sink, self._pid, self.epoch = sink, pid, 0
+        who = RunIdentity(job_key(name), secrets.token_hex(8), secrets.token_hex(8), sink.target_id)
+        register, committer = sink.register(), sink.committer()
+        self._coordinator = Coordinator(who, register, committer, fence=sink.fence)
 
     def run(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> Sample:
         """One epoch with a task for each part."""
         number = self.epoch
         self.epoch += 1
-        with metered(self._target.pid) as taken:
+        with metered(self._pid) as taken:
             began = time.perf_counter()
             shares = [self._task(number, part, batches) for part, batches in enumerate(parts)]
             written = time.perf_counter() - began
@@ -51,6 +45,9 @@ class Job:
         found = ("write", written), ("commit", seconds - written)
         return Sample(seconds, taken.cpu_s, rows, found)
 
+    def close(self) -> None:
+        self._sink.close()
+
     def _task(self, number: int, part: int, batches: Sequence[pa.RecordBatch]) -> Wrote:
         state, planned = self._coordinator.begin(number)
         assert isinstance(planned, Write), "each epoch is new"
@@ -59,3 +56,13 @@ class Job:
         for batch in batches:
             writer.write(batch)
         return Wrote(sum(batch.num_rows for batch in batches), writer.pre_commit())
+
+
+def postgres_job(target: Target, name: str, options: Mapping[str, str], schema: pa.Schema) -> Job:
+    """A job that writes to a table.
+
+    Args:
+        options: besides those of the target.
+    """
+    given = PostgresOptions.parse({"stateschema": "abs", **target.options, **options})
+    return Job(PostgresSink(given, schema), name, target.pid)

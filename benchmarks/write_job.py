@@ -6,7 +6,8 @@ A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL
 ``"conf": {...}`` where the session is to be set for this job, ``"select": [...]`` the expressions of
 what is written, ``"sql": [...]`` statements to be run before: it runs a streaming job over the parquet
 files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
-It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
+It imports nothing of ours but for the formats ``bench-kafka`` and ``abs-...``, so that another version
+of Spark runs it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
         from benchmarks.kafka_stage import KafkaStage
 
         spark.dataSource.register(KafkaStage)
+    if asked["format"].startswith("abs-"):
+        import abs_spark
+
+        abs_spark.register(spark)
     for key, value in asked.get("conf", {}).items():
         spark.conf.set(key, value)
     for statement in asked.get("sql", ()):

@@ -40,11 +40,20 @@ BUCKET = {
     "timeout": "the longest time of one request",
 }
 
+LETTERS = {
+    "deadlettermax": "the largest share of dead letters (`0.01`, `1%`) over the last 16 epochs, from 100 on; the epoch "
+    "that passes it stops the query, and nothing of it is written",
+    "deadlettercolumns": "columns of the input that dead letters do not show, for instance personal data; such letters "
+    "cannot be replayed if the target needs the columns",
+}
+
 TABLE = {
     "partitionby": "partition columns of a table that is created; an existing table must have the same",
     "createtable": "create the table if it is missing",
     "compression": "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
     "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table, in the commit of the rows",
+    "deadletter": "in `abs_spark.epoch`: another sink (`sink:NAME`) for rows that the table does not take; see [dead letters](dead-letters.md)",
+    **LETTERS,
     "partsize": "bytes of a part of an upload",
     "uploadthreads": "parts that a task sends at once",
     "rowgroupsize": "bytes of a row group",
@@ -74,14 +83,6 @@ REGISTRY = {
 
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
 """Title, a note, the options, and what each is for."""
-
-LETTERS = {
-    "deadlettermax": "the largest share of dead letters (`0.01`, `1%`) over the last 16 epochs, from 100 on; the epoch "
-    "that passes it stops the query, and nothing of it is written",
-    "deadlettercolumns": "columns of the input that dead letters do not show, for instance personal data; such letters "
-    "cannot be replayed if the target needs the columns",
-}
-
 
 SECTIONS: Sections = (
     (
@@ -135,8 +136,8 @@ SECTIONS: Sections = (
             "stateschema": "the schema of registers, markers and staging tables",
             "locktimeout": "how long to wait for a lock",
             "deadletter": "a table of the same database for rows that the table refuses by their data, under the same decision; "
-            "created if it is missing. Without it such a row stops the query; see "
-            "[dead letters](dead-letters.md)",
+            "created if it is missing; in `abs_spark.epoch` also another sink (`sink:NAME`), for what no column can hold. "
+            "Without it such a row stops the query; see [dead letters](dead-letters.md)",
             **LETTERS,
             "connecttimeout": "how long to wait for a connection",
         },
@@ -154,8 +155,7 @@ SECTIONS: Sections = (
             "sequenceby": "changes: the columns of a change's position, by which a key's records of an epoch are ordered",
             "applyasdeletes": "changes: which ones delete: a boolean column, or `column=value,value`; their records have no value",
             "deadletter": "a topic for rows that the topic does not take, in the same transaction; in `abs_spark.epoch` also "
-            "another sink (`sink:NAME`). Without it such a row stops the query; see [dead letters](dead-letters.md). Not for "
-            "`protocol=idempotent`",
+            "another sink (`sink:NAME`). Without it such a row stops the query; see [dead letters](dead-letters.md)",
             **LETTERS,
             "value.schema": "the Avro schema to write with, as JSON; default: the newest one of the subject",
             "key.schema": "the same for the key",
@@ -191,7 +191,7 @@ SECTIONS: Sections = (
             "statepath": "where the register is, in the same bucket; default: `_abs` below `path`",
             "deadletter": "a folder of the same bucket, `s3://bucket/folder`, for rows that the files cannot hold, under the same "
             "decision; in `abs_spark.epoch` also another sink (`sink:NAME`). Without it such a row stops the query; see "
-            "[dead letters](dead-letters.md). Not for `protocol=idempotent`",
+            "[dead letters](dead-letters.md)",
             **LETTERS,
         },
     ),

@@ -31,8 +31,9 @@ from tests.kit.databases import Databases
 from tests.kit.kafka_classes import archive_classes
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.threads import end_kafka_clients
+from tests.seconds import Seconds
 
-SLOWEST = ("spark", "services")
+SLOWEST = ("spark", "long", "services")
 """Marks of the tests that take longest, the longest first."""
 
 NEEDS = {"spark": "spark", "postgres": "services", "kafka": "services", "s3": "services"}
@@ -62,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(sample.seed())
     if minutes := config.getoption("minutes"):
         config.pluginmanager.register(Minutes(minutes))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Seconds(config))
     # xdist would begin with the files of most tests; they are not the ones that take longest.
     config.option.loadscopereorder = False
 
@@ -83,10 +86,11 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what is not in the sample; then files with Spark first, those with servers, and the rest.
 
-    A worker that gets a long file when the others have nothing left makes the run as much longer.
+    Of each kind, those come first that took longest in earlier runs of this checkout. A worker that
+    gets a long file when the others have nothing left makes the run as much longer.
     """
     sample.deal(items)
     for item in items:
@@ -99,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             (n for n, m in enumerate(SLOWEST) if item.get_closest_marker(m)), len(SLOWEST)
         )
         ranks[item.path] = min(of_item, ranks.get(item.path, of_item))
-    items.sort(key=lambda item: ranks[item.path])
+    known = Seconds.known(config)
+    items.sort(key=lambda item: (ranks[item.path], -known.get(item.nodeid.split("::")[0], 0.0)))
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

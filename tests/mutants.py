@@ -59,7 +59,38 @@ ROOMS = {
             )
         ),
     ),
+    "committers": Room(
+        tuple(
+            f"sinks/abs_sinks/kafka/{of}.py"
+            for of in ("ledger", "side_topic", "open_transaction", "idempotent", "give_up_attempts")
+        ),
+        tuple(
+            f"tests/sinks/kafka/test_kafka_{of}.py"
+            for of in ("proofs", "rare_raises", "outcome", "ledgers_topic", "joined_ids")
+        ),
+    ),
+    "registers": Room(
+        ("sinks/abs_sinks/kafka/register/",),
+        tuple(
+            f"tests/sinks/kafka/test_kafka_{of}.py"
+            for of in ("register_tail", "register_cells", "rare_raises", "ledgers_topic")
+        ),
+    ),
+    "readers": Room(
+        tuple(
+            f"sources/abs_sources/kafka/{of}.py"
+            for of in ("bounds", "offsets", "planning", "columns", "attempt_filter", "undecided")
+        ),
+        (
+            *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("planning", "options")),
+            *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("unheard", "asking")),
+            "tests/sources/kafka/test_kafka_undecided.py",
+            "tests/sources/test_rare_raises.py",
+        ),
+    ),
 }
+"""Of committers, registers and readers those modules that tests without a server look at: with one, a
+mutant takes minutes."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -76,7 +107,7 @@ def survivors(name: str, size: int, copy: Path) -> None:
     room = ROOMS[name]
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     paths = os.pathsep.join(str(copy / source) for source in SOURCES)
-    options = "-x -q -p no:cacheprovider -m 'not campaign'"
+    options = "-x -q -p no:cacheprovider -m 'not campaign and not services and not spark'"
     tests = f"{sys.executable} -m pytest {options} {' '.join(room.tests)}"
     modules = [
         str(path.relative_to(copy))

@@ -20,6 +20,7 @@ from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
 from abs_core.coordinator._report import Report
 from abs_core.coordinator._sweeper import Sweeper
+from abs_core.coordinator._told import epoch_id, written
 from abs_core.coordinator.cell import RegisterCell
 from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import Loss, RollForward
@@ -29,6 +30,7 @@ from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.parallel import in_turn, side_by_side
 from abs_core.patience import DEFAULT_PATIENCE, Patience
+from abs_core.patience.waiting import retried
 from abs_core.protocol import Changed, Refused, RunIdentity, Skip, Unchanged, Verdict, Write
 
 NOTHING_BEGUN = Origin()
@@ -77,6 +79,7 @@ class Coordinator:
         parts = who, self._cell, committer, patience, observe
         self._decider = Decider(*parts, co_commit, clock)
         self._forward = RollForward(*parts)
+        self._retried = retried(who.job)
 
     def begin(
         self, epoch: int, *, gaps_allowed: bool = False, origin: Origin = NOTHING_BEGUN
@@ -136,29 +139,58 @@ class Coordinator:
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
+        decided = time.monotonic()
         state = self._forward.finish_open(state, present=report.epoch)
+        times = [began, decided, time.monotonic()]
         noting = report.gaps_allowed and self._certifier.is_kept
 
         def finished() -> None:
             if noting:
                 # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
                 self._certifier.note(state, report.epoch)
-            self._tell(report, state, time.monotonic() - began, known=known)
+            times.append(time.monotonic())
 
         # Also after a replay: the previous run may have died between finish and here.
         tidy = partial(self._sweeper.tidy, state, forget=True, spent=given, alone=report.alone)
-        # The checkpoint and the target do not wait for each other.
-        attempt_all([finished, tidy], side_by_side if noting else in_turn)
+        try:
+            # The checkpoint and the target do not wait for each other.
+            attempt_all([finished, tidy], side_by_side if noting else in_turn)
+        finally:
+            if len(times) == 4:  # what comes after does not make it less finished
+                self._tell(report, state, times, known=known)
 
-    def _tell(self, report: Report, state: JobState, seconds: float, *, known: bool) -> None:
+    def _tell(self, report: Report, state: JobState, times: list[float], *, known: bool) -> None:
+        """Tell observers: ``times`` are those of begin, decision, finish and the certificate's note."""
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
             self._observe(Skipped(job, epoch, rows))
-        else:
-            record = state.record(epoch)
-            dead = sum(each.dead for each in record.dead) if record else 0
-            handles = len(report.committables)
-            self._observe(Committed(job, epoch, rows, handles, seconds, dead))
+            return
+        began, decided, finished, noted = times
+        effort, record, left = report.effort, state.record(epoch), self._sweeper.left.values()
+        before, self._retried = self._retried, retried(job)
+        ages = [doubt.age_seconds for doubt in left if doubt.age_seconds is not None]
+        self._observe(
+            Committed(
+                job,
+                epoch,
+                rows,
+                len(report.committables),
+                noted - began,
+                dead=sum(each.dead for each in record.dead) if record else 0,
+                bytes=effort.bytes,
+                write_seconds=effort.write_seconds,
+                pre_commit_seconds=effort.pre_commit_seconds,
+                decide_seconds=decided - began,
+                commit_seconds=finished - decided,
+                retries=effort.retries + self._retried[0] - before[0],
+                waited_seconds=effort.waited_seconds + self._retried[1] - before[1],
+                in_doubt=len(left),
+                oldest_seconds=max(ages, default=None),
+                frontier=state.frontier,
+                targets=written(state, epoch, effort),
+                id=epoch_id(state, state.lineage, epoch),
+            )
+        )
 
     def abort(self, epoch: int) -> None:
         """Abandon the epoch and abort its tasks' handles, unless it is decided.

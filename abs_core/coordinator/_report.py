@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
+from abs_core.effort import Effort, together
 from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.rowdigest import RowDigest, is_row_digest
 
@@ -42,6 +43,11 @@ class Report:
         """The digest of all rows; None if a task made none."""
         made = [share.digest for share in self.shares if share.digest is not None]
         return reduce(add, made) if made and len(made) == len(self.shares) else None
+
+    @property
+    def effort(self) -> Effort:
+        """What all tasks took."""
+        return together(s.effort for s in self.shares if isinstance(s, Wrote) and s.effort)
 
     def judged(self, committables: Sequence[Committable]) -> Report:
         """The report with these in place of those of the same handles."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from abs_core import protocol
@@ -30,6 +30,8 @@ class Sweeper:
     _committer: Committer
     _patience: Patience
     _observe: Observer
+    left: dict[HandleName, InDoubt] = field(default_factory=dict, init=False)
+    """What the last ``tidy`` has seen and not aborted, in the systems that answered."""
 
     def sweep(self, state: JobState) -> None:
         """Abort every handle that no decision can name (I4); do nothing if this run is fenced (I5).
@@ -76,6 +78,7 @@ class Sweeper:
             # Do both even if one fails: leftovers would grow without bound.
             return lambda: attempt_all(parts)
 
+        self.left.clear()
         try:
             self._in_each(tidying)
         except TargetError as error:
@@ -143,7 +146,9 @@ class Sweeper:
         swept: list[str] = []
 
         def sweep() -> None:
-            handles = doomed(system.in_doubt(self._who.job))
+            doubts = system.in_doubt(self._who.job)
+            handles = doomed(doubts)
+            self.left |= {doubt.handle: doubt for doubt in doubts if doubt.handle not in handles}
             told = (str(handle) for handle in handles if handle not in spent)
             swept.extend(name for name in told if name not in swept)
             if handles:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.contracts import Committer
+from abs_core.coordinator._told import decided, epoch_id
 from abs_core.coordinator.cell import RegisterCell
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
@@ -78,8 +79,9 @@ class RollForward:
             state = self._finish(decision)
             reached(CrashPoint.AFTER_FINISH)
             if decision.epoch != present:
-                handles = len(decision.committables)
-                self._observe(RolledForward(self._who.job, decision.epoch, handles))
+                of = epoch_id(state, decision.lineage, decision.epoch)
+                told = len(decision.committables), decided(state, decision), of
+                self._observe(RolledForward(self._who.job, decision.epoch, *told))
         return state
 
     def _finish(self, decision: Decision) -> JobState:

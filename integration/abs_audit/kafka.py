@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import compress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -26,17 +26,19 @@ from kafka.errors import (
 )
 
 from abs_audit.carry import carried
-from abs_audit.contracts import PLACE, Side
-from abs_audit.families import Family, Type
+from abs_audit.contracts import Side
+from abs_audit.families import Type
+from abs_audit.kafka_values import AvroValues, JsonValues, RawValues, Values
 from abs_audit.locate import without_table
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
-from abs_audit.textfiles import as_text, json_objects, text_schema
+from abs_clients.avro.settings import RegistrySettings
 from abs_clients.kafka.attempts import HEADER, Winners, refuse_attempts, side_topic
 from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.configs import access_settings
 from abs_clients.kafka.private import connections
-from abs_clients.kafka.settings import from_file
+from abs_clients.kafka.settings import from_file, lines_of
+from abs_clients.options import Problems, options_of, read_options
 from abs_core.errors import (
     ConfigError,
     DataError,
@@ -98,8 +100,6 @@ NEW_TOPIC_SECONDS = 5.0
 
 NEW_TOPIC_PAUSE = 0.2
 
-RAW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
-
 
 class KafkaSide(Side):
     """See ``Side``."""
@@ -113,9 +113,9 @@ class KafkaSide(Side):
         winners = given.pop("winners", None)
         if "@" in servers:
             raise OptionError("A topic's URL cannot contain credentials.", remedy="remove them.")
-        if given or value not in ("json", "raw") or winners not in (None, "true", "false"):
+        if given or value not in ("json", "raw", "avro") or winners not in (None, "true", "false"):
             raise OptionError(
-                "A topic's URL has ?value=json or raw, winners=true or false, and config=FILE"
+                "A topic's URL has ?value=json, raw or avro, winners=true or false, and config=FILE"
                 f"{', and no ' + ', '.join(sorted(given)) if given else ''}.",
                 remedy="set value=raw if the values are not JSON objects, winners if "
                 "protocol=idempotent wrote the topic, and config to a file with the client's settings.",
@@ -125,7 +125,10 @@ class KafkaSide(Side):
                 "This is not the URL of a topic.", remedy="write kafka://host:port/topic."
             )
         counted = None if winners is None else winners == "true"
-        return KafkaTopic(servers, topic, value, winners=counted, settings=_client(servers, config))
+        avro = _registry(config) if value == "avro" else None
+        return KafkaTopic(
+            servers, topic, value, winners=counted, settings=_client(servers, config), avro=avro
+        )
 
     def letters(
         self, url: str, deadletter: str, table: str | None, stateschema: str
@@ -145,6 +148,22 @@ class KafkaSide(Side):
             )
         settings = access_settings(options.kafka)
         return KafkaTopic(options.kafka.bootstrap, options.topic, settings=settings)
+
+
+def _registry(config: str | None) -> RegistrySettings:
+    """The registry of the lines ``registry.*`` in a file of settings."""
+    lines = {} if config is None else lines_of(Path(config))
+    given = {name: value for name, value in lines.items() if name.startswith("registry.")}
+    problems = Problems(f"registry settings in {config}")
+    values = read_options(given, options_of(RegistrySettings), problems)
+    problems.raise_any()
+    found = RegistrySettings.of(values)
+    if found.url is None:
+        raise OptionError(
+            "Values in Avro need a registry, and none is named.",
+            remedy="write registry.url=https://... into a file, and name it: ?value=avro&config=FILE.",
+        )
+    return found
 
 
 def _client(servers: str, config: str | None) -> dict[str, Any]:
@@ -167,7 +186,8 @@ class KafkaTopic:
     Args:
         servers: ``host:port``, comma-separated.
         value: ``json``: each value is one object, whose fields are untyped columns; ``raw``: the
-            columns ``key`` and ``value``, as bytes.
+            columns ``key`` and ``value``, as bytes; ``avro``: each value is a record of the registry
+            ``avro``, whose fields are columns by the newest schema of the topic's subject.
         winners: for topics of ``protocol=idempotent``: true, the records of ``winners=true``;
             false, every record; None is refused if the topic has a visible side topic.
         settings: further settings of ``kafka.KafkaConsumer``; never shown (I9).
@@ -178,55 +198,35 @@ class KafkaTopic:
     value: str = "json"
     winners: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+    avro: RegistrySettings | None = None
 
     @property
     def name(self) -> str:
         return f"topic {self.topic} at {self.servers}"
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        """See ``Relation``. Finding the fields of JSON takes a read of all records."""
-        if self.value == "raw":
-            return dict.fromkeys(RAW.names, Type(Family.BINARY))
-        found: dict[str, None] = {}
-        for parsed in chain.from_iterable(map(self._objects, self._batches())):
-            found.update(dict.fromkeys(parsed))
-        return dict.fromkeys(found, Type(Family.UNTYPED))
+        return self._values.columns(connection, self._batches())
 
     @contextlib.contextmanager
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
-        if self.value == "raw":
-            with streamed(connection, _PLACED, map(_raw, self._batches())) as rows:
-                yield carried(rows, names)
-            return
-        schema = text_schema(names)
-        with streamed(connection, schema, self._texts(schema)) as rows:
-            yield rows
+        values = self._values
+        schema = values.schema(names)
+        batches = (values.batch(records, schema) for records in self._batches())
+        with streamed(connection, schema, batches) as rows:
+            yield carried(rows, names)
 
     def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """See ``Unfolding``: the fields of the values, or key and value."""
-        given = {
-            name.lower(): rows.column(name).cast(pa.binary())
-            for name in rows.schema.names
-            if name.lower() in RAW.names
-        }
-        if self.value == "raw":
-            none = pa.nulls(rows.num_rows, pa.binary())
-            return pa.record_batch([given.get(name, none) for name in RAW.names], schema=RAW)
-        found = json_objects([value or b"null" for value in given["value"].to_pylist()], self.name)
-        return as_text(found, text_schema(names), self.name)
+        """See ``Unfolding``."""
+        given = {name.lower(): rows.column(name) for name in rows.schema.names}
+        return self._values.unfolded(given, names)
 
-    def _texts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for records in self._batches():
-            found = self._objects(records)
-            if PLACE in schema.names:
-                for value, record in zip(found, records, strict=True):
-                    value[PLACE] = _place(record)
-            yield as_text(found, schema, self.name)
-
-    def _objects(self, records: Sequence[Any]) -> list[dict[str, Any]]:
-        return json_objects([_value(record) for record in records], self.name)
+    @property
+    def _values(self) -> Values:
+        if self.avro is not None:
+            return AvroValues(self.name, self.topic, self.avro)
+        return (RawValues if self.value == "raw" else JsonValues)(self.name)
 
     def left_behind(self) -> LeftBehind:
         """Partitions with an open transaction: their last stable offset is below their end.
@@ -373,28 +373,3 @@ def _mapped(error: KafkaError, name: str) -> TargetError:
     if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
         return RefusedError(what, remedy="use credentials that may read it.")
     return UnavailableError(what, remedy="check that the broker runs and answers at this address.")
-
-
-def _value(record: Any) -> bytes:
-    if record.value is None:
-        raise DataError(
-            f"Partition {record.partition} has no value at offset {record.offset}: a tombstone.",
-            remedy="audit the topic with value=raw.",
-        )
-    return bytes(record.value)
-
-
-def _raw(records: Sequence[Any]) -> pa.RecordBatch:
-    columns = (
-        [record.key for record in records],
-        [record.value for record in records],
-        [_place(record) for record in records],
-    )
-    return pa.record_batch([*map(pa.array, columns, _PLACED.types)], schema=_PLACED)
-
-
-_PLACED = RAW.append(pa.field(PLACE, pa.string()))
-
-
-def _place(record: Any) -> str:
-    return f"partition {record.partition}, offset {record.offset}"

@@ -103,6 +103,13 @@ def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: 
             f"    repair: {each.repair}",
         ]
         console.print(escape("\n".join(lines)), highlight=False, soft_wrap=True)
+    for commit in history.unread[:SHOWN]:
+        note = (
+            f"note: not compared, as it cannot be read: {', '.join(commit.unread)} of {commit.name}"
+        )
+        console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
+    if len(history.unread) > SHOWN:
+        console.print(f"[dim]note: and of {len(history.unread) - SHOWN} more commits[/]")
     verdict = "[bold red]NOT CLEAN[/]" if found else "[bold green]CLEAN[/]"
     console.print(
         f"{verdict}  {len(history.commits)} commits of the log were read", highlight=False

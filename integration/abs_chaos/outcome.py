@@ -19,10 +19,10 @@ class Outcome:
 
     Args:
         asked: how many kills were asked for.
-        asked_blows: how often servers were to go away.
         events: what was done to the job and to the servers, in order.
         failures: how often the job ended by itself with an error, and was started again.
         job_seconds: from its first start to its end.
+        asked_blows: how often servers were to go away.
         blamed: which kill did it, where that can be told.
         epochs: when Spark had noted which epoch.
         visible: the target's rows over time.
@@ -30,11 +30,11 @@ class Outcome:
 
     seed: int
     asked: int
-    asked_blows: int
     events: tuple[Killed, ...]
     failures: int
     job_seconds: float
     report: Report
+    asked_blows: int = 0
     blamed: tuple[Blame, ...] = ()
     epochs: tuple[tuple[float, int], ...] = ()
     visible: tuple[tuple[float, int], ...] = ()

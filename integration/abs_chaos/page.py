@@ -92,10 +92,11 @@ def _seconds(number: float | None) -> str:
 
 def _sample(outcome: Outcome, kind: str) -> str:
     samples = outcome.report.differences.samples.get(kind, ())
-    found = (
-        ", ".join(f"{name}={value}" for name, value in one.identity.items()) for one in samples
-    )
-    return next(iter(found), "")
+    for one in samples[:1]:
+        identity = ", ".join(f"{name}={value}" for name, value in one.identity.items())
+        places = (*one.found_in, *one.expected_in)
+        return f"{identity}, in {places[0]}" if places else identity
+    return ""
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

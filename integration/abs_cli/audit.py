@@ -12,7 +12,7 @@ import typer
 from abs_cli.audit_follow import followed
 from abs_cli.audit_job import compared_by, progress_shown, report_job
 from abs_cli.codes import FAILED, exit_code
-from abs_cli.output import AsJson, errors, people, print_json
+from abs_cli.output import AsJson, errors, people, print_json, write_report
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ Actual = Annotated[
     list[str] | None,
     typer.Option(
         help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
-        "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
+        "JSON objects; ?value=raw: bytes; ?value=avro&config=FILE: with the registry of that file; "
+        "?winners=true: written by protocol=idempotent), "
         "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
         "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
         envvar="ABS_AUDIT_ACTUAL",
@@ -229,7 +230,8 @@ def duplicates(
     found = find(history)
     if as_json:
         told = [each.to_dict() for each in found]
-        print_json({"commits": len(history.commits), "duplicates": told})
+        unread = [{"commit": each.name, "properties": each.unread} for each in history.unread]
+        print_json({"commits": len(history.commits), "duplicates": told, "unread": unread})
     else:
         show_duplicates(history, found, people)
     if found:
@@ -250,7 +252,7 @@ def _report_target(
     with progress_shown():
         report = abs_audit.audit(source, target, settings)
     if html is not None:
-        html.write_text(page(report))
+        write_report(page(report), html)
     if as_json:
         print_json(report.to_dict())
     else:

@@ -15,7 +15,7 @@ from rich.markup import escape
 from abs_cli import audit as audited
 from abs_cli.audit_job import compared_by
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, one_of, people, print_json
+from abs_cli.output import AsJson, errors, one_of, people, print_json, write_report
 from abs_cli.services import kinds_named
 from abs_core.errors import OptionError
 
@@ -151,7 +151,7 @@ def chaos(
     with audited.exit_code_1_for_findings_only():
         outcome = chaos(settings, source, target, compared, _Lines())
     if report is not None and report.suffix == ".html":
-        report.write_text(page(outcome), "utf-8")
+        write_report(page(outcome), report)
     elif report is not None:
         print_json(outcome.to_dict(), report)
     if as_json:

@@ -99,13 +99,13 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     if as_json:
         print_json({**result.to_dict(), "seconds": round(seconds, 3)})
         return
-    for report in (result.report, *result.others.values()):
+    for report in (result.outcome.report, *result.others.values()):
         show(report, people)
     if result.epochs:
         show_epochs(result.epochs, people)
     figures = (
-        f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "
-        f"{result.job_seconds:.0f} s; {seconds:.0f} s in total"
+        f"{result.settings.epochs} epochs, {len(result.outcome.kills)} x SIGKILL, "
+        f"{result.outcome.job_seconds:.0f} s; {seconds:.0f} s in total"
     )
     if result.clean:
         people.print(

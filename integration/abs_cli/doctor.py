@@ -173,6 +173,13 @@ class Looked:
     logins: Sequence[Finding] = ()
 
 
+SPEED = (
+    "for large epochs call abs_spark.register(spark) in the program of a stream; in a batch write, and "
+    "under Spark Connect, set spark.sql.execution.arrow.maxBytesPerBatch to 2147483647, unless rows "
+    "have 100 kB and more"
+)
+"""What no option can do: Spark reads it from the session."""
+
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
@@ -276,3 +283,4 @@ def show(looked: Looked) -> None:
         people.print(f"  limit: {limit}")
     for note in promise.notes:
         people.print(f"  {note}")
+    people.print(f"  speed: {SPEED}", soft_wrap=True)

@@ -42,6 +42,11 @@ def print_json(value: Any, file: Path | None = None) -> None:
         file.write_text(text)
 
 
+def write_report(text: str, file: Path) -> None:
+    """Write a report to a file."""
+    file.write_text(text, "utf-8")
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask, unless ``yes``; without consent the command ends."""
     if not yes and not typer.confirm(question):

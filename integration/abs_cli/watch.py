@@ -10,9 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
+from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from abs_cli.output import AsJson, errors, people
 from abs_cli.sites import Registers, Schema, Sinks, Url
@@ -137,7 +139,8 @@ def lines(first: Mapping[str, Seen], now: Mapping[str, Seen]) -> list[Line]:
 _STYLES = {"running": "green", "quiet": "dim", "in doubt": "yellow", "stuck": "bold red"}
 
 
-def _table(shown: Sequence[Line]) -> Table:
+def _picture(shown: Sequence[Line]) -> Group:
+    """A table, and below it what to do."""
     table = Table(box=None)
     for name in ("job", "run", "epoch", "epochs/min", "rows", "in doubt", "last change", "status"):
         table.add_column(name, justify="left" if name in ("job", "status") else "right")
@@ -155,9 +158,12 @@ def _table(shown: Sequence[Line]) -> Table:
             "-" if one.quiet is None else f"{one.quiet:.0f} s ago",
             f"[{_STYLES[one.status]}]{one.status}[/]",
         )
-        if one.do:
-            table.add_row(f"[{_STYLES[one.status]}]  {escape(one.do)}[/]")
-    return table
+    todo = [
+        Text.from_markup(f"[{_STYLES[one.status]}]{escape(one.job)}: {escape(one.do)}[/]")
+        for one in shown
+        if one.do
+    ]
+    return Group(table, *todo)
 
 
 def _or_dash(value: float | None) -> str:
@@ -200,6 +206,6 @@ def watch(
                 sys.stdout.write(json.dumps([asdict(one) for one in shown]) + "\n")
                 sys.stdout.flush()
             else:
-                live.update(_table(shown), refresh=True)
+                live.update(_picture(shown), refresh=True)
     if not first and not as_json:
         errors.print(f"no job at {escape(registers.where)}", soft_wrap=True)

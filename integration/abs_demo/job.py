@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,9 +39,6 @@ UNSAFE = "unsafe"
 
 _VARIABLE = "ABS_DEMO_JOB"
 _LOOK_S = 1
-_NO_WORKER = "failed to connect back"
-"""Spark gives some of its Python workers 10 seconds to start, and has no setting for that."""
-TRIES = 5
 
 # Quick to start and small; nothing here bears on what is promised.
 _CONF = {
@@ -115,31 +112,8 @@ class JobSettings:
 def run(settings: JobSettings) -> None:
     """Write all flights that are not yet written."""
     spark = _session(settings)
-    run_with_workers(spark, lambda: _run_queries(spark, settings))
+    _run_queries(spark, settings)
     spark.stop()
-
-
-def run_with_workers(spark: SparkSession, run_queries: Callable[[], None]) -> None:
-    """Run queries to their end; stop and run them again if Spark had no Python worker in time.
-
-    Args:
-        run_queries: starts the queries, and waits for their end.
-
-    Raises:
-        StreamingQueryException: a query failed for another reason, or in each try for this one.
-    """
-    from pyspark.errors import StreamingQueryException
-
-    for left in reversed(range(TRIES)):
-        try:
-            run_queries()
-        except StreamingQueryException as error:
-            if left == 0 or _NO_WORKER not in str(error):
-                raise
-            for query in spark.streams.active:
-                query.stop()
-        else:
-            return
 
 
 def _run_queries(spark: SparkSession, settings: JobSettings) -> None:

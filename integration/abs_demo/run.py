@@ -18,6 +18,7 @@ from abs_audit.others import TargetOfOthers
 from abs_audit.postgres import PostgresTable
 from abs_chaos.aim import Aim
 from abs_chaos.killing import Killing
+from abs_chaos.outcome import Outcome
 from abs_chaos.process import JobProcess
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
@@ -35,6 +36,8 @@ from abs_sinks.door import format_named
 
 SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""
+FAILURES = 4
+"""Spark gives some of its Python workers 10 seconds to start, and has no setting for that."""
 
 
 def run(settings: DemoSettings, console: Console, places: Places) -> Result:
@@ -57,7 +60,9 @@ def run(settings: DemoSettings, console: Console, places: Places) -> Result:
             return JobProcess(job.command(), job.environment(), job.scratch, log)
 
         with Picture(settings, watch, console, rows, log) as picture:
-            kills = Killing(start, Aim(settings.planned), watch, picture, log).run()
+            aim = Aim(settings.planned)
+            killing = Killing(start, aim, watch, picture, log, failures=FAILURES)
+            killing.run()
             seconds = picture.elapsed
             picture.ended(watch.settled())
         frontier = watch.look().finished
@@ -71,7 +76,15 @@ def run(settings: DemoSettings, console: Console, places: Places) -> Result:
         name: audit(files, target, compared, epochs=epochs) for name, target in targets.items()
     }
     found = tuple(by_epoch(reports, frontier))
-    return Result(settings, rows, kills, seconds, reports.pop("table"), reports, found)
+    outcome = Outcome(
+        seed=settings.seed,
+        asked=settings.kills,
+        events=killing.kills,
+        failures=killing.failures,
+        job_seconds=seconds,
+        report=reports.pop("table"),
+    )
+    return Result(settings, rows, outcome, reports, found)
 
 
 @contextlib.contextmanager

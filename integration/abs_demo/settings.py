@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from abs_audit import EpochFound, Report
-from abs_chaos.killing import Killed
 from abs_chaos.moments import Moment
+from abs_chaos.outcome import Outcome
 from abs_chaos.schedule import Kill, schedule
 from abs_core.errors import OptionError
 from abs_demo.engine import Engine
@@ -127,37 +127,32 @@ class Result:
 
     Args:
         rows: expected ones.
-        job_seconds: from the job's first start to its end, kills and restarts included.
-        report: the audit of the table.
+        outcome: kills, and the audit of the table.
         others: the audits of further targets, by name.
         epochs: what each target has of each epoch, where one query writes to several.
     """
 
     settings: DemoSettings
     rows: int
-    kills: tuple[Killed, ...]
-    job_seconds: float
-    report: Report
+    outcome: Outcome
     others: Mapping[str, Report] = field(default_factory=dict)
     epochs: tuple[EpochFound, ...] = ()
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
         """Reasons why the demo failed; empty if it succeeded."""
-        found = list(self.report.reasons)
+        found, kills = list(self.outcome.shortcomings), self.outcome.kills
         for name, report in self.others.items():
             found += [f"{name}: {reason}" for reason in report.reasons]
         found += [each.shortcoming for each in self.epochs if each.shortcoming]
-        left = self.report.left_behind
+        left = self.outcome.report.left_behind
         if left is not None and (left.prepared or left.staging or left.decisions):
             found.append(
                 f"left behind: {len(left.prepared)} prepared transactions, "
                 f"{len(left.staging)} staging tables, {len(left.decisions)} open decisions"
             )
-        if len(self.kills) < self.settings.kills:
-            found.append(f"the job ended after {len(self.kills)} of {self.settings.kills} kills")
         told = self.settings.engine is Engine.SPARK
-        if told and self.kills and not any(k.found is Moment.COMMITTED for k in self.kills):
+        if told and kills and not any(kill.found is Moment.COMMITTED for kill in kills):
             found.append("no kill hit between commit() and Spark's own commits/N")
         return tuple(found)
 
@@ -173,9 +168,10 @@ class Result:
             **asdict(self.settings),
             "epochs": self.settings.epochs,
             "rows": self.rows,
-            "kills_done": [asdict(kill) for kill in self.kills],
-            "job_seconds": round(self.job_seconds, 3),
-            "audit": self.report.to_dict(),
+            "kills_done": [asdict(kill) for kill in self.outcome.kills],
+            "failures": self.outcome.failures,
+            "job_seconds": round(self.outcome.job_seconds, 3),
+            "audit": self.outcome.report.to_dict(),
             "audits": {name: report.to_dict() for name, report in self.others.items()},
             "by_epoch": [found.to_dict() for found in self.epochs],
         }

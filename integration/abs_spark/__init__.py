@@ -26,8 +26,19 @@ if TYPE_CHECKING:
     from abs_spark.foreach.explain import explain
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.spec import sink
+    from abs_spark.lineage import openlineage
+    from abs_spark.query_listener import listener
 
-__all__ = ["__version__", "debezium", "epoch", "explain", "register", "sink"]
+__all__ = [
+    "__version__",
+    "debezium",
+    "epoch",
+    "explain",
+    "listener",
+    "openlineage",
+    "register",
+    "sink",
+]
 
 __version__ = RELEASE
 
@@ -36,6 +47,9 @@ name_this_python()
 
 def register(spark: SparkSession) -> None:
     """Register the formats in this Spark session, and install the hooks; can be repeated.
+
+    Streams that this session writes by a format get rows by number once an epoch has shown how large
+    they are (``abs_spark.datasource.batch_size``), which is faster.
 
     A format with missing libraries fails when it is used. The Python of Spark's driver and executors
     must be able to import the package.
@@ -47,6 +61,7 @@ def register(spark: SparkSession) -> None:
     from abs_spark.hooks import install_hooks
 
     try:
+        from abs_spark.datasource.batch_size import size_batches
         from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
@@ -61,12 +76,15 @@ def register(spark: SparkSession) -> None:
     check_python(spark)
     for found in default_sources():
         spark.dataSource.register(found)
+    size_batches(spark)
 
 
 _LATE = {
     "debezium": "abs_spark.change_events",
     "epoch": "abs_spark.foreach.function",
     "explain": "abs_spark.foreach.explain",
+    "listener": "abs_spark.query_listener",
+    "openlineage": "abs_spark.lineage",
     "sink": "abs_spark.foreach.spec",
 }
 """Imported when used: sinks' libraries take a while, and a job may use the formats alone."""

@@ -1,4 +1,4 @@
-"""Events of the protocol as log lines and OpenTelemetry metrics.
+"""Events of the protocol as log lines and OpenTelemetry metrics, and for the program's observers.
 
 Uses OpenTelemetry's API only: without a configured SDK the instruments do nothing. Events occur once
 per task and epoch, never per row or batch.
@@ -7,6 +7,8 @@ per task and epoch, never per row or batch.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from logging import INFO, WARNING
 
 from opentelemetry import metrics
@@ -25,6 +27,7 @@ from abs_core.events import (
     SweepFailed,
     Swept,
 )
+from abs_spark.observers import tell, told
 
 _start = logging.getLogger("abs_spark.start")
 _recovery = logging.getLogger("abs_spark.recovery")
@@ -48,24 +51,63 @@ def _seconds(name: str, what: str) -> metrics.Histogram:
         return _meter.create_histogram(name, "s", what)
 
 
+_bytes = _meter.create_counter("abs.bytes", "By", "Bytes of committed epochs, as Arrow holds them")
+_retries = _meter.create_counter(
+    "abs.retries", "{request}", "Requests that failed and were retried"
+)
+_waited = _meter.create_counter("abs.waited", "s", "Time in calls that were retried")
+_in_doubt = _meter.create_gauge(
+    "abs.in_doubt", "{handle}", "Handles without a decision, after the last epoch"
+)
+_oldest = _meter.create_gauge("abs.in_doubt.age", "s", "Age of the oldest of them")
+_frontier = _meter.create_gauge("abs.frontier", "{epoch}", "All epochs up to it are finished")
+_epoch_seconds = _seconds(
+    "abs.epoch.duration",
+    "Steps of an epoch: write and pre_commit of its slowest task, decide, commit",
+)
 _pre_commit_seconds = _seconds(
     "abs.pre_commit.duration", "A task's time from its first row to durable rows"
 )
 _commit_seconds = _seconds("abs.commit.duration", "Decision, commit and finish of an epoch")
 
 
-def observer(protocol: str) -> Observer:
-    """An observer that logs and counts; metrics have the attributes ``job`` and ``protocol``.
+Dataset = Callable[[str], tuple[str, str]]
+"""Namespace and name of a sink's target, from its identity."""
 
-    A log record has the event as its attribute ``abs_event``.
+
+def observer(protocol: str, datasets: Mapping[str, Dataset] | None = None) -> Observer:
+    """An observer that logs, counts, and tells the program's own observers.
+
+    Metrics have the attributes ``job`` and ``protocol``; a log record has the event as its attribute
+    ``abs_event``.
+
+    Args:
+        datasets: of the sinks, by name.
+
+    Raises:
+        ConfigError: an observer that the environment names cannot be loaded.
     """
+    told()
 
     def observe(event: Event) -> None:
+        event = _placed(event, datasets or {})
+        tell(event)  # first: one of them may configure the metrics
         _count(event, {"job": event.job, "protocol": protocol})
         logger, level, text, values = _line(event)
         logger.log(level, text, *values, extra={"abs_event": event})
 
     return observe
+
+
+def _placed(event: Event, datasets: Mapping[str, Dataset]) -> Event:
+    """The event with the datasets of its targets."""
+    if not isinstance(event, Committed | RolledForward):
+        return event
+    targets = []
+    for one in event.targets:
+        namespace, name = datasets[one.sink](one.target) if one.sink in datasets else ("", "")
+        targets.append(replace(one, namespace=namespace, dataset=name))
+    return replace(event, targets=tuple(targets))
 
 
 def _count(event: Event, of: dict[str, str]) -> None:
@@ -78,10 +120,30 @@ def _count(event: Event, of: dict[str, str]) -> None:
                 _dead.add(dead, of)
             _epochs.add(1, of)
             _commit_seconds.record(seconds, of)
+            _count_more(event, of)
         case Skipped():
             _skips.add(1, of)
         case Swept(handles=handles):
             _sweeps.add(len(handles), of)
+
+
+def _count_more(event: Committed, of: dict[str, str]) -> None:
+    _bytes.add(event.bytes, of)
+    if event.retries:
+        _retries.add(event.retries, of)
+        _waited.add(event.waited_seconds, of)
+    _in_doubt.set(event.in_doubt, of)
+    _oldest.set(event.oldest_seconds or 0.0, of)
+    if event.frontier is not None:
+        _frontier.set(event.frontier, of)
+    steps = {
+        "write": event.write_seconds,
+        "pre_commit": event.pre_commit_seconds,
+        "decide": event.decide_seconds,
+        "commit": event.commit_seconds,
+    }
+    for step, seconds in steps.items():
+        _epoch_seconds.record(seconds, {**of, "step": step})
 
 
 def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:

@@ -13,9 +13,11 @@ import pyarrow as pa
 from abs_core import protocol
 from abs_core.contracts import RegisterStore, Task, Writer
 from abs_core.deadletters import Count, with_counts
+from abs_core.effort import Effort
 from abs_core.errors import AbsError, NotPreparedError, TargetError
 from abs_core.events import Observer, PreCommitted
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
+from abs_core.patience.waiting import retried
 from abs_core.protocol import Refused
 from abs_core.several.grouping import GroupWriter
 from abs_sinks.rowhash import empty_digest, row_digest
@@ -41,15 +43,23 @@ class TaskOutput(Generic[W]):
     observe: Observer
     _writer: W | None = field(default=None, init=False)
     _rows: int = field(default=0, init=False)
+    _made: bool = field(default=False, init=False)
     _began: float = field(default=0.0, init=False)
     _dead: dict[int, Count] = field(default_factory=dict, init=False)
+    _given: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
+    _seconds: float = field(default=0.0, init=False)
+    _retried: tuple[int, float] = field(default=(0, 0.0), init=False)
 
     def write(self, sink: int, rows: pa.RecordBatch) -> None:
+        began = time.monotonic()
         if self._writer is None:
-            self._began = time.monotonic()
+            self._began, self._retried = began, retried(None)
             self._writer = self.make()
         self.put(self._writer, sink, rows)
         self._rows += rows.num_rows
+        had, size = self._given.get(sink, (0, 0))
+        self._given[sink] = had + rows.num_rows, size + rows.nbytes
+        self._seconds += time.monotonic() - began
 
     def give_away(self, rows: int) -> None:
         """So many of the rows are dead letters, which another sink has."""
@@ -63,19 +73,26 @@ class TaskOutput(Generic[W]):
             had, rows=had.rows + count.rows, dead=had.dead + count.dead
         )
 
-    def pre_commit(self) -> tuple[int, Committable | None]:
-        """Pre-commit the rows; their number and handle. A second call returns none."""
+    def pre_commit(self) -> tuple[int, Committable | None, Effort | None]:
+        """Pre-commit the rows; their number and handle, and the effort. A second call returns none."""
         rows, self._rows = self._rows, 0
-        if rows == 0 or self._writer is None:
-            return 0, None
-        made = self._writer.pre_commit()
+        if self._writer is None or (rows == 0 and not self._given):
+            return 0, None, None
+        began, given, self._given = time.monotonic(), self._given, {}
+        made = None
+        if rows:
+            self._made, made = True, self._writer.pre_commit()
+        elif not self._made:
+            self._writer.abort()  # another sink has got all of its rows, as dead letters
         if made is not None:
             if self._dead:
                 made = with_counts(made, self._dead.values())
             seconds, (partition, sinks) = time.monotonic() - self._began, self.where
             told = (self.task.job, self.task.epoch, partition, rows, seconds, sinks)
             self.observe(PreCommitted(*told))
-        return rows, made
+        (had, before), (retries, waited) = self._retried, retried(None)
+        took = self._seconds, time.monotonic() - began, retries - had, waited - before
+        return rows, made, Effort(tuple((sink, *of) for sink, of in given.items()), *took)
 
     def abort(self) -> None:
         if self._writer is not None:
@@ -133,8 +150,8 @@ class SinkShare:
         digest = None if self._digest is None else self._digest.prefixed(self.prefix)
         if self.out is None:
             return Drained(self._rows, digest)
-        rows, made = self.out.pre_commit()
-        return Wrote(rows, made, digest)
+        rows, made, effort = self.out.pre_commit()
+        return Wrote(rows, made, digest, effort)
 
 
 def task_of(state: JobState, epoch: int, partition: int) -> Task:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from math import inf
 
 from abs_core.certificate import CertificateStore
@@ -98,7 +99,10 @@ class Start:
     def observer(self) -> Observer:
         """Logs and counts the events of the run."""
         protocols = {guarantee.protocol for _, guarantee in self.targets.guarantees()}
-        return observer("+".join(sorted(protocols)))
+        datasets = {
+            name: partial(spec.format.dataset, spec.options) for name, spec in self.targets.opened()
+        }
+        return observer("+".join(sorted(protocols)), datasets)
 
     def coordinator(
         self,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from abs_core.contracts import Task
+from abs_core.contracts import Task, Writer
 from abs_core.deadletters import Count, noted
 from abs_core.errors import OptionError, RowError
 from abs_core.model import Committable
@@ -60,6 +60,21 @@ class Keeping(Protocol):
     def deadlettercolumns(self) -> tuple[str, ...]: ...
 
 
+class GivingWriter(Writer, Protocol):
+    """A ``Writer`` that can be told where its dead letters go."""
+
+    def bury_in(self, elsewhere: Bury) -> None:
+        """Give them to another sink, which counts them; needed for ``deadletter=sink:NAME``."""
+
+
+class GivingSink(Protocol):
+    """A sink whose dead letters another one of the epoch may get (``SinkFormat.buries``)."""
+
+    def judging(self, task: Task) -> GivingWriter:
+        """The writer itself, which can be told where its dead letters go."""
+        ...
+
+
 class JudgingWriter(StepwiseWriter):
     """A ``Writer`` whose rows are judged batch by batch; ``bad_rows`` finds those that it refuses.
 
@@ -80,8 +95,8 @@ class JudgingWriter(StepwiseWriter):
         self._dead = 0
         self._elsewhere: Bury | None = None
 
-    def bury_in(self, elsewhere: Bury | None) -> None:
-        """Give dead letters to another sink, which counts them; needed for ``deadletter=sink:NAME``."""
+    def bury_in(self, elsewhere: Bury) -> None:
+        """See ``GivingWriter``."""
         self._elsewhere = elsewhere
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
@@ -126,7 +141,7 @@ class JudgingWriter(StepwiseWriter):
             if self._keeping.deadletter is None:
                 with offering(self._keeping, self.offers):
                     raise bad.error(batch, self._rows) from None
-            self._put_aside(self._letters(batch, bad))
+            self._put_aside(as_rows(batch, bad, self._task, self._letters_sink, self._shown))
             batch = batch.filter(pa.array(bad.which < 0))
             if not batch.num_rows:
                 return
@@ -143,15 +158,21 @@ class JudgingWriter(StepwiseWriter):
             self._elsewhere(letters)
             self._rows -= letters.num_rows
 
-    def _letters(self, batch: pa.RecordBatch, bad: BadRows) -> pa.RecordBatch:
-        place = (self._task.job, self._letters_sink, self._task.epoch, datetime.now(UTC))
-        schema = schema_text(batch.schema)
-        made = dead_letters(batch, why_bad(bad), self._shown)
-        rows = [(*place, *astuple(letter), schema) for letter in made]
-        columns = [
-            pa.array([row[n] for row in rows], field.type) for n, field in enumerate(LETTERS)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=LETTERS)
+
+def as_rows(
+    batch: pa.RecordBatch, bad: BadRows, task: Task, sink: str, shown: Shown
+) -> pa.RecordBatch:
+    """The dead letters of a batch's bad rows, as rows of ``LETTERS``.
+
+    Args:
+        sink: what they say that they were refused by.
+    """
+    place = (task.job, sink, task.epoch, datetime.now(UTC))
+    schema = schema_text(batch.schema)
+    made = dead_letters(batch, why_bad(bad), shown)
+    rows = [(*place, *astuple(letter), schema) for letter in made]
+    columns = [pa.array([row[n] for row in rows], field.type) for n, field in enumerate(LETTERS)]
+    return pa.RecordBatch.from_arrays(columns, schema=LETTERS)
 
 
 def dead_letters_of(kind: str, options: Keeping) -> str:

@@ -86,7 +86,7 @@ class SinkFormat(ABC):
             ends with a dot is a prefix.
         library: a module whose import fails if the system's libraries are not installed.
         segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
-        buries: the option ``deadletter`` may name another sink of an epoch (``appended.BuryingSink``).
+        buries: the option ``deadletter`` may name another sink of an epoch (``burying.GivingSink``).
         audit: ``module:class``, an ``abs_audit.contracts.Side``. It is a text because the audit stands
             above the sinks and has libraries of its own. Default: the rows are those of ``read``.
     """
@@ -156,6 +156,12 @@ class SinkFormat(ABC):
     def where(self, options: Any) -> str:
         """What the options write to, for people; no secret (I9)."""
         return f"a target of {self.name}"
+
+    def dataset(self, options: Any, target: str) -> tuple[str, str]:
+        """Namespace and name of a target (``Sink.target``) as OpenLineage has them; no secret (I9)."""
+        scheme, _, rest = target.partition(":")
+        place, _, name = rest.strip("/").partition("/")
+        return (f"{scheme}://{place}", name or "/") if name else (scheme, place)
 
     def identity(self, options: Any) -> str | None:
         """The target's identity, as ``Sink.target_id``; it may connect."""

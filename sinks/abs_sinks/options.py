@@ -108,13 +108,13 @@ def check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
 
 
 def check_may_bury(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
-    """As ``check_dead_letters``, for sinks whose attempts under ``idempotent`` are visible at once."""
+    """As ``check_dead_letters``, for sinks that may give them to another sink."""
     check_dead_letters(values, problems)
-    if values["deadletter"] is not None and common.protocol == "idempotent":
+    if isinstance(values["deadletter"], ToSink) and common.protocol == "idempotent":
         problems.add(
-            "The option deadletter is not there for protocol=idempotent: an attempt's dead letters "
-            "would be visible before its epoch is decided.",
-            "set protocol=2pc or protocol=wal.",
+            "protocol=idempotent gives no dead letters to another sink: it commits with the register "
+            "in its own system, alone.",
+            "let deadletter name a place of the sink's own system; or set protocol=wal.",
         )
 
 

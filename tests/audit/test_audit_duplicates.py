@@ -150,6 +150,27 @@ def test_an_epoch_of_a_known_writer_that_occurs_twice_is_found(
     assert writer in found["what"]
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        {OFFSETS: "[7]"},
+        {OFFSETS: "no JSON"},
+        {OFFSETS: '{"0": null}'},
+        {"flink.max-committed-checkpoint-id": "last"},
+        {"spark.sql.streaming.epochId": ""},
+    ],
+)
+def test_what_a_known_writer_says_and_nobody_can_read_is_told(
+    told: dict[str, str], iceberg: Iceberg
+) -> None:
+    snapshot = iceberg.add([0], **told)
+    done = CliRunner().invoke(app, ["audit", "duplicates", iceberg.url, "--json"])
+    assert json.loads(done.output)["unread"] == [{"commit": snapshot, "properties": [*told]}]
+    said = CliRunner().invoke(app, ["audit", "duplicates", iceberg.url]).output
+    assert f"not compared, as it cannot be read: {next(iter(told))} of {snapshot}" in said
+    assert "CLEAN" in said
+
+
 def test_what_a_table_lives_through_is_no_finding(iceberg: Iceberg) -> None:
     """Appends, other jobs with the same numbers, a removal, an overwrite, a rollback."""
     for job in ("a", "b"):

@@ -9,8 +9,12 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+
+from abs_services import KafkaService, PostgresService, S3Service
+from tests.kit.containers import why_unusable
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "try_your_job"
@@ -85,12 +89,40 @@ def test_topic(abs_kafka):
 '''
 
 
-def session(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+PROVIDED = """
+import os, psycopg, pytest
+from urllib.parse import urlsplit
+from abs_core.errors import ConfigError
+
+COUNT = "select count(*) from pg_class where relname = 'mine'"
+
+def test_places_of_their_own(abs_postgres, abs_kafka, abs_s3, abs_postgres_server, abs_kafka_server):
+    with psycopg.connect(abs_postgres) as connection:
+        assert connection.execute(COUNT).fetchone() == (0,)
+        connection.execute("create table mine ()")
+    import boto3
+    assert abs_s3.name in [b["Name"] for b in boto3.client("s3").list_buckets()["Buckets"]]
+    ours = os.environ.get("MINE")
+    if ours:
+        assert urlsplit(abs_postgres).port == int(ours)
+        assert abs_kafka.bootstrap == os.environ["ABS_KAFKA_BOOTSTRAP"]
+        with pytest.raises(ConfigError, match="not ours to kill"):
+            abs_kafka_server.kill()
+    else:
+        abs_postgres_server.kill()
+
+def test_the_next_one_finds_none_of_it(abs_postgres):
+    with psycopg.connect(abs_postgres) as connection:
+        assert connection.execute(COUNT).fetchone() == (0,)
+"""
+
+
+def session(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     """A run of pytest in that folder, with the plugins that are installed."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", *words],
         cwd=folder,
-        env={**os.environ, "PYTEST_ADDOPTS": "", "COLUMNS": "200"},
+        env={**os.environ, "PYTEST_ADDOPTS": "", "COLUMNS": "200", **more},
         capture_output=True,
         text=True,
         check=False,
@@ -111,6 +143,28 @@ def test_fixtures_give_places_and_jobs_and_the_audit_as_an_assertion(tmp_path: P
         r"FAILED test_mine.py::test_job\[True\] .*not exactly once: \d+ dup", done.stdout
     )
     assert "the job ended after 0 of 1 kills" in done.stdout
+
+
+def test_servers_of_somebody_else_are_used_and_not_touched(
+    tmp_path: Path, postgres: PostgresService, kafka: KafkaService, s3: S3Service
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_mine.py").write_text(PROVIDED)
+    for server in (postgres, kafka, s3):
+        server.start()
+    found = {**postgres.env, **kafka.env, **s3.env, "MINE": f"{urlsplit(postgres.url).port}"}
+    done = session(tmp_path, "-q", "--abs-services=external", **found)
+    assert counted(done.stdout.splitlines()[-1]) == {"passed": 2}, done.stdout
+    assert all(server.is_running for server in (postgres, kafka, s3))
+
+
+def test_servers_in_containers_are_used(tmp_path: Path) -> None:
+    if reason := why_unusable():
+        pytest.skip(reason)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_mine.py").write_text(PROVIDED)
+    done = session(tmp_path, "-q", "--abs-services=docker", MINE="")
+    assert counted(done.stdout.splitlines()[-1]) == {"passed": 2}, done.stdout
 
 
 def test_an_unknown_provider_is_refused_by_the_option(tmp_path: Path) -> None:

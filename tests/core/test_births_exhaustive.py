@@ -93,6 +93,21 @@ def test_nor_where_the_certificate_cannot_be_written_at_times_or_ever(ways: Ways
     assert explore_losses(ways) > 1000
 
 
+@pytest.mark.parametrize(
+    "ways",
+    [Ways(refusals=3, first_too=True), Ways(unheard=2, runs=2), Ways(unheard=1, gaps=True, runs=2)],
+)
+def test_nor_where_every_write_fails_some_times_and_then_works(ways: Ways) -> None:
+    assert explore_losses(ways) > 1000
+
+
+@pytest.mark.parametrize("first_too", [False, True])
+def test_a_certificate_that_failed_and_counts_as_written_is_found(first_too: bool) -> None:
+    with pytest.raises(Violated, match="has not tried to be certified") as found:
+        explore_losses(Ways(refusals=1, first_too=first_too, tries_again=False))
+    print(found.value)
+
+
 @pytest.mark.parametrize("refusals", [0, 2])
 def test_nor_where_the_engine_leaves_epochs_out(refusals: int) -> None:
     assert explore_losses(Ways(gaps=True, refusals=refusals)) > 1000

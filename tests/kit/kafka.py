@@ -113,7 +113,7 @@ class TopicHarness:
         self.variant = variant
         self.bootstrap = bootstrap
         self.topic = f"t{next(_numbers)}-{time.time_ns():x}"
-        given = {
+        self.given = {
             "kafka.bootstrap.servers": bootstrap,
             "topic": self.topic,
             "registertopic": f"{self.topic}-register",
@@ -121,7 +121,7 @@ class TopicHarness:
             "producer": variant.producer,
             **(more or {}),
         }
-        self.options = KafkaOptions.parse(given)
+        self.options = KafkaOptions.parse(self.given)
         self.new_sink: Callable[[], Sink] = self.sink_for(self.options)
         self._through = self.options
         make_topic(self.options.kafka, self.topic)

@@ -81,21 +81,23 @@ class AttemptHarness(RegisterHarness):
     """A topic that is read by the winners of its side topic."""
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        return [(record.key, record.value) for record in self.winning(self.topic)]
+
+    def winning(self, topic: str) -> list[ConsumerRecord]:
         """What a reader that follows ``abs_clients.kafka.attempts`` sees, partition by partition."""
         self._await_markers()
-        side = side_topic(self.topic)
+        side = side_topic(topic)
         there = side in topic_facts(self.options.kafka, [side], again=True)
         values = [r.value for r in self._records(side, 1)] if there else []
         winners = Winners(there=there).read(values)
-        found: list[tuple[bytes | None, bytes | None]] = []
+        found: list[ConsumerRecord] = []
         for number in range(PARTITIONS):
-            records = [r for r in self._records(self.topic, PARTITIONS) if r.partition == number]
+            records = [r for r in self._records(topic, PARTITIONS) if r.partition == number]
             filtered = winners.filter(
                 pa.array([dict(r.headers).get(HEADER) for r in records], pa.binary())
             )
             keep = filtered.keep.to_pylist()
-            read = [r for r, kept in zip(records[: filtered.stop], keep, strict=False) if kept]
-            found += [(record.key, record.value) for record in read]
+            found += [r for r, kept in zip(records[: filtered.stop], keep, strict=False) if kept]
         return found
 
     def _records(self, topic: str, partitions: int) -> list[ConsumerRecord]:

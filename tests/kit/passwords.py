@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 asked: list[dict[str, str]] = []
@@ -17,6 +18,18 @@ def of_file(parameters: dict[str, str]) -> str:
 
 def failing(parameters: dict[str, str]) -> str:
     raise LookupError("no metadata service")
+
+
+answers = threading.Event()
+
+
+def hanging(parameters: dict[str, str]) -> str:
+    assert answers.wait(60)
+    return "late"
+
+
+def slow_itself(parameters: dict[str, str]) -> str:
+    raise TimeoutError("the function's own")
 
 
 def nothing(parameters: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -21,11 +22,13 @@ class StandIn:
     """Serves until the block ends; its behaviour may be changed meanwhile.
 
     Args:
-        login: ``user:password`` that requests must have.
+        login: ``user:password``, or a token, that requests must have.
+        tls: of its side; None: plain HTTP.
     """
 
-    def __init__(self, login: str | None = None) -> None:
+    def __init__(self, login: str | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.login = login
+        self._tls = tls
         self.status: int | None = None
         """What every request is answered with, if set."""
         self.asked: list[str] = []
@@ -37,10 +40,15 @@ class StandIn:
     @property
     def url(self) -> str:
         assert self._server is not None
-        return f"http://127.0.0.1:{self._server.server_port}"
+        return f"http{'s' * (self._tls is not None)}://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        if self._tls is not None:
+            # The handshake belongs to the connection's own thread.
+            self._server.socket = self._tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 
@@ -48,6 +56,11 @@ class StandIn:
         assert self._server is not None
         self._server.shutdown()
         self._server.server_close()
+
+    def delete(self, subject: str) -> None:
+        """Delete a subject with its schemas for good; their ids are not given again."""
+        for number in self._subjects.pop(subject):
+            self._texts[number - 1] = {}
 
     def add(self, subject: str, schema: Any, **more: Any) -> int:
         """Register a schema, as JSON has it; its id."""
@@ -65,7 +78,9 @@ class StandIn:
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("content-length", 0))
-                self._reply(json.loads(self.rfile.read(length)))
+                body = self.rfile.read(length)
+                is_json = "json" in self.headers.get("content-type", "")
+                self._reply(json.loads(body) if is_json else None)
 
             def _reply(self, body: Any) -> None:
                 login = self.headers.get("authorization", "")
@@ -102,7 +117,7 @@ class StandIn:
         return 404, {"error_code": 404, "message": f"no such path: {path}"}
 
     def _schema(self, number: int) -> Answer:
-        if not 0 < number <= len(self._texts):
+        if not 0 < number <= len(self._texts) or not self._texts[number - 1]:
             return 404, {"error_code": 40403, "message": f"No artifact with ID '{number}'"}
         return 200, self._texts[number - 1]
 

@@ -59,6 +59,7 @@ def test_that_it_cannot_be_made_is_said_and_stops_nobody(
     assert archive_flags(find_java()) == []
 
 
+@pytest.mark.campaign
 @pytest.mark.services
 def test_a_broker_starts_where_the_archive_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

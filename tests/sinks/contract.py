@@ -117,8 +117,7 @@ def test_the_sink_keeps_the_sampled_rules(opener: Opener, way: Way) -> None:
 
 def test_the_sink_keeps_the_rules_of_a_target_that_refuses(opener: Opener, way: Way) -> None:
     """All of them in each way: a decision that cannot be kept is never left to the campaign."""
-    for check in checks_in(refusals):
-        run_check(opener, check)
+    _put_to(opener, checks_in(refusals), way.at_once)
 
 
 @pytest.mark.campaign

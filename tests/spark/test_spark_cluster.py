@@ -113,6 +113,7 @@ def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     run_through(world, cluster.conf(**more), tmp_path, lose)
 
 
+@pytest.mark.campaign
 def test_a_task_that_stands_still_is_overtaken_by_its_speculative_copy(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:

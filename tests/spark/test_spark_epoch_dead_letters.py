@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -42,6 +43,7 @@ PLACED = [
     f"case when {POISON} then 99 end as partition",
 ]
 NOTED = ["*", f"case when {POISON} then concat('a', char(0)) end as note"]
+WORDED = ["id", f"case when {POISON} then concat('a', char(0)) else word end as word", "at"]
 TO_DEAD = {"deadletter": "sink:dead", "deadlettermax": "1"}
 
 
@@ -157,6 +159,54 @@ def test_all_rows_bad_stop_the_query(spark: SparkSession, world: EpochWorld, pro
     assert not payments(world) + Counter(world.kafka.read())
 
 
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_a_table_gives_what_the_client_judges_to_another_of_its_database(
+    spark: SparkSession, world: EpochWorld, protocol: str
+) -> None:
+    """Under 2pc both tables are in one transaction of each task."""
+    made_table(world)
+    world.files.add_files(range(FILES), ROWS)
+    world.postgres_options = {**TO_DEAD, "protocol": protocol}
+    own = {"url": world.files.url, "dbtable": "dead", "protocol": protocol}
+    dead = abs_spark.sink("abs-postgres", own, name="dead")
+    for _ in range(2):
+        world.run(spark, world.epoch(world.postgres(select=WORDED), dead))
+        assert letters(world) == {"nul-character": once(bad())}
+        assert payments(world) == good()
+        world.files.forget_commits(1)
+    assert {recent.dead for recent in world.register().recent} == {(Dead(0, ROWS, 1),)}
+
+
+def test_a_table_whose_rows_are_all_bad_leaves_nothing_open(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    make_topic(world.kafka.options.kafka, f"{world.kafka.topic}-dead")
+    world.files.add_files(range(1), ROWS)
+    world.postgres_options = {**TO_DEAD, "protocol": "wal"}
+    dead = replace(world.to_kafka(), select=(), name="dead")
+    worded = [WORDED[0], "concat('a', char(0)) as word", WORDED[2]]
+    world.run(spark, world.epoch(world.postgres(select=worded), dead))
+    assert len(world.kafka.records()) == ROWS
+    assert payments(world) == Counter()
+    assert world.left_behind() == []
+
+
+def test_a_table_of_the_lake_gives_its_dead_letters_to_another_sink(
+    spark: SparkSession, world: EpochWorld, tmp_path: Path
+) -> None:
+    made_table(world)
+    world.files.add_files(range(FILES), ROWS)
+    place = {"path": str(tmp_path / "items"), "createtable": "true", "partitionby": "folder"}
+    select = ["id", f"case when {POISON} then repeat('x', 1100) else 'f' end as folder"]
+    items = abs_spark.sink("abs-delta", {**place, **TO_DEAD}, name="items", select=select)
+    for _ in range(2):
+        world.run(spark, world.epoch(items, dead_sink(world)))
+        assert letters(world) == {"too-long": once(bad())}
+        rows = DeltaTable(place["path"]).to_pyarrow_table()
+        assert Counter(rows["id"].to_pylist()) == good()
+        world.files.forget_commits(1)
+
+
 def test_letters_that_are_not_counted_are_found(
     spark: SparkSession, world: EpochWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,9 +233,8 @@ def test_names_and_options_that_do_not_fit_are_refused(world: EpochWorld) -> Non
     ):
         with pytest.raises(OptionError, match=told):
             world.epoch(*sinks)
-    world.postgres_options = {"deadletter": "sink:dead"}
-    with pytest.raises(OptionError, match="not a table name"):
-        world.postgres()
+    with pytest.raises(OptionError, match="no place of its own"):
+        abs_spark.sink("abs-delta", {"path": "/tmp/items", "deadletter": "items_dead"})
 
 
 def test_a_sink_alone_has_no_other_for_its_dead_letters(

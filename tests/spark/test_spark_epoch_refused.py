@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import abs_spark
 from abs_spark.foreach.spec import EpochSink
+from tests import sample
 from tests.spark.epoch_world import EpochWorld, once
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 IDS = once(range(40))
 
 
+@sample.cases(1, of="protocol")
 @pytest.mark.parametrize("protocol", ["wal", "2pc"])
 @pytest.mark.parametrize("what", ["time", "topic"])
 def test_a_refused_record_is_in_no_target_and_the_corrected_input_in_both(

@@ -182,13 +182,17 @@ def test_it_is_taken_over_at_every_point(
     taken_over(request, old, cell, point, tmp_path)
 
 
-SHOWN = {("wal-foreign-register", CrashPoint.AFTER_DECIDE), ("2pc", CrashPoint.BETWEEN_COMMITS)}
-"""Of ``BURYING`` in the sample: where a decision of the older release is open."""
+SHOWN = {
+    ("wal-foreign-register", CrashPoint.AFTER_DECIDE),
+    ("2pc", CrashPoint.BETWEEN_COMMITS),
+    ("2pc-append-foreign-register", CrashPoint.BETWEEN_COMMITS),
+    ("idempotent", CrashPoint.INSIDE_CO_COMMIT),
+}
+"""Of ``BURYING`` in the sample: where an epoch of the older release is in doubt."""
 
 BURYING = [
     pytest.param(cell, point, marks=() if (cell.name, point) in SHOWN else pytest.mark.campaign)
     for cell in _cells()
-    if cell.sink in ("kafka", "s3") and cell.name != "idempotent"
     for point in cell.points
 ]
 
@@ -202,6 +206,8 @@ def test_it_is_taken_over_by_a_job_that_keeps_dead_letters_from_now_on(
 
 def _burying(harness: Any, cell: Cell) -> dict[str, str]:
     """The options of today's job: with a place for dead letters."""
+    if cell.sink == "postgres":
+        return {"deadletter": f"{harness.table}_dead"}
     if cell.sink == "kafka":
         make_topic(harness.options.kafka, f"{harness.topic}-dead")
         return {"deadletter": f"{harness.topic}-dead"}

@@ -65,7 +65,9 @@ def _commit(
     )
     told = {} if summary is None else summary.additional_properties
     at = None if snapshot is None else snapshot.timestamp_ms
-    return LoggedCommit(str(identity), at, files, tuple(_epochs(told)))
+    unread: list[str] = []
+    epochs = tuple(_epochs(told, unread))
+    return LoggedCommit(str(identity), at, files, epochs, tuple(unread))
 
 
 def _content(file: DataFile) -> str | None:
@@ -83,20 +85,26 @@ def _content(file: DataFile) -> str | None:
     return repr((file.record_count, file.file_size_in_bytes, repr(file.partition), columns))
 
 
-def _epochs(told: Mapping[str, str]) -> Iterator[Epoch]:
-    """Of Kafka Connect, Flink, Spark and this package, by the properties of their snapshots."""
+def _epochs(told: Mapping[str, str], unread: list[str]) -> Iterator[Epoch]:
+    """Of Kafka Connect, Flink, Spark and this package, by the properties of their snapshots.
+
+    Args:
+        unread: takes the names of those that cannot be read.
+    """
+    flink = (
+        f"Flink job {told.get('flink.job-id', '')}, operator {told.get('flink.operator-id', '')}"
+    )
+    spark = f"Spark query {told.get('spark.sql.streaming.queryId', '')}"
     for name, value in told.items():
-        if name.startswith(_OFFSETS):
-            try:
+        try:
+            if name.startswith(_OFFSETS):
                 offsets = {place: int(offset) for place, offset in json.loads(value).items()}
-            except (ValueError, AttributeError, TypeError):
-                continue  # another writer's property of such a name: it says nothing of offsets
-            yield Epoch(f"Kafka Connect ({name.removeprefix(_OFFSETS)})", offsets)
-        elif name.startswith("abs-") and value.isdecimal():
-            yield Epoch(name, {"version": int(value)})
-    if (reached := told.get("flink.max-committed-checkpoint-id")) is not None:
-        job, operator = told.get("flink.job-id", ""), told.get("flink.operator-id", "")
-        yield Epoch(f"Flink job {job}, operator {operator}", {"checkpoint": int(reached)})
-    if (reached := told.get("spark.sql.streaming.epochId")) is not None:
-        query = told.get("spark.sql.streaming.queryId", "")
-        yield Epoch(f"Spark query {query}", {"epoch": int(reached)})
+                yield Epoch(f"Kafka Connect ({name.removeprefix(_OFFSETS)})", offsets)
+            elif name.startswith("abs-") and value.isdecimal():
+                yield Epoch(name, {"version": int(value)})
+            elif name == "flink.max-committed-checkpoint-id":
+                yield Epoch(flink, {"checkpoint": int(value)})
+            elif name == "spark.sql.streaming.epochId":
+                yield Epoch(spark, {"epoch": int(value)})
+        except (ValueError, AttributeError, TypeError):
+            unread.append(name)

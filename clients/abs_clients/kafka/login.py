@@ -23,7 +23,7 @@ import kafka.errors
 
 from abs_clients import logins
 from abs_clients.extras import missing
-from abs_clients.functions import function_named
+from abs_clients.functions import Answer, StillRunningError, function_named
 from abs_clients.kafka.login_rules import CALLABLE, MSK, OAUTH, extensions_in, mechanism_of
 from abs_clients.kafka.oidc import SYSTEM, claims, fetch
 from abs_clients.kafka.private import AbstractTokenProvider
@@ -71,22 +71,6 @@ class Token:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
-class Answer:
-    """What a thread obtains: a token, or an error."""
-
-    def __init__(self) -> None:
-        self.there = threading.Event()
-        self.token: Token | None = None
-        self.error: BaseException | None = None
-
-    def fill(self, obtain: Callable[[], Token]) -> None:
-        try:
-            self.token = obtain()
-        except BaseException as error:  # noqa: BLE001 - raised by who waits
-            self.error = error
-        self.there.set()
-
-
 class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no types
     """The login of one set of settings in this process. Thread-safe.
 
@@ -99,7 +83,7 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
         self._lock = threading.Lock()
         self._token: Token | None = None
         self._due = 0.0
-        self._asked: Answer | None = None
+        self._asked: Answer[Token] | None = None
         self.failure: AbsError | None = None
         """Why the last try gave no token; None if it gave one."""
 
@@ -146,23 +130,21 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
 
     def _obtained(self) -> Token:
         """What ``obtain`` returns, within ``OBTAIN_SECONDS``: both clients' connections wait for it."""
-        if self._asked is None:
-            self._asked = Answer()
-            threading.Thread(
-                target=self._asked.fill, args=(self._obtain,), name="abs-kafka-token", daemon=True
-            ).start()
-        asked = self._asked  # one at a time: an earlier one may still be under way
-        if not asked.there.wait(OBTAIN_SECONDS):
+        # One at a time: an earlier one may still be under way.
+        asked = self._asked = self._asked or Answer(self._obtain, "abs-kafka-token")
+        try:
+            found = asked.within(OBTAIN_SECONDS)
+        except StillRunningError:
             raise UnavailableError(
                 f"No token for Kafka was obtained within {OBTAIN_SECONDS:g} s.",
                 remedy="see whether the token server is up, and what the function waits for; nothing "
                 "is lost.",
-            ).of(SYSTEM)
+            ).of(SYSTEM) from None
+        except BaseException:
+            self._asked = None
+            raise
         self._asked = None
-        if asked.error is not None:
-            raise asked.error
-        assert asked.token is not None
-        return asked.token
+        return found
 
     def token(self) -> str:
         """For kafka-python: the text of the token. Raises its own errors, which close a connection."""

@@ -155,8 +155,20 @@ class Settings:
 def from_file(path: Path, bootstrap: str) -> Settings:
     """Settings from a file of lines ``name=value``, to keep passwords off command lines.
 
+    Lines of ``registry.*`` are the schema registry's, and passed over.
+
     Raises OptionError if it cannot be read, or a setting is wrong.
     """
+    lines = lines_of(path).items()
+    given = {f"{PREFIX}{name}": value for name, value in lines if not name.startswith("registry.")}
+    problems = Problems(f"kafka settings in {path}")
+    settings = Settings.read({**given, f"{PREFIX}bootstrap.servers": bootstrap}, problems)
+    problems.raise_any()
+    return settings
+
+
+def lines_of(path: Path) -> dict[str, str]:
+    """The lines ``name=value`` of a file; raises OptionError if it cannot be read."""
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, ValueError) as error:
@@ -165,11 +177,7 @@ def from_file(path: Path, bootstrap: str) -> Settings:
             remedy="name a file with librdkafka's settings, a line name=value for each.",
         ) from error
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
-    given = {f"{PREFIX}{name.strip()}": value.strip() for name, _, value in pairs}
-    problems = Problems(f"kafka settings in {path}")
-    settings = Settings.read({**given, f"{PREFIX}bootstrap.servers": bootstrap}, problems)
-    problems.raise_any()
-    return settings
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 _PROBE = "abs.no.such.setting"

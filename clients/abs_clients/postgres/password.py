@@ -10,17 +10,18 @@ import shlex
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from abs_clients.functions import NAMED, function_named, is_function_name
+from abs_clients.functions import NAMED, Answer, StillRunningError, function_named, is_function_name
 from abs_clients.postgres.errors import SYSTEM
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
 
 COMMAND, FILE, FUNCTION = SOURCES = ("passwordcommand", "passwordfile", "passwordfunction")
 """Options, each of which names where the password is obtained."""
 
-COMMAND_SECONDS = 30.0
-"""How long to wait for the program."""
+OBTAIN_SECONDS = 30.0
+"""How long to wait for the program or the function: a connection waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,14 @@ def _of_command(text: str) -> str:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # who knows what a program says
-            timeout=COMMAND_SECONDS,
+            timeout=OBTAIN_SECONDS,
             check=False,
         )
         if ran.returncode == 0:
             return (ran.stdout.decode().splitlines() or [""])[0]
         what = f"ended with code {ran.returncode}"
     except subprocess.TimeoutExpired:
-        what = f"did not end within {COMMAND_SECONDS:g} s"
+        what = f"did not end within {OBTAIN_SECONDS:g} s"
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
             f"The program of the option {COMMAND} cannot be used: {type(error).__name__}.",
@@ -124,9 +125,15 @@ def _of_file(text: str) -> str:
 def _of_function(name: str, parameters: Mapping[str, str]) -> str:
     function = function_named(FUNCTION, name)
     try:
-        found = function(dict(parameters))
+        asked = Answer(partial(function, dict(parameters)), "abs-postgres-password")
+        found = asked.within(OBTAIN_SECONDS)
     except AbsError:
         raise
+    except StillRunningError:
+        raise UnavailableError(
+            f"The function {FUNCTION}={name} gave no password within {OBTAIN_SECONDS:g} s.",
+            remedy="see what it waits for; it is called again for the next connection.",
+        ).of(SYSTEM) from None
     except Exception as error:
         raise UnavailableError(
             f"The function {FUNCTION}={name} failed: {type(error).__name__}: {error}.",

@@ -19,9 +19,9 @@ from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
 from abs_core.patience.slow_writes import SlowWriteReporter
+from abs_core.several.grouping import GroupWriter, SinkGroup
 from abs_core.sinkmap import STRIDE
-from abs_sinks.appended import BuryingSink
-from abs_sinks.burying import Keeping
+from abs_sinks.burying import Bury, GivingSink, Keeping
 from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
 from abs_spark.process.executor import check_reached, on_executor, partition
@@ -31,6 +31,8 @@ from abs_spark.process.lru_cache import LruCache
 from abs_spark.progress import observer
 from abs_spark.share import SinkShare, TaskOutput, take_shares, to_group, to_one
 from abs_spark.sink_spec import SinkSpec, group_of, groups
+
+_Outs = Mapping[int, TaskOutput[Any]]
 
 
 class Obscured:
@@ -176,7 +178,7 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
         if group.by_task:
             task = _task(work, min(numbers), partition)
             shared = [parts[number] for number in numbers]
-            shared_by = partial(group.writer, task)
+            shared_by = partial(_shared, group, task, shared, outs, parts)
             outs |= dict.fromkeys(
                 numbers, TaskOutput(shared_by, to_group, task, *_seen(shared, partition))
             )
@@ -200,12 +202,27 @@ def _writer(target: SinkSpec, work: EpochTask, task: Task) -> Writer:
     return kept_sink(target, work).writer(task)
 
 
-def _burying(
-    work: EpochTask, task: Task, part: Part, other: Part, outs: Mapping[int, TaskOutput[Any]]
-) -> Writer:
+def _shared(
+    group: SinkGroup, task: Task, parts: Sequence[Part], outs: _Outs, every: Mapping[int, Part]
+) -> GroupWriter:
+    """The writer of sinks that share a transaction."""
+    writer = group.writer(task)
+    for part in parts:
+        if part.buries is not None:
+            cast(Any, writer).bury_in(part.number, _bury(part, every[part.buries], outs))
+    return writer
+
+
+def _burying(work: EpochTask, task: Task, part: Part, other: Part, outs: _Outs) -> Writer:
     """The writer of a sink whose dead letters another one gets."""
-    keeping = cast(Keeping, part.target.options)
-    most = keeping.deadlettermax
+    writer = cast(GivingSink, kept_sink(part.target, work)).judging(task)
+    writer.bury_in(_bury(part, other, outs))
+    return SlowWriteReporter(writer, part.target.options.patience, task)
+
+
+def _bury(part: Part, other: Part, outs: _Outs) -> Bury:
+    """Gives dead letters of one sink to another."""
+    most = cast(Keeping, part.target.options).deadlettermax
 
     def bury(letters: pa.RecordBatch) -> None:
         rows = letters.num_rows
@@ -213,9 +230,7 @@ def _burying(
         outs[other.number].bury(other.number, other.target.format.letters(letters), count)
         outs[part.number].give_away(rows)
 
-    writer = cast(BuryingSink, kept_sink(part.target, work)).judging(task)
-    writer.bury_in(bury)
-    return SlowWriteReporter(writer, part.target.options.patience, task)
+    return bury
 
 
 def _task(work: EpochTask, number: int, partition: int) -> Task:

@@ -43,5 +43,11 @@ class DeltaFormat(LakeFormat):
     def where(self, options: DeltaOptions) -> str:
         return f"delta:{options.path}"
 
+    def dataset(self, options: DeltaOptions, target: str) -> tuple[str, str]:
+        """The table's folder."""
+        if "://" in options.path:
+            return super().dataset(options, options.path)
+        return "file", options.path
+
 
 FORMAT = DeltaFormat()

@@ -45,5 +45,9 @@ class IcebergFormat(LakeFormat):
     def where(self, options: IcebergOptions) -> str:
         return f"iceberg:{options.table}"
 
+    def dataset(self, options: IcebergOptions, target: str) -> tuple[str, str]:
+        """The catalog's name, and the table's in it."""
+        return f"iceberg://{options.catalog}", options.table
+
 
 FORMAT = IcebergFormat()

@@ -105,6 +105,11 @@ class KafkaFormat(SinkFormat):
     def where(self, options: KafkaOptions) -> str:
         return f"kafka://{options.kafka.bootstrap}, topic {options.topic or 'of the column topic'}"
 
+    def dataset(self, options: KafkaOptions, target: str) -> tuple[str, str]:
+        """``kafka://host:port`` of the first broker, and the topic."""
+        broker = options.kafka.bootstrap.split(",")[0].strip()
+        return f"kafka://{broker}", target.rpartition("/")[2]
+
     def identity(self, options: KafkaOptions) -> str:
         from abs_sinks.kafka.options import identity
 

@@ -38,6 +38,7 @@ from abs_sinks.kafka.side_topic import (
     send_winners,
     was_written,
     winners_topic,
+    winners_topics,
     write_winners,
 )
 
@@ -90,32 +91,31 @@ def left_behind(options: KafkaOptions, state: JobState) -> None:
     Raises:
         TargetError: the brokers do not answer.
     """
-    if options.topic is None:
-        return
-    try:
-        # A job needs no right on a side topic, not even to describe it, if others alone write to it.
-        if was_written(options, options.topic):
-            none = _nobody(state, "protocol changed")
-            _send_alone(options, side_topic(options.topic), none)
-    except RefusedError as error:
-        log.warning(
-            "job %s does not use protocol=idempotent, and may not record this in %s. If an earlier "
-            "run of it did, readers with winners=true wait at its undecided records. %s",
-            state.job,
-            side_topic(options.topic),
-            error,
-        )
+    for topic in filter(None, (options.topic, options.letters)):
+        try:
+            # A job needs no right on a side topic, not even to describe it, if others alone write to
+            # it.
+            if was_written(options, topic):
+                _send_alone(options, side_topic(topic), _nobody(state, "protocol changed"))
+        except RefusedError as error:
+            log.warning(
+                "job %s does not use protocol=idempotent, and may not record this in %s. If an earlier "
+                "run of it did, readers with winners=true wait at its undecided records. %s",
+                state.job,
+                side_topic(topic),
+                error,
+            )
 
 
 def _give_up_job(options: KafkaOptions, job: str) -> Decided:
     register = KafkaRegister(options)
-    topic = winners_topic(options, job, again=True)
+    topics = winners_topics(options, job, again=True)
     run = f"given-up-{secrets.token_hex(4)}"
     written: list[Decided] = []
 
     def swap(expected: Version | None, state: JobState) -> Version | Conflict:
         written.append(_nobody(state))
-        rows = Rows(partial(send_winners, topic=topic, decided=written[-1]))
+        rows = Rows(partial(send_winners, topics=topics, decided=written[-1]))
         return register.compare_and_set(job, expected, state, rows=rows)
 
     RegisterCell(register, job, options.patience).change(

@@ -1,13 +1,15 @@
 """Protocol idempotent: records are sent at once, each with a header that names its attempt.
 
-They are visible before the epoch is decided, and a losing attempt's stay. ONE transaction of winners
-record and register commits an epoch, so each decided epoch has exactly one winners record, and no
-other epoch has any. A reader by winners (``abs_clients.kafka.attempts``) sees each record once.
+They are visible before the epoch is decided, and a losing attempt's stay; so are dead letters in their
+topic. ONE transaction of winners record and register commits an epoch, so each decided epoch has
+exactly one winners record for each topic, and no other epoch has any. A reader by winners
+(``abs_clients.kafka.attempts``) sees each record once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -23,8 +25,8 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.register.session import Rows
 from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.sending import RecordSender, outside_transactions
-from abs_sinks.kafka.side_topic import send_winners, winners_topic
+from abs_sinks.kafka.sending import ByTopic, RecordSender, outside_transactions
+from abs_sinks.kafka.side_topic import data_topic, send_winners, winners_topics
 from abs_sinks.kafka.writer import RecordWriter
 
 
@@ -56,8 +58,14 @@ class IdempotentWriter(RecordWriter):
 
     def _begin(self) -> RecordSender:
         # Before the first record, which could not be taken back.
-        winners_topic(self._options, self._task.job)
-        return outside_transactions(self._options, [self._header])
+        winners_topics(self._options, self._task.job)
+        topic = data_topic(self._options)
+        if self._options.letters is None:
+            return self._sender_to(topic)
+        return ByTopic(self._sender_to, topic)
+
+    def _sender_to(self, topic: str) -> RecordSender:
+        return outside_transactions(replace(self._options, topic=topic), [self._header])
 
     def _complete(self) -> None:
         assert self._sender is not None
@@ -115,7 +123,7 @@ class IdempotentCommitter(Committer):
         before = [each.epoch for each in state.recent if each.epoch < state.frontier]
         after = max(before, default=BEGINNING)
         decided = Decided(state.register, state.job, *place, winners, after=after)
-        topic = winners_topic(self._options, state.job, again=True)
-        send = partial(send_winners, topic=topic, decided=decided)
+        topics = winners_topics(self._options, state.job, again=True)
+        send = partial(send_winners, topics=topics, decided=decided)
         rows = Rows(send, point=CrashPoint.INSIDE_CO_COMMIT)
         return self._register.compare_and_set(state.job, expected, state, rows=rows)

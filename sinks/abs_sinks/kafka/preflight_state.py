@@ -28,7 +28,7 @@ from abs_sinks.kafka.options import KafkaOptions, identity, is_topic_name
 from abs_sinks.kafka.register.session import register_id
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import PARTITIONS, find_topic
-from abs_sinks.kafka.side_topic import data_topic, side_loss
+from abs_sinks.kafka.side_topic import attempted, data_topic, side_loss
 from abs_sinks.kafka.side_topic import findings as side_findings
 from abs_sinks.kafka.wal import ledger_key, store_of
 
@@ -61,9 +61,10 @@ def preflight_state(
     if own_register and job is not None:
         yield from _others(options, job)
     if options.protocol == "idempotent":
-        yield from side_findings(options)
-        if (lost := side_loss(options, data_topic(options), job)) is not None:
-            yield Finding.of(lost)
+        for number, each in enumerate(attempted(options)):
+            yield from side_findings(each)
+            if (lost := side_loss(each, data_topic(each), None if number else job)) is not None:
+                yield Finding.of(lost)
 
 
 def _register(options: KafkaOptions) -> Iterator[Finding]:
@@ -123,7 +124,7 @@ def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Fin
     """Check the durability of the existing topics."""
     kept = [options.registertopic] if own_register or options.protocol == "wal" else []
     if options.protocol == "idempotent" and options.topic is not None:
-        kept.append(side_topic(options.topic))
+        kept += [side_topic(data_topic(each)) for each in attempted(options)]
     names = [*kept, *([] if options.topic is None else [options.topic])]
     found: dict[str, TopicFacts] = {}
     for name in names:
@@ -191,8 +192,9 @@ def judge_access(
             options, options.registertopic, ("READ", "WRITE", "DESCRIBE_CONFIGS"), PARTITIONS
         )
     if options.protocol == "idempotent" and options.topic is not None:
-        yield from _topic(options, options.topic, ("DESCRIBE_CONFIGS",), None)
-        yield from _topic(options, side_topic(options.topic), ("WRITE", "DESCRIBE_CONFIGS"), 1)
+        for topic in map(data_topic, attempted(options)):
+            yield from _topic(options, topic, ("DESCRIBE_CONFIGS",), None)
+            yield from _topic(options, side_topic(topic), ("WRITE", "DESCRIBE_CONFIGS"), 1)
 
 
 def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:

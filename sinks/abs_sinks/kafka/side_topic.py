@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import Decided, side_topic
@@ -63,11 +64,26 @@ def data_topic(options: KafkaOptions) -> str:
     return options.topic
 
 
-def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> str:
+def attempted(options: KafkaOptions) -> list[KafkaOptions]:
+    """The options for each topic that attempts write to: the data's, and that of dead letters."""
+    rows = replace(options, topic=data_topic(options), deadletter=None)
+    letters = options.letters
+    return [rows, *([] if letters is None else [replace(rows, topic=letters)])]
+
+
+def winners_topics(options: KafkaOptions, job: str, *, again: bool = False) -> list[str]:
+    """The side topic of each of ``attempted``; see ``winners_topic``."""
+    rows, *letters = attempted(options)
+    # The job's epochs prove nothing about a topic that the option has named later.
+    others = [winners_topic(each, None, again=again) for each in letters]
+    return [winners_topic(rows, job, again=again), *others]
+
+
+def winners_topic(options: KafkaOptions, job: str | None, *, again: bool = False) -> str:
     """The side topic, created if missing and checked once per process.
 
     Args:
-        job: the register key.
+        job: the register key; None: what it has decided does not tell whether the topic was there.
         again: check again that it is the same topic.
 
     Raises:
@@ -90,9 +106,20 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
     return name
 
 
-def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
-    """Write a winners record in the open transaction, and wait for its acknowledgement."""
-    write_winners(transactions.to(topic, timeouts.WINNERS_SECONDS), decided)
+def send_winners(
+    transactions: TransactionalProducer, topics: Sequence[str], decided: Decided
+) -> None:
+    """Write a winners record in the open transaction, and wait for its acknowledgement.
+
+    Args:
+        topics: of ``winners_topics``.
+    """
+    rows, *letters = topics
+    write_winners(transactions.to(rows, timeouts.WINNERS_SECONDS), decided)
+    # An epoch that a run without the option has decided has no record there: none is missing.
+    decided = replace(decided, after=None)
+    for topic in letters:
+        write_winners(transactions.to(topic, timeouts.WINNERS_SECONDS), decided)
 
 
 def write_winners(sender: RecordSender, decided: Decided) -> None:
@@ -173,7 +200,7 @@ class Birth:
             return cls(*(each if each is None else strictjson.text(each) for each in ids))
 
 
-def _settle(options: KafkaOptions, topic: str, job: str) -> None:
+def _settle(options: KafkaOptions, topic: str, job: str | None) -> None:
     """Check that the side topic is the recorded one; create and record the first.
 
     Args:

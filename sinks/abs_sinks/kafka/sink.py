@@ -99,6 +99,8 @@ def guarantee(options: KafkaOptions) -> Guarantee:
         found = replace(found, write="changes", limits=(*found.limits, _OF_CHANGES))
     if options.deadletter is not None:
         dead = dead_letters_of("topic", options)
+        if options.protocol == "idempotent":
+            dead += " Read that topic with winners=true, too."
         found = replace(found, notes=(*found.notes, dead))
     return found
 

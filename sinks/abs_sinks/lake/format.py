@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class LakeFormat(SinkFormat):
     """A kind of tables; ``schemes`` has one. Clients are imported when they are used."""
 
+    buries = True
+
     def administer(self, options: LakeOptions) -> tuple[Inventory, Committer]:
         from abs_sinks.lake.committer import LakeCommitter
         from abs_sinks.lake.sink import absent
@@ -35,9 +37,9 @@ class LakeFormat(SinkFormat):
         return options.address.history()
 
     def guarantee(self, options: LakeOptions) -> Guarantee:
-        from abs_sinks.lake.sink import GUARANTEE
+        from abs_sinks.lake.sink import guarantee
 
-        return GUARANTEE
+        return guarantee(options)
 
     def identity(self, options: LakeOptions) -> str | None:
         """The table's id; None while there is no table."""

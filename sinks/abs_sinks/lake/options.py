@@ -15,6 +15,7 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
+    share,
     size,
     whole_number,
 )
@@ -22,7 +23,15 @@ from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
 from abs_core.errors import OptionError
 from abs_sinks.lake.fit import CHANGES
-from abs_sinks.options import COMMON, CommonOptions, column_names
+from abs_sinks.options import (
+    COMMON,
+    DEADLETTERMAX,
+    CommonOptions,
+    ToSink,
+    check_dead_letters,
+    column_names,
+    sink_or,
+)
 from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
 
 if TYPE_CHECKING:
@@ -38,13 +47,22 @@ _ELSEWHERE = {
     **HADOOP,
     "write": _APPEND,
     "key": _APPEND,
-    "deadletter": "leave it out: a table of the lake keeps no dead letters yet.",
     "mergeSchema": "use schemachange=add.",
     "txnAppId": "leave it out: the register's id is the application's.",
     "txnVersion": "leave it out: the epoch is the version.",
     "maxRecordsPerFile": "use maxfilesize.",
     "fileformat": "leave it out: data files are Parquet.",
 }
+
+
+def _no_place(given: str) -> ToSink:
+    raise OptionError(
+        f"{given!r} is no sink: a table of the lake has no place of its own for dead letters.",
+        remedy="give them to another sink of an abs_spark.epoch: deadletter=sink:NAME.",
+    )
+
+
+_to_sink = sink_or(_no_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +76,9 @@ class LakeOptions:
         compression: of the Parquet files.
         schemachange: what to do with a column of the input that the table lacks: ``fail``, ``ignore``
             (its values are not written), ``add`` (the commit of the rows adds it).
+        deadletter: a sink of the same epoch for rows that the table does not take.
+        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
+        deadlettercolumns: columns that dead letters do not show.
         server: where S3 listens.
         partsize, uploadthreads, rowgroupsize, maxfilesize, maxopenfiles: as for ``abs-s3``.
     """
@@ -67,6 +88,9 @@ class LakeOptions:
     createtable: Annotated[bool, boolean] = False
     compression: Annotated[str, one_of(*COMPRESSIONS["parquet"])] = "snappy"
     schemachange: Annotated[str, one_of(*CHANGES)] = "fail"
+    deadletter: Annotated[ToSink | None, _to_sink] = None
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
+    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
     server: Server = field(default_factory=Server)
     partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4
@@ -97,6 +121,7 @@ class LakeOptions:
         if values["wal"] is not None:
             problems.add("The option wal has no meaning here.", "leave it out.")
         cls._check(values, problems)
+        check_dead_letters(values, problems)
         problems.raise_any()
         return cls(
             common=CommonOptions.of(values), server=Server.of(values), **fields_from(cls, values)
@@ -133,6 +158,9 @@ class LakeOptions:
             rowgroupsize=self.rowgroupsize,
             maxfilesize=self.maxfilesize,
             maxopenfiles=self.maxopenfiles,
+            deadletter=self.deadletter,
+            deadlettermax=self.deadlettermax,
+            deadlettercolumns=self.deadlettercolumns,
         )
 
 

@@ -10,16 +10,19 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from abs_clients.arrow import cast_plain
 from abs_core.contracts import Inventory, Sink, Task
-from abs_core.errors import AbsError, ConfigError, RowError
+from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Committable, Finding, Guarantee
+from abs_sinks.burying import dead_letters_of
 from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, LakeCommitter
 from abs_sinks.lake.fit import Fit, fit, plain_schema
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.place import Place
 from abs_sinks.lake.table import Snapshot
+from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, refuse
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.store import Store
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -36,13 +39,20 @@ _ORPHANS = (
     "epoch's completed files wait for the next start, which adds them. One that is gone is an error."
 )
 
-GUARANTEE = Guarantee(
+_GUARANTEE = Guarantee(
     protocol="2pc",
     write="append",
     visibility="whole epoch: its rows appear with one version of the table",
     reader="no setting needed: every reader of the table sees committed rows only",
     limits=(_OPEN_UPLOADS, _ORPHANS),
 )
+
+
+def guarantee(options: LakeOptions) -> Guarantee:
+    """The guarantee that follows from the options."""
+    if options.deadletter is None:
+        return _GUARANTEE
+    return replace(_GUARANTEE, notes=(dead_letters_of("table", options),))
 
 
 class LakeSink(Sink):
@@ -69,7 +79,12 @@ class LakeSink(Sink):
     def writer(self, task: Task) -> LakeWriter:
         fitted, place = self._ready
         stats, keep = self._table.stats_of, self.keeps_partitions
-        return LakeWriter(place.options, fitted, task, place.store(), stats, keep=keep)
+        given = (place.options, fitted, task, place.store(), stats)
+        return LakeWriter(*given, name=self.target, keep=keep)
+
+    def judging(self, task: Task) -> LakeWriter:
+        """See ``burying.GivingSink``."""
+        return self.writer(task)
 
     def committer(self) -> LakeCommitter:
         place = self._ready[1]
@@ -96,7 +111,7 @@ class LakeSink(Sink):
         return findings
 
     def guarantee(self) -> Guarantee:
-        return GUARANTEE
+        return guarantee(self._options)
 
     def is_empty(self) -> bool:
         snapshot = self._table.load()
@@ -148,10 +163,11 @@ class LakeWriter(StreamingWriter):
 
     Args:
         stats_of: see ``Table``.
+        name: of the table, for dead letters.
         keep: see ``Partitioning``.
     """
 
-    offers = ""  # a table of the lake has no dead letters yet
+    offers = "sink:NAME (in an abs_spark.epoch)"
 
     def __init__(
         self,
@@ -161,29 +177,37 @@ class LakeWriter(StreamingWriter):
         store: Store,
         stats_of: Callable[[Any], str],
         *,
+        name: str,
         keep: bool = False,
     ) -> None:
         super().__init__(replace(options, partitionby=fitted.partitions), fitted.schema, task)
+        self._letters_sink = name
         self._fit = fitted
         self._store = store
         self._stats_of = stats_of
         self._keeps = keep
         self._told: dict[str, tuple[int, str]] = {}
 
-    def _keep(self, batch: pa.RecordBatch) -> None:
+    def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
+        return find_bad_rows(batch, self._judged)
+
+    def _judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as they are written. Raises as ``JudgingWriter``."""
         if batch.num_columns > len(self._schema):
             batch = batch.select(self._schema.names)  # schemachange=ignore
         for name in self._fit.required:
             if batch.column(name).null_count:
-                raise RowError(
-                    f"The column {name} has a NULL, which the table does not take.",
-                    handle=self._handle,
-                    remedy="filter such rows in Spark, or let the column be NULL in the table.",
-                )
+                why = "are NULL, which the table does not take"
+                remedy = "filter such rows in Spark, or let the column be NULL in the table"
+                refuse(Reason(Code.NULL, name, why, remedy), pc.is_null(batch.column(name)))
         if batch.schema != self._fit.schema:
             columns = map(cast_plain, batch.columns, self._fit.schema.types)
             batch = pa.RecordBatch.from_arrays(list(columns), schema=self._fit.schema)
-        super()._keep(batch)
+        super()._judged(batch)
+        return batch
+
+    def _keep_judged(self, batch: pa.RecordBatch, judged: pa.RecordBatch) -> None:
+        super()._keep_judged(judged, None)
 
     def _begun(self) -> TaskFiles:
         return TaskFiles(

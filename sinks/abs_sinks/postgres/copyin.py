@@ -22,9 +22,11 @@ from abs_core.errors import ContentionError, TargetError, UnavailableError
 from abs_core.model import PROTOCOL, Committable
 from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
+from abs_sinks.burying import Bury, as_rows, not_alone
 from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres.deadletters import naming_option
-from abs_sinks.postgres.encode import slices
+from abs_sinks.options import ToSink
+from abs_sinks.postgres.deadletters import naming_option, shown, sink_of
+from abs_sinks.postgres.encode import Aside, slices
 from abs_sinks.postgres.feed import Feed
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
@@ -37,7 +39,7 @@ class CopyIn:
     """One COPY FROM STDIN in the connection's transaction.
 
     An error closes the connection, so that the server rolls back at once. ``into``: see
-    ``CopyPlan.copy_statement``.
+    ``CopyPlan.copy_statement``; ``aside``: see ``Encoder.encode``.
     """
 
     def __init__(
@@ -46,11 +48,12 @@ class CopyIn:
         plan: CopyPlan,
         options: PostgresOptions,
         into: sql.Identifier | None = None,
+        aside: Aside | None = None,
     ) -> None:
         self.connection = connection
         self.plan = plan
-        self.rows = 0
         self._options = options
+        self._aside = aside
         self._doing = f"copying rows for table {plan.table.label}"
         self._digest = xxhash.xxh3_128()
         with self._mapped():
@@ -64,8 +67,7 @@ class CopyIn:
     def write(self, batch: pa.RecordBatch) -> None:
         with self._mapped():
             for piece in slices(batch, self._options.batchsize):
-                self._feed.write(piece)
-        self.rows += batch.num_rows
+                self._feed.write(piece, self._aside)
 
     def finish(self) -> None:
         """End the COPY, and wait until the server has taken all rows."""
@@ -106,6 +108,24 @@ class CopyWriter(StepwiseWriter):
         self.number = number_of(task.handle)
         """The number of the sink of the next rows."""
         self._counts: dict[int, Count] = {}
+        self._elsewhere: dict[int, Bury] = {}
+        self._letters: list[pa.RecordBatch] = []
+
+    def bury_in(self, elsewhere: Bury, number: int | None = None) -> None:
+        """See ``burying.GivingWriter``.
+
+        Args:
+            number: of the sink, if there are several.
+        """
+        self._elsewhere[self.number if number is None else number] = elsewhere
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        number = self.number
+        super().write(batch)
+        # Not earlier: they may be rows of this writer, for another table.
+        given, self._letters = self._letters, []
+        for letters in given:
+            self._elsewhere[number](letters)
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
         """The rows that the table cannot hold; nothing is sent."""
@@ -145,14 +165,26 @@ class CopyWriter(StepwiseWriter):
     ) -> CopyIn | JudgedCopy:
         """The COPY of rows for the present table; see ``CopyIn``."""
         options, number = self.table.options, self.number
-        if options.deadletter is None:
-            return CopyIn(connection, target.plan, options, into)
+        if options.letters is None:
+            aside = None if options.deadletter is None else partial(self._put_aside, target)
+            return CopyIn(connection, target.plan, options, into, aside)
 
         def bury(letters: Sequence[DeadLetter]) -> None:
             self._count(number, 0, len(letters))
             self._bury(connection, target, letters)
 
         return JudgedCopy(connection, target, options, into, bury)
+
+    def _put_aside(self, target: ResolvedTable, part: pa.RecordBatch, bad: BadRows) -> None:
+        """Keep what another sink gets, until the batch is written."""
+        options, plan = self.table.options, target.plan
+        if isinstance(options.deadletter, ToSink) and self.number not in self._elsewhere:
+            raise not_alone(options.deadletter)
+        letters = shown(options, plan, target.key)
+        self._letters.append(as_rows(part, bad, self._task, sink_of(plan), letters))
+        count = self._letters[-1].num_rows
+        self._count(self.number, -count, 0)
+        self._rows -= count
 
     @abstractmethod
     def _bury(

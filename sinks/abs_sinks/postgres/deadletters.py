@@ -67,7 +67,7 @@ select {job}, {sink}, {epoch}, {staged}, {schema} from {source}
 
 def staged_columns(options: PostgresOptions) -> sql.Composable:
     """The definitions of the columns for a staging table; nothing without the option."""
-    if options.deadletter is None:
+    if options.letters is None:
         return sql.SQL("")
     return sql.SQL("").join(
         sql.SQL(", {} {}").format(sql.Identifier(name), sql.SQL(_COLUMNS[name[4:]]))
@@ -77,7 +77,7 @@ def staged_columns(options: PostgresOptions) -> sql.Composable:
 
 def good(options: PostgresOptions) -> sql.Composable | None:
     """The condition of staged rows that are not dead; None without the option."""
-    return None if options.deadletter is None else _IS_GOOD
+    return None if options.letters is None else _IS_GOOD
 
 
 def shown(options: PostgresOptions, plan: CopyPlan, key: Sequence[str] = ()) -> Shown:
@@ -95,11 +95,11 @@ def moving(
     options: PostgresOptions, plan: CopyPlan, handle: HandleName, source: sql.Composable
 ) -> sql.Composed:
     """The statement that moves a task's dead letters from a relation with ``STAGED`` to the table."""
-    assert options.deadletter is not None
+    assert options.letters is not None
     return sql.SQL(_MOVE + " where {dead}").format(
-        table=options.deadletter.identifier,
+        table=options.letters.identifier,
         job=handle.job,
-        sink=_sink(plan),
+        sink=sink_of(plan),
         epoch=handle.epoch,
         staged=columns_of(STAGED),
         schema=schema_text(plan.schema),
@@ -122,12 +122,12 @@ def write(
     letters: Iterable[DeadLetter],
 ) -> None:
     """Put dead letters into the table, in a transaction that the decision commits."""
-    assert options.deadletter is not None
+    assert options.letters is not None
     names = ("job", "sink", "epoch", *(name[4:] for name in STAGED), "schema")
     statement = sql.SQL("copy {} ({}) from stdin").format(
-        options.deadletter.identifier, columns_of(names)
+        options.letters.identifier, columns_of(names)
     )
-    place, schema = (handle.job, _sink(plan), handle.epoch), schema_text(plan.schema)
+    place, schema = (handle.job, sink_of(plan), handle.epoch), schema_text(plan.schema)
     _copied(connection, statement, ((*place, *astuple(each), schema) for each in letters))
 
 
@@ -145,7 +145,7 @@ def ensure(connection: Connection[Any], options: PostgresOptions) -> None:
     Raises:
         SchemaError: it has other columns; RefusedError: it may not be created. Both name the statement.
     """
-    name = options.deadletter
+    name = options.letters
     if name is None:
         return
     if not exists(connection, str(name)):
@@ -192,7 +192,7 @@ def naming_option(options: PostgresOptions) -> Iterator[None]:
         # A SchemaError is of every row, though the server told it of one.
         of_rows = isinstance(error, RowError) or by_data(error.__cause__)
         of_rows = of_rows and not isinstance(error, SchemaError)
-        if of_rows and options.deadletter is None and "deadletter" not in error.remedy:
+        if of_rows and options.letters is None and "deadletter" not in error.remedy:
             error.remedy = (
                 f"{error.remedy.rstrip('.')}; or name a table in the option deadletter: such rows go "
                 "there, and the query goes on."
@@ -200,5 +200,6 @@ def naming_option(options: PostgresOptions) -> Iterator[None]:
         raise
 
 
-def _sink(plan: CopyPlan) -> str:
+def sink_of(plan: CopyPlan) -> str:
+    """What a dead letter says that it was refused by."""
     return f"{plan.table.schema}.{plan.table.name}"

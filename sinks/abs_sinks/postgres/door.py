@@ -29,6 +29,7 @@ class PostgresFormat(SinkFormat):
     schemes = ("postgresql", "postgres", "jdbc")
     marks = ("url", "dbtable")
     library = "abs_sinks.postgres.sink"
+    buries = True
     audit = "abs_audit.postgres.relation:PostgresSide"
 
     def parse(self, given: Mapping[str, str]) -> PostgresOptions:
@@ -77,6 +78,13 @@ class PostgresFormat(SinkFormat):
 
     def where(self, options: PostgresOptions) -> str:
         return f"{options.address.place}, table {options.dbtable}"
+
+    def dataset(self, options: PostgresOptions, target: str) -> tuple[str, str]:
+        """``postgres://host:port`` and ``database.schema.table``."""
+        where = dict(options.address.parameters)
+        host = where.get("host") or where.get("hostaddr") or "localhost"
+        _, database, table = target.split("/", 2)
+        return f"postgres://{host}:{where.get('port', '5432')}", f"{database}.{table}"
 
     def identity(self, options: PostgresOptions) -> str | None:
         from abs_sinks.postgres.target import identity_at

@@ -313,7 +313,7 @@ class EpochTransaction:
         bad = wrong or changes_sql.error_of(changes, first)
         if bad is not None:
             connection.execute("ROLLBACK")
-            if wrong is None and part.table.options.deadletter is not None:
+            if wrong is None and part.table.options.letters is not None:
                 raise NeedsJudgement from bad
             raise bad
         return results

@@ -184,7 +184,7 @@ class IdempotentWriter(CopyWriter):
                 connection.execute("rollback to savepoint staged")
                 raise duplicate_key(connection, plan, target.key, staged) from error
             except psycopg.Error as error:
-                if self._options.deadletter is None or not by_data(error):
+                if self._options.letters is None or not by_data(error):
                     raise
                 self._judge(connection, target)
                 continue
@@ -208,7 +208,7 @@ class IdempotentWriter(CopyWriter):
             judged=judged,
             judging=judging,
         )
-        keeps = self._options.deadletter is not None
+        keeps = self._options.letters is not None
         # With dead letters a problem is no error, and the transaction goes on.
         last = [*changes_sql.applying(changes, judged), *([] if keeps else [sql.SQL("COMMIT")])]
         finding = changes_sql.finding(changes, judged)

@@ -114,7 +114,7 @@ def _judge_changes(
         connection.execute("savepoint abs_changes")
         with noticing_changes(options, plan):
             more = _round(connection, options, target, tables, judged, rows, changes)
-        if not more or options.deadletter is None:
+        if not more or options.letters is None:
             return found
         connection.execute("rollback to savepoint abs_changes; release savepoint abs_changes")
         found.rows.extend(more)

@@ -148,7 +148,7 @@ def judging(connection: Connection[Any], *parts: Part) -> Iterator[bool]:
 
     Yields whether one does.
     """
-    keeps = any(part.table.options.deadletter for part in parts)
+    keeps = any(part.table.options.letters for part in parts)
     try:
         yield keeps
     except psycopg.Error as error:
@@ -202,7 +202,7 @@ def judge(
         connection.execute(inserting(plan, some, target.key, keeping=keeping))
 
     with noticing_changes(options, plan):
-        if options.deadletter is None:
+        if options.letters is None:
             attempt(0, numbered)
             return found
         refused = refused_rows(connection, numbered, attempt, options, plan.table.label, rows)

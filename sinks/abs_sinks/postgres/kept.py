@@ -39,9 +39,9 @@ class PostgresLetters(KeptLetters):
     """
 
     def __init__(self, options: PostgresOptions) -> None:
-        assert options.deadletter is not None
+        assert options.letters is not None
         self._options = options
-        self._name: TableName = options.deadletter
+        self._name: TableName = options.letters
 
     def found(
         self, *, job: str | None = None, code: str | None = None, replayed: bool = False

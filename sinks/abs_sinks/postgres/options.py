@@ -28,7 +28,14 @@ from abs_clients.postgres.password import SOURCES, PasswordSource
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.changes import DELETES, Deletes
-from abs_sinks.options import COMMON, DEADLETTERMAX, CommonOptions, check_dead_letters
+from abs_sinks.options import (
+    COMMON,
+    DEADLETTERMAX,
+    CommonOptions,
+    ToSink,
+    check_may_bury,
+    sink_or,
+)
 
 NAME = "abs-postgres"
 
@@ -89,6 +96,8 @@ _ELSEWHERE = {
     "applyastruncates": "leave it out: truncates are not applied. Truncate the table yourself.",
     "storedasscdtype": _NOT_WRITTEN["scd2"],
     "stored_as_scd_type": _NOT_WRITTEN["scd2"],
+    "deletes": "leave it out: a delete removes its row, soft deletes are not written. To keep such "
+    "rows, set applyasdeletes to a value that no change has, and write the operation to a column.",
     "keys": "use key.",
     "sequence_by": "use sequenceby.",
     "apply_as_deletes": "use applyasdeletes.",
@@ -140,7 +149,8 @@ class PostgresOptions:
         locktimeout: seconds to wait for a lock that something else holds.
         connecttimeout: seconds to wait for the server to take a connection.
         deadletter: a table of this database for rows that the table refuses by their data; it is
-            created if it is missing. Without it such a row stops the query.
+            created if it is missing. Or a sink of the same epoch, for what the client can judge.
+            Without it such a row stops the query.
         deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
         deadlettercolumns: columns of the input that dead letters do not show.
     """
@@ -164,9 +174,14 @@ class PostgresOptions:
     stateschema: Annotated[str, _identifier] = "abs"
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
-    deadletter: Annotated[TableName | None, TableName.parse] = None
+    deadletter: Annotated[TableName | ToSink | None, sink_or(TableName.parse)] = None
     deadlettermax: Annotated[float, share] = DEADLETTERMAX
     deadlettercolumns: Annotated[tuple[str, ...], column_list] = ()
+
+    @property
+    def letters(self) -> TableName | None:
+        """The table of dead letters."""
+        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def patience(self) -> Patience:
@@ -295,20 +310,14 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
             problems.add(
                 f"The option {name} has no meaning for write=append.", "did you mean write=upsert?"
             )
-    _check_dead_letters(values, problems)
+    check_may_bury(common, values, problems)
+    if values["deadletter"] is not None and values["deadletter"] == values["dbtable"]:
+        problems.add("The options deadletter and dbtable name one table.", "name another one.")
     if common.wal is not None:
         problems.add(
             "The option wal has no meaning here: this sink stages in tables of its own.",
             "leave it out; the option stateschema says where they are.",
         )
-
-
-def _check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
-    check_dead_letters(values, problems)
-    if values["deadletter"] is None:
-        return
-    if values["deadletter"] == values["dbtable"]:
-        problems.add("The options deadletter and dbtable name one table.", "name another one.")
 
 
 def _check_changes(values: Mapping[str, Any], problems: Problems) -> None:

@@ -250,7 +250,7 @@ def judge_table(
             f"Role {server.role} lacks {', '.join(lacking)} on table {table.label}.",
             f"GRANT {', '.join(lacking)} ON {table.label} TO {server.role}.",
         )
-    if facts.deferred and options.deadletter is not None and options.protocol == "2pc":
+    if facts.deferred and options.letters is not None and options.protocol == "2pc":
         yield Finding.error(
             f"Constraints of table {table.label} are INITIALLY DEFERRED ({', '.join(facts.deferred)}): "
             "the server checks them at PREPARE, when it is too late for a dead letter.",
@@ -290,7 +290,7 @@ def judge_table(
 
 
 def judge_dead_letters(connection: Connection[Any], options: PostgresOptions) -> Iterator[Finding]:
-    name = options.deadletter
+    name = options.letters
     if name is None:
         return
     if not exists(connection, str(name)):

@@ -15,6 +15,8 @@ from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol, NothingToCommit
+from abs_sinks.burying import dead_letters_of
+from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
@@ -118,6 +120,9 @@ def _guarantee(options: PostgresOptions) -> Guarantee:
 
 
 def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
+    if options.letters is None:
+        of_server = "What only the server can tell, such as a CHECK, stops the query."
+        return (dead_letters_of("table", options), of_server)
     what = (
         "Rows that the table refuses by their data are in the table "
         f"{options.deadletter}, under the same decision; more than {options.deadlettermax:.2%} of the "
@@ -176,9 +181,10 @@ class PostgresSink(Sink):
         return self._table.target().identity
 
     def writer(self, task: Task) -> Writer:
-        return SlowWriteReporter(self._writer(task), self._options.patience, task)
+        return SlowWriteReporter(self.judging(task), self._options.patience, task)
 
-    def _writer(self, task: Task) -> Writer:
+    def judging(self, task: Task) -> CopyWriter:
+        """See ``burying.GivingSink``."""
         elsewhere = not self._co_commit
         match self._options.protocol:
             case "wal":

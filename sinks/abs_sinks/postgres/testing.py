@@ -31,6 +31,9 @@ from abs_testing import SCHEMA, Row
 
 _numbers = count()
 
+CLOSE_SECONDS = 20
+"""How long the removal of a table waits for sessions that use it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -179,13 +182,34 @@ class TableHarness:
         return restore
 
     def close(self) -> None:
-        """Remove all of it from the server."""
+        """Remove all of it from the server.
+
+        Raises:
+            TimeoutError: sessions that are named keep a lock, as a writer does that was not ended.
+        """
         close_idle()
+        self.db.execute(f"set lock_timeout = '{CLOSE_SECONDS}s'")
         for gid in self.prepared():
             self.db.execute(sql.SQL("rollback prepared {}").format(gid))
-        self.db.execute(f"drop schema if exists {self.schema} cascade")
-        self.db.execute(f"drop table if exists {self.table}")
-        self.db.close()
+        try:
+            self.db.execute(f"drop schema if exists {self.schema} cascade")
+            self.db.execute(f"drop table if exists {self.table}")
+        except psycopg.errors.LockNotAvailable as error:
+            raise TimeoutError(
+                f"Table {self.table} or schema {self.schema} is locked for {CLOSE_SECONDS} s by "
+                f"{self._sessions()}: close or abort what your test has left open, and look for the "
+                "failure before this one."
+            ) from error
+        finally:
+            self.db.close()
+
+    def _sessions(self) -> str:
+        """The other sessions in a transaction, with what they run."""
+        query = (
+            "select pid || ': ' || left(query, 100) from pg_stat_activity where pid <> pg_backend_pid()"
+            " and datname = current_database() and xact_start is not null"
+        )
+        return "; ".join(text for (text,) in self.db.execute(query)) or "nobody now"
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from abs_core.contracts import Committer, Task
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience.slow_writes import SlowWriteReporter
+from abs_sinks.burying import Bury
 from abs_sinks.deadletters import DeadLetter
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
@@ -89,6 +90,10 @@ class GroupTwoPhaseWriter:
         self._writer = TwoPhaseWriter(first, task, elsewhere=True)
         self._told = SlowWriteReporter(self._writer, first.options.patience, task)
         self._tables = tables
+
+    def bury_in(self, sink: int, elsewhere: Bury) -> None:
+        """As ``burying.GivingWriter``, for one of the sinks."""
+        self._writer.bury_in(elsewhere, sink)
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
         self._writer.table, self._writer.number = self._tables[sink], sink
@@ -168,7 +173,7 @@ def begin_on_planned_shape(
     """
     timeout = sql.SQL("SET LOCAL lock_timeout = {}").format(round(table.options.locktimeout * 1000))
     # What a constraint refuses becomes a dead letter only before PREPARE.
-    checked = "DEFERRED" if table.options.deadletter is None else "IMMEDIATE"
+    checked = "DEFERRED" if table.options.letters is None else "IMMEDIATE"
     deferred = sql.SQL("SET CONSTRAINTS ALL {}").format(sql.SQL(checked))
     hold_planned_shape(connection, table, target, sql.SQL("BEGIN"), timeout, deferred)
 

@@ -18,9 +18,9 @@ from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
 from abs_sinks.appended import AppendedLetters
 from abs_sinks.burying import JudgingWriter, dead_letters_of
+from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
-from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
@@ -73,7 +73,12 @@ def guarantee(options: S3Options) -> Guarantee:
     found = _GUARANTEES[options.protocol]
     if options.deadletter is None:
         return found
-    return replace(found, notes=(dead_letters_of("folder", options),))
+    dead = dead_letters_of("folder", options)
+    if options.protocol == "idempotent":
+        dead += (
+            " That folder also has files of undecided epochs: `abs deadletters` leaves them out."
+        )
+    return replace(found, notes=(dead,))
 
 
 class S3Sink(Sink):
@@ -201,9 +206,12 @@ class S3Letters(AppendedLetters):
         return S3Sink(self._options, schema)
 
     def _read(self) -> Iterator[tuple[str, bytes]]:
-        objects = Objects(self._options.bucket)
-        keys = sorted(found.key for found in objects.list(self._folder.folder))
-        for key in keys:
-            body = objects.get(key) if handle_of(key) is not None else None
+        options = self._options
+        objects = Objects(options.bucket)
+        # Whatever protocol the options name: others may have written there.
+        common = replace(options.common, protocol="2pc")
+        there = replace(options, path=self._folder, statepath=options.state, common=common)
+        for key in [found.key for found in committed_files(there)]:
+            body = objects.get(key)
             for number, line in enumerate(body.data.splitlines() if body else ()):
                 yield blake2b(f"{key} {number}".encode(), digest_size=8).hexdigest(), line

@@ -34,6 +34,9 @@ class Ways:
         losses: how often the register is lost, at most.
         full: whether no certificate can ever be written.
         refusals: how often one that is there cannot be written anew, at most.
+        first_too: whether also the first one may be refused so often.
+        tries_again: whether one that could not be written is tried again at the next epoch.
+        unheard: how many writes take effect without an answer, at most.
         consents: how often the operator consents to go on without the register, at most.
         several: whether the job has two named sinks, not one without a name.
     """
@@ -50,6 +53,9 @@ class Ways:
     losses: int = 1
     full: bool = False
     refusals: int = 0
+    first_too: bool = False
+    tries_again: bool = True
+    unheard: int = 0
     consents: int = 0
     several: bool = False
 
@@ -70,6 +76,7 @@ class Loss:
         seen: what this run's commit process knows of the register.
         origin: what its planner has read.
         certified: whether this run has written the certificate.
+        tried: whether that has failed in this epoch.
         adopt: the token in the job's options.
     """
 
@@ -86,8 +93,10 @@ class Loss:
     seen: JobState | None = None
     origin: Origin = field(default_factory=Origin)
     certified: bool = False
+    tried: bool = False
     losses: int = 0
     refusals: int = 0
+    unheard: int = 0
     consents: int = 0
     adopt: str = ""
     lost: bool = False

@@ -1,9 +1,10 @@
 """Explores what becomes of a job whose register vanishes, or goes back, at any step.
 
 Runs come one after the other and die anywhere; the checkpoint, with the certificate in it, stays, but
-may refuse to have it written. The rules are the real ones (``births``, ``protocol``); what is modelled
-is the order of a run's steps. An engine may leave epochs out (``Ways.gaps``): there each epoch is told
-to the certificate before the engine may note it.
+may refuse to have it written some times. Every other write may take effect without an answer; one that
+fails without effect is the same step a moment later. The rules are the real ones (``births``,
+``protocol``); what is modelled is the order of a run's steps. An engine may leave epochs out
+(``Ways.gaps``): there each epoch is told to the certificate before the engine may note it.
 
 An operator may consent to go on without the register (``Ways.consents``), and does all that the error
 asks for: cleans the target from the named epoch on, and finishes what a register that went back holds
@@ -62,7 +63,12 @@ def explore_losses(ways: Ways, limit: int = 500_000) -> int:
         Violated: an epoch is visible twice, one that is noted is not visible, or a run is refused
             although nothing was lost.
     """
-    first = Loss(losses=ways.losses, refusals=ways.refusals, consents=ways.consents)
+    first = Loss(
+        losses=ways.losses,
+        refusals=ways.refusals,
+        unheard=ways.unheard,
+        consents=ways.consents,
+    )
     came: dict[Loss, tuple[Loss | None, str]] = {first: (None, "")}
     waiting = [first]
     while waiting:
@@ -118,11 +124,17 @@ def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     yield f"run {world.run} dies", _off(world)
     if world.at == BEGIN and ways.gaps and world.noted > world.begun:
         yield f"epoch {world.noted} is left out", _noted(ways, world)
-    if world.at in _WRITES and (ways.full or (world.refusals and world.certificate)):
+    refuses = world.refusals and (world.certificate or ways.first_too)
+    if world.at in _WRITES and (ways.full or refuses):
         less = replace(world, refusals=0 if ways.full else world.refusals - 1)
         yield from _moved(less, "cannot write the certificate", lambda: _in_vain(ways, less))
         if ways.full:
             return
+    if world.unheard and world.at != NOTE:
+        less = replace(world, unheard=world.unheard - 1)
+        yield from _moved(
+            less, f"{_NAMES[world.at]}, and hears nothing", lambda: _unheard(ways, less)
+        )
     yield from _moved(world, _NAMES[world.at], lambda: _MOVES[world.at](ways, world))
 
 
@@ -146,6 +158,8 @@ def _moved(world: Loss, step: str, move: Callable[[], Loss]) -> Iterator[tuple[s
 def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.register is None:
         return
+    if ways.first_too and world.certificate is None and world.top >= 0:
+        return  # left out, see above; where it can never be written ``full`` explores it
     less = replace(world, losses=world.losses - 1, lost=True)
     undone = world.top == world.noted
     if not (ways.full and undone and world.below == -1):
@@ -176,7 +190,7 @@ def _in_doubt_commit(world: Loss) -> Loss:
 
 
 def _off(world: Loss) -> Loss:
-    return replace(world, at=OFF, seen=None, certified=False, origin=Origin())
+    return replace(world, at=OFF, seen=None, certified=False, tried=False, origin=Origin())
 
 
 def _who(ways: Ways, world: Loss) -> RunIdentity:
@@ -246,8 +260,17 @@ def _tell(ways: Ways, world: Loss) -> Loss:
     return replace(world, certificate=ways.certify(world.seen, PLACE, world.noted), at=NOTE)
 
 
+def _unheard(ways: Ways, world: Loss) -> Loss:
+    """A write takes effect, and the run is told that it failed: it tries again, if it goes on."""
+    after = _MOVES[world.at](ways, world)
+    if world.at not in (CERTIFY, TELL):
+        return replace(after, at=world.at, seen=world.seen)
+    return replace(_in_vain(ways, world), certificate=after.certificate)
+
+
 def _in_vain(ways: Ways, world: Loss) -> Loss:
     """The certificate cannot be written."""
+    world = replace(world, tried=True, certified=not ways.tries_again)
     if world.at == TELL:
         return _off(world) if ways.stops else replace(world, at=NOTE)
     state = _checked(ways, world)
@@ -266,6 +289,10 @@ def _decide(ways: Ways, world: Loss) -> Loss:
     state = _looked(ways, world)
     generation = _mine(ways, world, state)
     epoch = world.noted
+    certificate = world.certificate
+    mine = certificate is not None and certificate.generation == generation
+    if ways.first and not mine and not world.tried:
+        raise Violated(f"epoch {epoch} is decided, and its run has not tried to be certified")
     attempt = f"{world.run:x}"
     committables = [
         Committable(HandleName(state.register, JOB, generation, epoch, part, attempt), 1, "none:")
@@ -304,7 +331,7 @@ def _once_done(ways: Ways) -> int:
 
 
 def _noted(ways: Ways, world: Loss) -> Loss:
-    noted = replace(world, noted=world.noted + 1)
+    noted = replace(world, noted=world.noted + 1, tried=False)
     if noted.noted == ways.epochs:
         return _off(noted)
     # An engine that leaves epochs out is one process: it has read the checkpoint as it began.

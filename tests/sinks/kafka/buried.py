@@ -13,6 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 from kafka import TopicPartition
 
+from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import topic_facts
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
@@ -21,7 +23,7 @@ from abs_sinks.kafka.sink import KafkaSink
 from abs_testing import Row
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, make_topic
 from tests.kit.kafka_log import committed
-from tests.kit.kafka_modes import LogHarness
+from tests.kit.kafka_modes import AttemptHarness, LogHarness
 from tests.sinks.dead_letters import is_poison
 
 PLACED = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
@@ -74,16 +76,19 @@ class Buried(TopicHarness):
 
     def letters(self) -> list[tuple[str, Row]]:
         """Code and row of each dead letter that is committed, also behind an open transaction."""
+        found = [json.loads(value or b"") for value in self.dead_records()]
+        read = [(each["code"], rows_of([each["row"]], schema_of(each["schema"]))) for each in found]
+        return [(code, (int(b["key"][0].as_py()), b["value"][0].as_py())) for code, b in read]
+
+    def dead_records(self) -> list[bytes | None]:
         self._await_markers()
         places = [TopicPartition(self.dead, number) for number in range(PARTITIONS)]
         ends = self._ends(places)[1]
-        found = [
-            json.loads(record.value or b"")
+        return [
+            record.value
             for place in places
             for record in committed(self.options.kafka, self.dead, place.partition, ends[place])
         ]
-        read = [(each["code"], rows_of([each["row"]], schema_of(each["schema"]))) for each in found]
-        return [(code, (int(b["key"][0].as_py()), b["value"][0].as_py())) for code, b in read]
 
     def headers(self) -> list[dict[str, str]]:
         """The headers of each dead letter, as kafka-python reads them."""
@@ -113,6 +118,21 @@ class BuriedLog(Buried, LogHarness):
     """The same with a write-ahead log."""
 
 
+class BuriedAttempts(Buried, AttemptHarness):
+    """The same, where both topics are read by their winners."""
+
+    def dead_records(self) -> list[bytes | None]:
+        return [record.value for record in self.winning(self.dead)]
+
+    def close(self) -> None:
+        super().close()
+        side = side_topic(self.dead)
+        delete_topics(self.options.kafka, list(topic_facts(self.options.kafka, [side], again=True)))
+
+
+_KINDS = {"2pc": Buried, "idempotent": BuriedAttempts}
+
+
 def poisoned(harness: Buried) -> None:
     """Let a reader see the topic and its dead letters together: each check is one of the equation."""
     rows = harness.read
@@ -129,7 +149,8 @@ def buried(
     """
     with tempfile.TemporaryDirectory(prefix="abs-buried-") as folder:
         wal = variant.protocol == "wal"
-        harness = BuriedLog(bootstrap, variant, Path(folder)) if wal else Buried(bootstrap, variant)
+        kind = Buried if wal else _KINDS[variant.protocol]
+        harness = BuriedLog(bootstrap, variant, Path(folder)) if wal else kind(bootstrap, variant)
         harness.bury(**more)
         if together:
             poisoned(harness)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,12 @@ from abs_core.contracts import Sink, Task, Writer
 from abs_core.crash import CrashPoint
 from abs_core.errors import FencedError, RowError, SchemaError, UnavailableError
 from abs_core.model import Committable, Severity
+from abs_core.moving import rename
+from abs_core.sinkmap import STRIDE
 from abs_services import KafkaService
 from abs_sinks.kafka.avro import pins
-from abs_sinks.kafka.avro.pins import Pins, cell_of
+from abs_sinks.kafka.avro.choose import Chooser
+from abs_sinks.kafka.avro.pins import Pins, cell_of, pinned
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.sink import KafkaSink
@@ -196,12 +200,13 @@ def test_ids_that_do_not_fit_the_query_any_more_are_replaced_at_once(
 ) -> None:
     with opened(kafka, registry) as harness, closing(Case(harness)) as case:
         fewer = {**ORDER, "fields": ORDER["fields"][:1]}
-        store, key = KafkaRegister(harness.options), cell_of(JOB, harness.options)
         run = case.run()
         run.begin(0)
         state = run.state()
+        mine = replace(_task(), register=state.register)
+        store, key = KafkaRegister(harness.options), cell_of(mine, harness.options)
         before = registry.add(f"{harness.topic}-value", fewer)
-        note = Pins(state.register, state.generation, 0, {"value": before})
+        note = Pins(state.generation, 0, {"value": before})
         store.swap_text(key, None, note.to_text())
         now = registry.add(f"{harness.topic}-value", ORDER)
         case.run().epoch(0, rows(0, 3))
@@ -221,19 +226,57 @@ def test_another_job_of_that_name_does_not_take_the_old_ones_note(
     kafka: KafkaService, registry: StandIn
 ) -> None:
     with opened(kafka, registry) as harness, closing(Case(harness)) as case:
-        number = registry.add(f"{harness.topic}-value", ORDER)
-        note = Pins("0" * 16, 900, 0, {"value": 4711})
-        KafkaRegister(harness.options).swap_text(
-            cell_of(JOB, harness.options), None, note.to_text()
-        )
+        old = registry.add(f"{harness.topic}-value", ORDER)
+        case.run().attempt(0).write(*rows(0, 3)).pre_commit()
+        harness.new_sink().register().retire(JOB)  # type: ignore[attr-defined]
+        new = registry.add(f"{harness.topic}-value", NEWER)
         case.run().epoch(0, rows(0, 3))
-        assert harness.ids() == {number}
+        assert harness.ids() == {new} != {old}
+
+
+def test_a_renamed_job_replays_with_the_ids_of_the_first_attempt(
+    kafka: KafkaService, registry: StandIn
+) -> None:
+    with opened(kafka, registry) as harness, closing(Case(harness)) as case:
+        old = registry.add(f"{harness.topic}-value", ORDER)
+        lost = case.run().attempt(0).write(*rows(0, 3)).pre_commit()  # never decided
+        sink = harness.new_sink()
+        rename(sink.register(), sink.committer(), JOB, "renamed")  # type: ignore[arg-type]
+        new = registry.add(f"{harness.topic}-value", NEWER)
+
+        again = case.run("renamed")
+        share = again.task(0, 0, rows(0, 3))
+        again.commit(0, [share])
+
+        assert share.committable.digest == lost.committable.digest  # type: ignore[union-attr]
+        assert harness.ids() == {old} != {new}
+
+
+def test_two_sinks_of_one_job_and_topic_keep_ids_of_their_own(
+    kafka: KafkaService, registry: StandIn
+) -> None:
+    fewer = {**ORDER, "fields": ORDER["fields"][:1]}
+    with opened(kafka, registry) as harness:
+        ids = [registry.add(f"{harness.topic}-value", each) for each in (fewer, ORDER)]
+        options = [
+            KafkaOptions.parse({**harness.given, "value.schema": json.dumps(each)})
+            for each in (fewer, ORDER)
+        ]
+        types = {"value": pa.struct([("id", pa.int64())])}, {"value": STRUCT}
+        tasks = [replace(_task(), partition=number * STRIDE) for number in range(2)]
+        for _ in range(2):
+            found = [
+                pinned(mine, task, Chooser(mine, columns))["value"]
+                for mine, task, columns in zip(options, tasks, types, strict=True)
+            ]
+            assert found == ids
+        shared = [cell_of(tasks[0], mine) for mine in options]
+        assert shared[0] == shared[1], "without the number they would share a note"
 
 
 def test_the_note_of_another_release_is_refused() -> None:
-    text = json.loads(Pins("0" * 16, 1, 0, {"value": 1}).to_text())
+    text = json.loads(Pins(1, 0, {"value": 1}).to_text())
     assert text == {
-        "register": "0" * 16,
         "generation": 1,
         "since": 0,
         "ids": {"value": 1},

@@ -45,9 +45,11 @@ VARIANTS = [
     Variant("wal"),
     Variant("wal", own_register=False),
     Variant("wal", producer="librdkafka"),
+    Variant("idempotent"),
+    Variant("idempotent", producer="librdkafka"),
 ]
 CELLS = {variant.name: variant for variant in VARIANTS}
-KILLS = {"2pc": (CrashPoint.AFTER_PRE_COMMIT,), "wal": (CrashPoint.AFTER_PRE_COMMIT,)}
+KILLS = dict.fromkeys(("2pc", "wal", "idempotent"), (CrashPoint.AFTER_PRE_COMMIT,))
 
 pytest_generate_tests = in_each([Way(name, KILLS.get(name, ())) for name in CELLS])
 
@@ -126,8 +128,7 @@ FULL = pa.schema(
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(bootstrap: str, kind: str) -> None:
+def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(bootstrap: str) -> None:
     with buried(bootstrap, CELLS["2pc"], topic=None) as harness:
         limit(harness.options.kafka, harness.dead, "10000000")
         settings = harness.options.kafka
@@ -136,7 +137,8 @@ def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(bootstrap: str, k
         options = replace(harness.options, kafka=roomy)
         row: dict[str, object] = dict.fromkeys(FULL.names)
         row |= {"value": "v", "topic": harness.topic}
-        given = pa.RecordBatch.from_pylist([row, {**row, **KINDS[kind]}, row], FULL)
+        bad = [{**row, **changed} for changed in KINDS.values()]
+        given = pa.RecordBatch.from_pylist([row, *bad, row], FULL)
         sink = KafkaSink(options, FULL)
         writer = sink.writer(TASK)
         writer.write(given)
@@ -146,10 +148,15 @@ def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(bootstrap: str, k
         sink.close()
         assert len(harness.records()) == 2
         kept = KafkaLetters(options)
-        (letter,) = kept.shown([each["id"] for each in kept.found()])
-        assert letter["code"] == kind
-        read = rows_of([letter["row"]], schema_of(letter["schema"]))
-        assert read.to_pylist() == given.slice(1, 1).to_pylist()
+        letters = kept.shown([each["id"] for each in kept.found()])
+        found = {
+            each["code"]: rows_of([each["row"]], schema_of(each["schema"])).to_pylist()
+            for each in letters
+        }
+        assert len(letters) == len(KINDS)
+        assert found == {
+            kind: given.slice(number, 1).to_pylist() for number, kind in enumerate(KINDS, 1)
+        }
 
 
 def test_a_dead_letter_that_its_topic_refuses_stops_the_query(bootstrap: str) -> None:
@@ -190,7 +197,10 @@ def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str)
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"protocol": "idempotent", "deadletter": "d"}, "not there for protocol=idempotent"),
+        (
+            {"protocol": "idempotent", "deadletter": "sink:d"},
+            "gives no dead letters to another sink",
+        ),
         ({"deadletter": "t"}, "is that of the rows"),
         ({"deadletter": "abs-register"}, "is that of the rows or of the registers"),
         ({"deadlettermax": "0.5"}, "no meaning without deadletter"),

@@ -36,7 +36,7 @@ from abs_sinks.kafka import give_up_attempts, ledger, side_topic, twophase, wal
 from abs_sinks.kafka.idempotent import IdempotentCommitter
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register import session, topic
+from abs_sinks.kafka.register import session, store, topic
 from abs_sinks.kafka.register.session import FencedProducer
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.tail import Tail
@@ -215,6 +215,24 @@ def test_a_change_of_unknown_outcome_is_not_sent_again_before_its_handles_are_lo
     swap = lambda: register.compare_and_set("job", old, STATE, float("inf"))  # noqa: E731
     assert "not written yet" in raises(UnavailableError, swap).what
     assert len(writes) == 1
+
+
+def test_a_change_that_others_fence_again_and_again_ends_with_an_unknown_outcome(
+    monkeypatch: Patch,
+) -> None:
+    old = version_after(None)
+    held: Any = SimpleNamespace(turn=lambda _: nullcontext(), version=old)
+    register, writes = _register(monkeypatch, held), list[object]()
+
+    def fenced(*given: object) -> bool:
+        writes.append(given)
+        return False
+
+    monkeypatch.setattr(register, "_write", fenced)
+    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
+    swap = lambda: register.compare_and_set("job", old, STATE)  # noqa: E731
+    assert "written by others" in raises(UnavailableError, swap).what
+    assert len(writes) == store.TRIES
 
 
 def test_a_register_that_is_written_while_it_is_retired_stays(monkeypatch: Patch) -> None:

@@ -92,7 +92,7 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
 CASES = [(start, cell) for start in STARTS for cell in ("2pc", "wal", "idempotent")]
 
 
-@pytest.mark.parametrize("case", members(CASES, 2, "Kafka, answers"), ids=": ".join)
+@pytest.mark.parametrize("case", members(CASES, 1, "Kafka, answers"), ids=": ".join)
 def test_no_answer_that_fails_is_taken_for_absence(
     case: tuple[str, str], openers: dict[str, Opener]
 ) -> None:

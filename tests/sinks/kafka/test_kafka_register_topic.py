@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import secrets
-import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -18,18 +16,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored
-from abs_core.errors import CorruptionError, PreflightError, RefusedError
+from abs_core.errors import PreflightError, RefusedError
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import Session
 from abs_sinks.kafka.register.store import KafkaRegister
-from abs_sinks.kafka.register.topic import (
-    PARTITIONS,
-    StoredCells,
-    partition_of,
-    records_of,
-    version_after,
-)
+from abs_sinks.kafka.register.topic import PARTITIONS, partition_of
 from abs_testing.check_register import a_state_comes_back_as_it_was
 from tests.sinks.kafka.registers import STATE, create, options_of
 
@@ -69,42 +61,6 @@ def test_a_state_of_megabytes_is_kept_although_the_client_takes_less_than_the_to
     cold = Session(options)
     assert KafkaRegister(options, cold).load(job) == Stored(large, str(version))
     cold.close()
-
-
-def test_a_part_that_is_missing_or_damaged_is_named() -> None:
-    version = version_after(None)
-    records = records_of("job", version, "x" * 1000, 300)
-    assert len(records) == 5
-    for lost in range(4):
-        cells = StoredCells()
-        for number, (key, value) in enumerate(records):
-            if number != lost:
-                cells.apply(key, value)
-        assert not cells.has("job")
-        with pytest.raises(CorruptionError, match="lacks its part"):
-            cells.get("job", "here")
-    cells = StoredCells()
-    for key, value in [*records, (records[0][0], b"y" * 300)]:
-        cells.apply(key, value)
-    with pytest.raises(CorruptionError, match="not what was written"):
-        cells.get("job", "here")
-
-
-@pytest.mark.parametrize("chunks", [10**12, 10**400, -1, 0, True, 2.5, "3", None])
-def test_a_number_of_parts_that_cannot_be_is_an_error_and_costs_no_memory(chunks: object) -> None:
-    cells = StoredCells()
-    for key, value in records_of("job", version_after(None), "x" * 1000, 300):
-        cells.apply(key, value)
-    fields = json.loads(records_of("job", version_after(None), "x" * 1000, 300)[-1][1] or b"")
-    cells.apply(b"job", json.dumps({**fields, "chunks": chunks}).encode())
-    tracemalloc.start()
-    try:
-        with pytest.raises(CorruptionError):
-            cells.get("job", "here")
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 10_000_000
 
 
 @pytest.mark.parametrize(

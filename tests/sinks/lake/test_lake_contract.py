@@ -57,12 +57,20 @@ def test_a_crash_at_any_passage_loses_and_doubles_nothing(
 
 
 @pytest.mark.services
-def test_a_crash_at_each_point_loses_and_doubles_nothing_on_a_server(
-    bucket_opener: TableOpener,
+@pytest.mark.parametrize(
+    "points",
+    [
+        {CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.AFTER_COMMIT},
+        pytest.param(set(CrashPoint) - CO_COMMIT - RARE, marks=pytest.mark.campaign),
+    ],
+    ids=["the worst", "all"],
+)
+def test_a_crash_at_a_point_loses_and_doubles_nothing_on_a_server(
+    bucket_opener: TableOpener, points: set[CrashPoint]
 ) -> None:
     with ForkServer() as fork_server:  # its processes have the environment of now, with credentials
-        killed = check_crashes(bucket_opener, fork_server, passages=1)
-    assert set(killed.points) >= set(CrashPoint) - CO_COMMIT - RARE
+        killed = check_crashes(bucket_opener, fork_server, passages=1, points=points)
+    assert set(killed.points) >= points
 
 
 def test_no_call_that_is_lost_delayed_or_doubled_loses_or_doubles_a_row(

@@ -46,6 +46,36 @@ def whole(draw: st.DrawFn) -> History:
     return _history(draw, tasks, ends)
 
 
+BAD = "a\0b"
+"""A value that no text holds: the client finds it."""
+CHECKED = "bad"
+"""A value that the table's CHECK refuses: the server finds it, where the change would be applied."""
+
+
+@st.composite
+def poisoned(draw: st.DrawFn) -> History:
+    """Whole rows, and changes that must be refused: the table ends as if those had never come."""
+    kinds = {"x": BAD, "k": CHECKED}
+    made = draw(
+        st.lists(
+            st.tuples(st.integers(0, KEYS - 1), st.sampled_from("cuddxkn")), min_size=4, max_size=12
+        )
+    )
+    changes: list[Change] = []
+    ends: dict[int, tuple[Any, ...] | None] = {}
+    for at, (key, op) in enumerate(made):
+        if op == "n":
+            changes.append((key, None, "u", f"v{at}"))
+        elif op in kinds:
+            changes.append((key, at, "u", kinds[op]))
+        else:
+            value = None if op == "d" else f"v{at}"
+            changes.append((key, at, op, value))
+            ends[key] = None if value is None else (at, value)
+    arriving = draw(st.permutations(changes + draw(st.lists(st.sampled_from(changes), max_size=3))))
+    return _history(draw, [_dealt(draw, epoch) for epoch in _cut(draw, arriving)], ends)
+
+
 @st.composite
 def partial(draw: st.DrawFn) -> History:
     """Rows with unchanged columns: those of a key in order, and in one task of an epoch."""

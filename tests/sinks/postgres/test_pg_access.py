@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from abs_clients.postgres import password
 from abs_clients.postgres.connection import connect
 from abs_clients.postgres.password import COMMAND, FILE, FUNCTION, PasswordSource
 from abs_clients.postgres.pool import close_idle
@@ -185,6 +186,7 @@ def test_what_cannot_be_is_refused_before_anything_is_connected(
         (FILE, "/no/such/geheim", OptionError, "cannot be read"),
         (FILE, os.devnull, RefusedError, "gave no password"),
         (FUNCTION, "tests.kit.passwords:failing", UnavailableError, "no metadata service"),
+        (FUNCTION, "tests.kit.passwords:slow_itself", UnavailableError, "the function's own"),
         (FUNCTION, "tests.kit.passwords:nothing", OptionError, "returned NoneType"),
         (FUNCTION, "tests.kit.passwords:not_there", OptionError, "cannot be imported"),
     ],
@@ -195,3 +197,14 @@ def test_a_source_that_gives_nothing_is_told_by_kind(
     with pytest.raises(kind, match=named) as caught:
         PasswordSource(option, value).obtain({})
     assert "geheim" not in str(caught.value)
+
+
+def test_a_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(password, "OBTAIN_SECONDS", 0.05)
+    try:
+        with pytest.raises(
+            UnavailableError, match=r"passwords:hanging gave no password within 0.05 s"
+        ):
+            PasswordSource(FUNCTION, "tests.kit.passwords:hanging").obtain({})
+    finally:
+        passwords.answers.set()

@@ -49,7 +49,9 @@ LEFT, RIGHT = rows(0, 3), rows(10, 3)
 def _change_address(harness: TableHarness, **change: str) -> PostgresSink:
     parameters = {**dict(harness.options.address.parameters), **change}
     address = Address(tuple(sorted(parameters.items())))
-    return PostgresSink(replace(harness.options, address=address), SCHEMA)
+    # A writer waits for a server that is away.
+    common = replace(harness.options.common, patience=1.0)
+    return PostgresSink(replace(harness.options, address=address, common=common), SCHEMA)
 
 
 @pytest.mark.parametrize(

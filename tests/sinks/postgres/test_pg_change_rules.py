@@ -343,6 +343,7 @@ def test_a_missing_table_is_created_without_the_operation(shared_database: str) 
         ({"write": "replace"}, "write=replace"),
         ({"applyastruncates": "op=t"}, "truncates are not applied"),
         ({"storedasscdtype": "2"}, "newest row"),
+        ({"deletes": "soft"}, "soft deletes are not written"),
         ({"orderby": "at"}, "use sequenceby"),
         ({"write": "append", "protocol": "wal"}, "did you mean write=changes"),
         ({"key": "at"}, "in key and in sequenceby"),

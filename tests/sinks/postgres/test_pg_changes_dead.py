@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from psycopg import sql
 
-from abs_core.errors import DeadLettersError
-from abs_sinks.postgres import changes_judge
+from abs_clients.postgres.metadata import exists
+from abs_core.errors import AbsError, DeadLettersError
+from abs_sinks.deadletters import why_bad
+from abs_sinks.postgres import changes_judge, changes_sql, judgedcopy
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing
+from tests.sinks.postgres.histories import BAD, CHECKED, History, play, poisoned
 
 pytestmark = pytest.mark.services
 
@@ -157,6 +164,71 @@ def test_a_delete_that_a_foreign_key_refuses_is_dead(shared_database: str, cell:
             ]
         finally:
             table.db.execute(f"drop table {table.table}_of")
+
+
+def played(table: Burying, examples: int) -> None:
+    """Any history with bad rows, in any order, with kills, is a dictionary and its letters."""
+    table.db.execute(f"alter table {table.table} add check (v <> '{CHECKED}')")
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(poisoned())
+    def one(history: History) -> None:
+        table.empty()
+        if exists(table.db, f"{table.table}_dead"):
+            table.db.execute(f"truncate {table.table}_dead")
+        play(table, history, f"job{secrets.token_hex(4)}")
+        check_letters(table, history)
+
+    one()
+
+
+def check_letters(table: Burying, history: History) -> None:
+    """Each arrival of what the client refuses is dead, once; of the server's, those that mattered."""
+    arrived = [change for epoch in history.epochs for part in epoch for change in part]
+    found = Counter(table.letters()) if exists(table.db, f"{table.table}_dead") else Counter()
+    of_client = [
+        ("null" if at is None else "nul-character", str(id_), None if at is None else str(at))
+        for id_, at, _, value in arrived
+        if at is None or value == BAD
+    ]
+    of_server = Counter(("23514", str(id_), str(at)) for id_, at, _, v in arrived if v == CHECKED)
+    checked = Counter({letter: n for letter, n in found.items() if letter[0] == "23514"})
+    assert found - checked == Counter(of_client)
+    assert checked <= of_server
+
+
+@ALL
+def test_any_history_with_bad_rows_is_the_table_of_a_dictionary_and_its_letters(
+    shared_database: str, cell: str
+) -> None:
+    with burying(shared_database, cell) as table:
+        played(table, 8)
+
+
+@pytest.mark.campaign
+@ALL
+def test_many_histories_with_bad_rows_end_as_a_dictionary(shared_database: str, cell: str) -> None:
+    with burying(shared_database, cell) as table:
+        played(table, 200)
+
+
+@pytest.mark.parametrize("bug", ["a letter is dropped", "the position is not compared"])
+def test_a_history_finds_a_planted_bug(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch, bug: str
+) -> None:
+    if bug == "a letter is dropped":
+        monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
+    else:
+        monkeypatch.setattr(changes_sql, "later", lambda *_: sql.SQL("true"))
+    with burying(shared_database, "wal") as table, pytest.raises((AssertionError, AbsError)):
+        played(table, 30)
 
 
 def test_more_than_the_limit_stops_the_query_and_nothing_is_written(

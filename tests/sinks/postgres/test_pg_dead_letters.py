@@ -65,7 +65,7 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(writer, "_bury", at_once)
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]  # in place of the suite's
 def ignores_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the epoch, and of the work that judging its rows may take."""
     for place in (core, judging):

@@ -14,10 +14,12 @@ from psycopg import sql
 from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, RefusedError, SchemaError, TargetError
 from abs_services import PostgresService
+from abs_sinks.postgres import testing
 from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.plan import plan_columns
 from abs_sinks.postgres.table import CatalogTable, read_table
+from abs_sinks.postgres.testing import VARIANTS, TableHarness
 
 pytestmark = pytest.mark.services
 
@@ -273,3 +275,17 @@ def test_a_column_has_the_collation_of_its_own_in_staging(connection: Connection
     names = pa.schema([("a", pa.string()), ("b", pa.string()), ("c", pa.int32())])
     staged = staging_columns(plan_columns(names, table)).as_string()
     assert staged == '"a" text, "b" text collate pg_catalog."C", "c" integer'
+
+
+def test_a_table_that_a_session_still_uses_is_not_waited_for_without_end(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(testing, "CLOSE_SECONDS", 1)
+    harness = TableHarness(shared_database, VARIANTS["2pc-append"])
+    with psycopg.connect(shared_database) as left, left.cursor() as cursor:
+        told = pytest.raises(TimeoutError, match=f"Table {harness.table} .*copy {harness.table}")
+        with cursor.copy(f"copy {harness.table} from stdin"), told:
+            harness.close()
+        left.rollback()
+    harness.db = psycopg.connect(shared_database, autocommit=True)
+    harness.close()

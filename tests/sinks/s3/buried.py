@@ -13,6 +13,7 @@ import pyarrow as pa
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
+from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import FolderHarness
@@ -97,6 +98,16 @@ class Buried(FolderHarness):
         assert self.options.letters is not None
         beside = self._uploads.list(self.options.letters.folder)
         return sorted({*super().uploads(), *(found.key for found in beside)})
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        assert self.options.letters is not None
+        folder = self.options.letters
+        common = replace(self.options.common, protocol="2pc")
+        there = replace(self.options, path=folder, statepath=self.options.state, common=common)
+        seen = {file.key for file in committed_files(there)}
+        keys = [found.key for found in self._objects.list(folder.folder)]
+        more = [f"dead letters {key}" for key in keys if key not in seen]
+        return [*super().leftovers(job), *more]
 
     def _rows(self, keys: Sequence[str]) -> Sequence[Row]:
         rows: list[Row] = []

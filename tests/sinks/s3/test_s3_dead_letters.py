@@ -33,11 +33,20 @@ from tests.sinks.s3.buried import NOTED, buried
 pytestmark = pytest.mark.services
 
 TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
-CELLS = {"2pc": ("2pc", False), "2pc-inside": ("2pc", True), "wal": ("wal", False)}
+CELLS = {
+    "2pc": ("2pc", False),
+    "2pc-inside": ("2pc", True),
+    "wal": ("wal", False),
+    "idempotent": ("idempotent", False),
+    "idempotent-inside": ("idempotent", True),
+}
 
-KILLS = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS)
+KILLS = {
+    "2pc": (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS),
+    "idempotent": (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.INSIDE_CO_COMMIT),
+}
 
-pytest_generate_tests = in_each([Way(name, KILLS if name == "2pc" else ()) for name in CELLS])
+pytest_generate_tests = in_each([Way(name, KILLS.get(name, ())) for name in CELLS])
 
 
 @pytest.fixture
@@ -152,8 +161,8 @@ def test_without_the_option_the_message_names_it(
     ("more", "told"),
     [
         (
-            {"protocol": "idempotent", "deadletter": "s3://bkt/dead"},
-            "not there for protocol=idempotent",
+            {"protocol": "idempotent", "deadletter": "sink:dead"},
+            "protocol=idempotent gives no dead letters to another sink",
         ),
         ({"deadletter": "s3://bkt/data/dead"}, "readers of the path would read"),
         ({"deadletter": "s3://bkt/data"}, "readers of the path would read"),

@@ -6,7 +6,9 @@ it keeps the ids that are noted; those that the registry has now hold from the n
 where the noted ones do not fit the columns any more (the query was changed) they are replaced at once.
 The ids of a run never change while it lasts.
 
-The cell is written once per run, under the generation, so a task of an older run cannot change it.
+The cell is written once per run, under the generation, so a task of an older run cannot change it. It
+belongs to the job's register and the sink's number: both stay when the job is renamed, and another job
+of its name has another register.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from abs_clients.kafka.cluster import cluster
 from abs_core import strictjson
 from abs_core.contracts import Conflict, Task
 from abs_core.errors import ContentionError, FencedError, SchemaError
+from abs_core.sinkmap import number_of
 from abs_sinks.kafka.avro.choose import Chooser, Ids
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.store import KafkaRegister
@@ -33,13 +36,11 @@ class Pins:
     """The ids of a job.
 
     Args:
-        register: the id of the job's register: another job of that name has another.
         generation: of the run that noted them.
         since: the epoch from which on ``ids`` hold.
         before: those of the epoch before; None: there is none.
     """
 
-    register: str
     generation: int
     since: int
     ids: Ids
@@ -61,7 +62,6 @@ class Pins:
             found = fields_of(text, FORMAT)
             before = found["before"]
             return cls(
-                strictjson.text(found["register"]),
                 strictjson.whole(found["generation"]),
                 strictjson.whole(found["since"]),
                 _ids(found["ids"]),
@@ -82,9 +82,9 @@ def pinned(options: KafkaOptions, task: Task, chooser: Chooser) -> Ids:
         TargetError: the registry or a broker does not answer.
     """
     known = cluster(options.kafka)
-    key = ("schemas", options.registertopic, cell_of(task.job, options))
+    key = ("schemas", options.registertopic, cell_of(task, options))
     pins: Pins | None = known.learnt(key)
-    if pins is None or (pins.register, pins.generation) != (task.register, task.generation):
+    if pins is None or pins.generation != task.generation:
         patience = replace(options.patience, job=task.job)
         pins = patience.retry(lambda: _noted(options, task, chooser))
         known.learn(key, pins)
@@ -92,12 +92,10 @@ def pinned(options: KafkaOptions, task: Task, chooser: Chooser) -> Ids:
 
 
 def _noted(options: KafkaOptions, task: Task, chooser: Chooser) -> Pins:
-    store, key = KafkaRegister(options), cell_of(task.job, options)
+    store, key = KafkaRegister(options), cell_of(task, options)
     for _ in range(TRIES):
         cell = store.load_text(key)
         held = None if cell is None else Pins.from_text(task.job, cell.text)
-        if held is not None and held.register != task.register:
-            held = None
         if held is not None and held.generation >= task.generation:
             if held.generation > task.generation:
                 raise FencedError(
@@ -107,7 +105,7 @@ def _noted(options: KafkaOptions, task: Task, chooser: Chooser) -> Pins:
                 )
             return held
         now = chooser.ids(register=options.formats.register)
-        new = Pins(task.register, task.generation, task.epoch, now)
+        new = Pins(task.generation, task.epoch, now)
         old = None if held is None else held.at(task.epoch)
         if old is not None and old != now and _fits(chooser, old):
             new = replace(new, since=task.epoch + 1, before=old)
@@ -127,8 +125,9 @@ def _fits(chooser: Chooser, ids: Ids) -> bool:
     return True
 
 
-def cell_of(job: str, options: KafkaOptions) -> str:
-    """The key of a job's cell: sinks of one job have different topics, or different subjects."""
+def cell_of(task: Task, options: KafkaOptions) -> str:
+    """The key of the cell of a job's sink, and of the subjects that it writes with."""
     formats, topic = options.formats, options.topic or "*"
     subjects = [formats.subject(column, topic) for column in formats.columns]
-    return "+".join([job, "schemas", topic, *subjects])  # no job's key has a plus sign
+    # No job's key has a plus sign.
+    return "+".join([task.register, "schemas", str(number_of(task.handle)), topic, *subjects])

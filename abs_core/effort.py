@@ -1,0 +1,42 @@
+"""What tasks took for an epoch, for observers: the protocol does not look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What one task, or all tasks of an epoch, took.
+
+    Args:
+        amounts: number of a sink, rows and bytes that it was given; dead letters count at both sinks.
+        write_seconds: in the sinks' writers; of the slowest task.
+        pre_commit_seconds: until the rows were durable; of the slowest task.
+        retries: of requests that failed.
+        waited_seconds: in calls that were retried; of the slowest task.
+    """
+
+    amounts: tuple[tuple[int, int, int], ...] = ()
+    write_seconds: float = 0.0
+    pre_commit_seconds: float = 0.0
+    retries: int = 0
+    waited_seconds: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """As Arrow holds them, of all sinks."""
+        return sum(each for _, _, each in self.amounts)
+
+
+def together(efforts: Iterable[Effort]) -> Effort:
+    """What the tasks took together."""
+    every = list(efforts)
+    return Effort(
+        tuple(amount for one in every for amount in one.amounts),
+        max((one.write_seconds for one in every), default=0.0),
+        max((one.pre_commit_seconds for one in every), default=0.0),
+        sum(one.retries for one in every),
+        max((one.waited_seconds for one in every), default=0.0),
+    )

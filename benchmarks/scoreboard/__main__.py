@@ -1,0 +1,84 @@
+"""``python -m benchmarks.scoreboard``: runs the contestants; result file, page, README."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from abs_services import services
+from benchmarks.machine import environment, load
+from benchmarks.scoreboard.contestants import CONTESTANTS
+from benchmarks.scoreboard.measure import Servers, Sizes, measure, to_dict
+from benchmarks.scoreboard.table import in_readme, page
+from tests.packaging.venvs import CLIENTS, python_with
+
+ROOT = Path(__file__).parents[2]
+RESULT = ROOT / "benchmarks" / "results" / "scoreboard.json"
+PAGE = ROOT / "docs" / "reference" / "scoreboard.md"
+README = ROOT / "README.md"
+SPARK = ("pyspark==4.1.1", "setuptools==80.9.0", "numpy==2.1.3", "pandas==2.3.3", "pyarrow==21.0.0")
+"""The newest release of Spark for which Delta and Iceberg have jars."""
+DELTALAKE = "deltalake>=1.6,<1.7"
+
+
+def run(sizes: Sizes, only: list[str], result: Path) -> None:
+    """Write the result, anew after each contestant: a run that is cut off keeps what it has."""
+    named = {one.name: one for one in CONTESTANTS}
+    chosen = [named[name] for name in only or named]
+    python = python_with(*SPARK, *CLIENTS, DELTALAKE, of="scoreboard")
+    document: dict[str, Any] = {
+        "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "command": " ".join(["python", "-m", "benchmarks.scoreboard", *sys.argv[1:]]),
+        "sizes": asdict(sizes),
+        "load before": load(),
+    }
+    began = time.monotonic()
+    with ExitStack() as stack:
+        found = services()
+        servers = Servers(
+            python,
+            stack.enter_context(found.postgres()),
+            stack.enter_context(found.kafka()),
+            stack.enter_context(found.s3()),
+        )
+        document["environment"] = {**environment(servers.postgres.url), "pyspark": "4.1.1"}
+        rows: list[dict[str, Any]] = []
+        document["rows"] = rows
+        for number, contestant in enumerate(chosen, 1):
+            rows.append(to_dict(measure(contestant, servers, sizes)))
+            document["load after"] = load()
+            document["seconds"] = round(time.monotonic() - began)
+            result.write_text(json.dumps(document, indent=1) + "\n")
+            told = {name: value for name, value in rows[-1].items() if name != "docs"}
+            print(f"{number}/{len(chosen)} {document['seconds']} s {json.dumps(told)}", flush=True)
+
+
+def main() -> None:
+    """Run, or with ``--pages`` only write page and README from the result file."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scoreboard", description=__doc__)
+    for field in fields(Sizes):
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}", default=field.default, type=type(field.default)
+        )
+    parser.add_argument("--only", action="append", default=[], help="a contestant's name")
+    parser.add_argument("--json", type=Path, help="write here, and change no page")
+    parser.add_argument("--pages", action="store_true", help="from the result file that is there")
+    asked = vars(parser.parse_args())
+    only, elsewhere, pages = asked.pop("only"), asked.pop("json"), asked.pop("pages")
+    if not pages:
+        run(Sizes(**asked), only, elsewhere or RESULT)
+    if not elsewhere:
+        document = json.loads(RESULT.read_text())
+        PAGE.write_text(page(document))
+        README.write_text(in_readme(README.read_text(), document))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""The Spark driver of every contestant: Parquet files, two an epoch, into one sink; then it ends.
+
+Runs as a script on the scoreboard's own Python; its settings are JSON in ``ABS_SCOREBOARD``. It
+contains nothing for the kills. Where only a sink's own reader understands its folder, that reader
+exports the rows at the end, into ``seen``, and counts the files that no reader sees, into ``left``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from pyspark.sql import DataFrame, SparkSession
+
+Settings = dict[str, Any]
+SCHEMA = "id BIGINT, word STRING, amount DOUBLE"
+TABLE, STAGE, BATCHES = "rows_written", "staged", "batches"
+JOB = "scoreboard"
+ICEBERG = "lake.db.t"
+MESSAGE = ("CAST(id AS STRING) AS key", "to_json(struct(*)) AS value")
+EXTENSIONS = {
+    "delta": {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    },
+    "iceberg": {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+    },
+}
+
+
+def options_of(given: Settings, target: str) -> dict[str, str]:
+    """The options of our sink for a target."""
+    options = {
+        "postgres": {"url": given["url"], "dbtable": TABLE},
+        "kafka": {"kafka.bootstrap.servers": given["bootstrap"], "topic": given["topic"]},
+        "s3": {
+            "path": given["path"],
+            "endpoint": given["endpoint"],
+            "region": given["region"],
+        },
+    }[target]
+    if target == "postgres" and given["protocol"] == "idempotent":
+        options |= {"write": "upsert", "key": "id"}
+    return {**options, "protocol": given["protocol"]}
+
+
+def ours(target: str, stream: DataFrame, given: Settings) -> Any:
+    rows = stream.selectExpr(*MESSAGE) if target == "kafka" else stream
+    writer = rows.writeStream.format(f"abs-{target}")
+    return writer.options(**options_of(given, target), job=JOB)
+
+
+def epoch(stream: DataFrame, given: Settings) -> Any:
+    import abs_spark
+
+    sinks = [
+        abs_spark.sink(
+            f"abs-{target}",
+            options_of(given, target),
+            name=target,
+            select=MESSAGE if target == "kafka" else (),
+        )
+        for target in ("postgres", "kafka", "s3")
+    ]
+    function = abs_spark.epoch(sinks, job=JOB, checkpointLocation=given["checkpoint"])
+    return stream.writeStream.foreachBatch(function)
+
+
+def spark_kafka(stream: DataFrame, given: Settings) -> Any:
+    options = {"kafka.bootstrap.servers": given["bootstrap"], "topic": given["topic"]}
+    return stream.selectExpr(*MESSAGE).writeStream.format("kafka").options(**options)
+
+
+def folder(format_: str, stream: DataFrame, given: Settings) -> Any:
+    return stream.writeStream.format(format_).option("path", given["folder"])
+
+
+def iceberg(stream: DataFrame, given: Settings) -> Any:
+    stream.sparkSession.sql(f"CREATE TABLE IF NOT EXISTS {ICEBERG} ({SCHEMA}) USING iceberg")
+    return stream.writeStream.format("iceberg")
+
+
+def by_jdbc(batch: DataFrame, given: Settings, table: str, mode: str) -> None:
+    options = {"url": given["jdbc"], "dbtable": table, "driver": "org.postgresql.Driver"}
+    batch.write.format("jdbc").options(**options, truncate="true").mode(mode).save()
+
+
+def jdbc_append(given: Settings, batch: DataFrame, number: int) -> None:
+    by_jdbc(batch, given, TABLE, "append")
+
+
+def merge(given: Settings, batch: DataFrame, number: int) -> None:
+    by_jdbc(batch, given, STAGE, "overwrite")
+    with psycopg.connect(given["url"]) as connection:
+        connection.execute(
+            f"MERGE INTO {TABLE} t USING {STAGE} s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET word = s.word, amount = s.amount "
+            "WHEN NOT MATCHED THEN INSERT (id, word, amount) VALUES (s.id, s.word, s.amount)"
+        )
+
+
+def batch_id(given: Settings, batch: DataFrame, number: int) -> None:
+    by_jdbc(batch, given, STAGE, "overwrite")
+    with psycopg.connect(given["url"]) as connection:
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {BATCHES} (number bigint PRIMARY KEY)")
+        new = connection.execute(
+            f"INSERT INTO {BATCHES} VALUES (%s) ON CONFLICT DO NOTHING", [number]
+        )
+        if new.rowcount:
+            connection.execute(f"INSERT INTO {TABLE} SELECT id, word, amount FROM {STAGE}")
+
+
+def deltalake(given: Settings, batch: DataFrame, number: int) -> None:
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+    path = given["folder"]
+    if DeltaTable.is_deltatable(path):
+        done = DeltaTable(path).transaction_version(JOB)
+        if done is not None and done >= number:
+            return
+    said = CommitProperties(app_transactions=[Transaction(app_id=JOB, version=number)])
+    write_deltalake(path, batch.toArrow(), mode="append", commit_properties=said)
+
+
+def recipe(
+    write: Callable[[Settings, DataFrame, int], None], stream: DataFrame, given: Settings
+) -> Any:
+    return stream.writeStream.foreachBatch(partial(write, given))
+
+
+WAYS: dict[str, Callable[[DataFrame, Settings], Any]] = {
+    **{target: partial(ours, target) for target in ("postgres", "kafka", "s3")},
+    **{
+        write.__name__: partial(recipe, write)
+        for write in (jdbc_append, merge, batch_id, deltalake)
+    },
+    "epoch": epoch,
+    "spark_kafka": spark_kafka,
+    "spark_files": partial(folder, "parquet"),
+    "delta": partial(folder, "delta"),
+    "iceberg": iceberg,
+}
+
+
+def export(spark: SparkSession, given: Settings) -> None:
+    """What the sink's own reader sees, and how many of its files nobody sees."""
+    way, path = given["way"], given["folder"]
+    known: set[str] = set()
+    if way == "s3":
+        options = options_of(given, "s3")
+        rows = spark.read.format("abs-s3").schema(SCHEMA).options(**options, job=JOB).load()
+    elif way == "iceberg":
+        rows = spark.table(ICEBERG)
+        known = {row[0] for row in spark.table(f"{ICEBERG}.files").select("file_path").collect()}
+    elif way == "deltalake":
+        from deltalake import DeltaTable
+
+        table = DeltaTable(path)
+        known, rows = {*table.file_uris()}, spark.createDataFrame(table.to_pyarrow_table())
+    else:
+        rows = spark.read.format("parquet" if way == "spark_files" else way).load(path)
+        known = {*rows.inputFiles()}
+    rows.write.mode("overwrite").parquet(given["seen"])
+    names = {name.rpartition("/")[2] for name in known}
+    there = [file.name for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts]
+    Path(given["left"]).write_text(str(len([name for name in there if name not in names])))
+
+
+def main() -> None:
+    given: Settings = json.loads(os.environ["ABS_SCOREBOARD"])
+    conf = {**given["conf"], **EXTENSIONS.get(given["way"], {})}
+    if given["way"] == "iceberg":
+        conf["spark.sql.catalog.lake.warehouse"] = given["folder"]
+    builder = SparkSession.builder.master("local[2]").appName(JOB)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    if given["protocol"]:
+        import abs_spark
+
+        abs_spark.register(spark)
+    stream = (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", given["files"])
+        .parquet(given["input"])
+    )
+    writer = WAYS[given["way"]](stream, given)
+    writer = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True)
+    query = writer.toTable(ICEBERG) if given["way"] == "iceberg" else writer.start()
+    query.awaitTermination()
+    if given["exports"]:
+        export(spark, given)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Runs a contestant without kills and with them, by ``abs_chaos``, and audits its targets."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg.conninfo import conninfo_to_dict
+from pyarrow import parquet
+
+from abs_audit import AuditSettings, Relation, audit, relation
+from abs_chaos.killing import Killing
+from abs_chaos.outcome import Outcome, percentile
+from abs_chaos.places import fresh_bucket, fresh_topic
+from abs_chaos.run import ChaosSettings, kill_to_end
+from abs_core.errors import AbsError
+from abs_services import KafkaService, PostgresService, S3Service, fresh_database
+from benchmarks.scoreboard.contestants import Contestant, States
+from benchmarks.scoreboard.job import STAGE, TABLE
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+ROOTS = ("", "clients", "sinks", "sources", "integration")
+FILES_PER_EPOCH = 2
+SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string()), ("amount", pa.float64())])
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of one run; ``every_s`` is the average time between a start and its SIGKILL."""
+
+    epochs: int = 40
+    rows: int = 10_000
+    kills: int = 2
+    every_s: float = 10.0
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Those that every contestant writes to, and the Python that runs its job."""
+
+    python: Path
+    postgres: PostgresService
+    kafka: KafkaService
+    s3: S3Service
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A contestant's row.
+
+    Rates are rows a second from the first noted epoch to the last. The wrong rows are those of the run
+    with kills, and None where it did not end: ``failed`` says why.
+    """
+
+    name: str
+    states: str
+    docs: str
+    plain: float | None = None
+    killed: float | None = None
+    kills: int = 0
+    recovery_p50_s: float | None = None
+    recovery_p99_s: float | None = None
+    missing: int | None = None
+    doubled: int | None = None
+    wrong: int | None = None
+    left_behind: int | None = None
+    failed: str = ""
+
+    @property
+    def kept(self) -> bool:
+        """Whether what the sink states is what was found; its unfinished writes are told apart."""
+        if self.failed or self.missing or self.wrong:
+            return False
+        return not self.doubled or self.states != States.EXACTLY
+
+
+class Silent:
+    """A picture of nothing."""
+
+    def update(self, *sights: object, aiming: bool) -> None:
+        """Nothing."""
+
+    def killed(self, *told: object) -> None:
+        """Nothing."""
+
+
+def measure(contestant: Contestant, servers: Servers, sizes: Sizes) -> Row:
+    """The contestant's row."""
+    row = Row(contestant.name, contestant.states.value, contestant.docs)
+    try:
+        plain, found = _run(contestant, servers, sizes, kills=0)
+        if any(found.values()):
+            raise AssertionError(f"{contestant.name} is wrong without kills: {found}")
+        killed = plain
+        if sizes.kills:
+            killed, found = _run(contestant, servers, sizes, kills=sizes.kills)
+    except AbsError as error:
+        return replace(row, failed=error.what.splitlines()[-1])
+    times = [each.recovered_s for each in killed.kills if each.recovered_s is not None]
+    return replace(
+        row,
+        plain=_rate(plain, sizes),
+        killed=_rate(killed, sizes),
+        kills=len(killed.kills),
+        recovery_p50_s=percentile(times, 0.5),
+        recovery_p99_s=percentile(times, 0.99),
+        missing=found["missing"],
+        doubled=found["doubled"],
+        wrong=found["changed"] + found["unexpected"],
+        left_behind=found["left_behind"],
+    )
+
+
+def _rate(killing: Killing, sizes: Sizes) -> float | None:
+    (began, first), (ended, last) = killing.epochs[0], killing.epochs[-1]
+    return None if first == last else round((last - first) * sizes.rows / (ended - began), 1)
+
+
+def _run(
+    contestant: Contestant, servers: Servers, sizes: Sizes, *, kills: int
+) -> tuple[Killing, dict[str, int]]:
+    """One run to its end, and the figures of all its targets together."""
+    with _places(contestant, servers, sizes) as (given, targets, environment):
+        folder = Path(given["work"])
+        killing = kill_to_end(
+            ChaosSettings(
+                [str(servers.python), str(HERE / "job.py")],
+                folder / "log",
+                seed=sizes.seed,
+                kills=kills,
+                checkpoint=Path(given["checkpoint"]),
+                every_s=sizes.every_s,
+                environment={**environment, "ABS_SCOREBOARD": json.dumps(given)},
+            ),
+            Silent(),
+        )
+        compared = AuditSettings(key=("id",), schema=SCHEMA, settle=10.0, samples=0)
+        expected = relation([given["input"]])
+        found: dict[str, int] = {}
+        for target in targets:
+            report = audit(expected, target, compared)
+            one = Outcome(sizes.seed, kills, killing.kills, killing.failures, 0.0, report).found
+            found = {what: found.get(what, 0) + number for what, number in one.items()}
+        if given["exports"]:
+            found["left_behind"] += int(Path(given["left"]).read_text())
+    return killing, found
+
+
+@contextlib.contextmanager
+def _places(
+    contestant: Contestant, servers: Servers, sizes: Sizes
+) -> Iterator[tuple[dict[str, Any], list[Relation], Mapping[str, str]]]:
+    """The job's settings, the relations to audit, and the job's environment; deleted afterwards."""
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-scoreboard-"))
+        url = stack.enter_context(fresh_database(servers.postgres))
+        topic = stack.enter_context(fresh_topic(servers.kafka))
+        bucket = stack.enter_context(fresh_bucket(servers.s3))
+        stack.enter_context(_variables(bucket.environment))
+        make_input(Path(folder, "input"), sizes)
+        unique = contestant.way == "merge" or contestant.protocol == "idempotent"
+        make_tables(url, unique=unique)
+        winners = "?winners=true" if contestant.protocol == "idempotent" else ""
+        seen = f"{folder}/seen"
+        s3 = f"s3://{bucket.name}/out?endpoint={bucket.endpoint}&region={bucket.region}"
+        every = {
+            "postgres": lambda: relation([url], table=TABLE),
+            "kafka": lambda: relation([f"{topic.url}{winners}"]),
+            "s3": lambda: relation([s3]),
+            "seen": lambda: relation([seen]),
+        }
+        at = conninfo_to_dict(url)
+        user = f"user={at['user']}&password={at['password']}"
+        given = {
+            "way": contestant.way,
+            "protocol": contestant.protocol,
+            "conf": {**CONF, "spark.local.dir": f"{folder}/scratch"}
+            | ({"spark.jars.packages": contestant.jar} if contestant.jar else {}),
+            "work": folder,
+            "input": f"{folder}/input",
+            "checkpoint": f"{folder}/checkpoint",
+            "files": FILES_PER_EPOCH,
+            "folder": f"{folder}/table",
+            "seen": seen,
+            "left": f"{folder}/left",
+            "exports": "seen" in contestant.targets,
+            "url": url,
+            "jdbc": f"jdbc:postgresql://{at['host']}:{at['port']}/{at['dbname']}?{user}",
+            "bootstrap": topic.bootstrap,
+            "topic": topic.name,
+            "path": f"s3://{bucket.name}/out",
+            "endpoint": bucket.endpoint,
+            "region": bucket.region,
+        }
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ROOTS),
+            "PYSPARK_PYTHON": str(servers.python),
+            "PYSPARK_DRIVER_PYTHON": str(servers.python),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        yield given, [every[target]() for target in contestant.targets], environment
+
+
+@contextlib.contextmanager
+def _variables(given: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables of this process, for the audit of a bucket."""
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def make_input(folder: Path, sizes: Sizes) -> None:
+    """Parquet files of all epochs; Spark takes them by their time of modification."""
+    folder.mkdir()
+    share = sizes.rows // FILES_PER_EPOCH
+    for number in range(sizes.epochs * FILES_PER_EPOCH):
+        ids = range(number * share, (number + 1) * share)
+        words = [f"{id_:012d}-{secrets.token_hex(16)}" for id_ in ids]
+        table = pa.table([list(ids), words, [id_ / 100 for id_ in ids]], schema=SCHEMA)
+        file = folder / f"{number:05d}.parquet"
+        parquet.write_table(table, file)
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def make_tables(url: str, *, unique: bool) -> None:
+    """The target, without a constraint that would hide a doubled row unless the way needs one."""
+    columns = "(id bigint{}, word text, amount double precision)"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE TABLE {TABLE} {columns.format(' PRIMARY KEY' if unique else '')}".encode()
+        )
+        connection.execute(f"CREATE TABLE {STAGE} {columns.format('')}".encode())
+
+
+def to_dict(row: Row) -> dict[str, Any]:
+    """For the result file."""
+    return {**asdict(row), "kept": row.kept}

@@ -1,0 +1,113 @@
+"""The scoreboard's page and the README's rows, from the result file: no figure is typed in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+BEGIN, END = "<!-- scoreboard -->", "<!-- /scoreboard -->"
+SHORT = (
+    "abs-postgres, 2pc",
+    "epoch: all three, 2pc",
+    "Spark's Kafka sink",
+    "JDBC append in foreachBatch",
+    "MERGE by key in foreachBatch",
+)
+"""The rows of the README."""
+
+_HEAD = """# Scoreboard
+
+How many rows a second are *correct* when the job is killed? `make scoreboard` runs each of these Spark
+jobs twice, as [`abs chaos`](../how-to/try-your-job.md) does: without kills, and with SIGKILL to all of
+its processes, again and again. Then it compares the target with the input, row by row. This page is
+made from `benchmarks/results/scoreboard.json`.
+"""
+_AFTER = """- **rows/s**: from the first epoch that Spark has noted to the last, with restarts.
+- **recovery**: seconds from a kill until Spark has noted an epoch again.
+- **missing, doubled, wrong**: rows, after the run with kills. Of folders that only their own readers
+  understand, what such a reader sees.
+- **left**: unfinished writes, and files that no reader sees, at the end.
+- **kept**: whether the rows are as the sink itself states. Settings and statement are those of the page
+  that its name leads to; the job is `benchmarks/scoreboard/job.py`.
+"""
+_COLUMNS = (
+    "sink",
+    "states",
+    "rows/s",
+    "under kills",
+    "kills",
+    "recovery p50, p99",
+    "missing",
+    "doubled",
+    "wrong",
+    "left",
+    "kept",
+)
+
+
+def page(document: Mapping[str, Any]) -> str:
+    """The whole table as a page of the docs."""
+    facts = (f"- {name}: {value}" for name, value in document["environment"].items())
+    lines = (
+        _HEAD,
+        *_table(document["rows"], "../../", document),
+        "",
+        _AFTER,
+        _measured(document),
+        "",
+        *facts,
+    )
+    return "\n".join(lines) + "\n"
+
+
+def in_readme(text: str, document: Mapping[str, Any]) -> str:
+    """The README with these figures between its marks. Raises ValueError if it has no marks."""
+    chosen = [row for name in SHORT for row in document["rows"] if row["name"] == name]
+    table = "\n".join([*_table(chosen, "", document), "", _measured(document)])
+    text, count = re.subn(
+        f"{BEGIN}.*?{END}",
+        lambda _: f"{BEGIN}\n\n{table}\n\n{END}",
+        text,
+        flags=re.DOTALL,
+    )
+    if count != 1:
+        raise ValueError(f"README.md has {count} times the marks of the scoreboard")
+    return text
+
+
+def _measured(document: Mapping[str, Any]) -> str:
+    sizes = document["sizes"]
+    return (
+        f"{sizes['epochs']} epochs of {sizes['rows']:,} rows, a SIGKILL every {sizes['every_s']:g} s, "
+        f"seed {sizes['seed']}; {document['started']} at commit {document['environment']['commit']}, "
+        f"load {document['load before']} before and {document['load after']} after."
+    )
+
+
+def _table(rows: list[Mapping[str, Any]], root: str, document: Mapping[str, Any]) -> Iterator[str]:
+    yield f"| {' | '.join(_COLUMNS)} |"
+    yield f"|{' --- |' * len(_COLUMNS)}"
+    for row in rows:
+        docs = row["docs"] if row["docs"].startswith("https:") else root + row["docs"]
+        name = f"[{row['name']}]({docs})"
+        if row["failed"]:
+            yield f"| {name} | {row['states']} | {row['failed']} |{' |' * (len(_COLUMNS) - 3)}"
+            continue
+        recovery = ", ".join(_told(row[f"recovery_{p}_s"], ".1f") for p in ("p50", "p99"))
+        wrong = (_told(row[what], ",") for what in ("missing", "doubled", "wrong", "left_behind"))
+        cells = (
+            name,
+            row["states"],
+            _told(row["plain"], ",.0f"),
+            _told(row["killed"], ",.0f"),
+            f"{row['kills']}",
+            recovery,
+            *wrong,
+            "yes" if row["kept"] else "**no**",
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _told(number: float | None, format_: str) -> str:
+    return "-" if number is None else format(number, format_)

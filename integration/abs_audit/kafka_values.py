@@ -1,0 +1,211 @@
+"""What the records of a topic hold: JSON objects, bytes, or Avro. The audit's columns are made here."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from abs_audit.carry import types_of
+from abs_audit.contracts import PLACE
+from abs_audit.families import Family, Type
+from abs_audit.textfiles import as_text, json_objects, text_schema
+from abs_clients.avro.schema import arrow_type
+from abs_clients.avro.settings import RegistrySettings
+from abs_core.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from abs_clients.avro.registry import Registered
+
+
+class Values(ABC):
+    """Turns records into columns.
+
+    Args:
+        name: of the topic, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def columns(
+        self, connection: DuckDBPyConnection, batches: Iterable[Sequence[Any]]
+    ) -> Mapping[str, Type]:
+        """See ``Relation.columns``; ``batches`` has the records, if it takes them."""
+
+    @abstractmethod
+    def schema(self, names: Sequence[str]) -> pa.Schema:
+        """Of what ``batch`` makes if these columns are wanted: they, and perhaps more."""
+
+    @abstractmethod
+    def batch(self, records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+        """The columns of these records.
+
+        Raises:
+            DataError: a record cannot be read; it is named.
+        """
+
+    @abstractmethod
+    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        """What ``batch`` would make of the records that a sink writes of its columns key and value."""
+
+
+class JsonValues(Values):
+    """Each value is one object, whose fields are columns without types."""
+
+    def columns(
+        self, connection: DuckDBPyConnection, batches: Iterable[Sequence[Any]]
+    ) -> Mapping[str, Type]:
+        """Finding the fields takes a read of all records."""
+        found: dict[str, None] = {}
+        for parsed in chain.from_iterable(map(self._objects, batches)):
+            found.update(dict.fromkeys(parsed))
+        return dict.fromkeys(found, Type(Family.UNTYPED))
+
+    def schema(self, names: Sequence[str]) -> pa.Schema:
+        return text_schema(names)
+
+    def batch(self, records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+        found = self._objects(records)
+        if PLACE in schema.names:
+            for value, record in zip(found, records, strict=True):
+                value[PLACE] = _place(record)
+        return as_text(found, schema, self.name)
+
+    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        values = given["value"].cast(pa.binary()).to_pylist()
+        found = json_objects([value or b"null" for value in values], self.name)
+        return as_text(found, text_schema(names), self.name)
+
+    def _objects(self, records: Sequence[Any]) -> list[dict[str, Any]]:
+        return json_objects([bytes(_value(record)) for record in records], self.name)
+
+
+_RAW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_PLACED = _RAW.append(pa.field(PLACE, pa.string()))
+
+
+class RawValues(Values):
+    """The columns are ``key`` and ``value``, as bytes."""
+
+    def columns(
+        self, connection: DuckDBPyConnection, batches: Iterable[Sequence[Any]]
+    ) -> Mapping[str, Type]:
+        return dict.fromkeys(_RAW.names, Type(Family.BINARY))
+
+    def schema(self, names: Sequence[str]) -> pa.Schema:
+        return _PLACED
+
+    def batch(self, records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+        columns = (
+            [record.key for record in records],
+            [record.value for record in records],
+            list(map(_place, records)),
+        )
+        return pa.record_batch([*map(pa.array, columns, _PLACED.types)], schema=_PLACED)
+
+    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        rows = len(next(iter(given.values())))
+        none = pa.nulls(rows, pa.binary())
+        columns = [given.get(name, none).cast(pa.binary()) for name in _RAW.names]
+        return pa.record_batch(columns, schema=_RAW)
+
+
+class AvroValues(Values):
+    """Each value is a record; its fields are columns by the newest schema under ``<topic>-value``.
+
+    It is decoded by confluent-kafka's own deserializer: sinks and sources have decoders of their own.
+
+    Raises:
+        ConfigError: there is no such schema, or it is none of a record.
+        SchemaError: no column holds its values.
+        TargetError: the registry does not answer.
+    """
+
+    def __init__(self, name: str, topic: str, settings: RegistrySettings) -> None:
+        super().__init__(name)
+        self._settings = settings
+        self._subject = f"{topic}-value"
+
+    def columns(
+        self, connection: DuckDBPyConnection, batches: Iterable[Sequence[Any]]
+    ) -> Mapping[str, Type]:
+        return types_of(connection.from_arrow(pa.schema(self._fields).empty_table()), self.name)
+
+    def schema(self, names: Sequence[str]) -> pa.Schema:
+        return pa.schema([*self._fields, pa.field(PLACE, pa.string())])
+
+    def batch(self, records: Sequence[Any], schema: pa.Schema) -> pa.RecordBatch:
+        rows = [{**self._decoded(record), PLACE: _place(record)} for record in records]
+        try:
+            return pa.RecordBatch.from_pylist(rows, schema=schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise DataError(
+                f"{self.name}: a value between {rows[0][PLACE]} and {rows[-1][PLACE]} does not fit its "
+                f"column: {error}.",
+                remedy="audit the topic as bytes (?value=raw).",
+            ) from error
+
+    def unfolded(self, given: Mapping[str, pa.Array], names: Sequence[str]) -> pa.RecordBatch:
+        value = given["value"]
+        fields = [field.name for field in value.type]
+        return pa.record_batch(value.flatten(), names=fields)
+
+    @cached_property
+    def _fields(self) -> list[pa.Field]:
+        return list(arrow_type(self._newest.node))
+
+    @cached_property
+    def _newest(self) -> Registered:
+        from abs_clients.avro.registry import registry  # of the extra avro
+
+        found = registry(self._settings).latest(self._subject)
+        if found is None or found.node.kind != "record":
+            what = "no schema" if found is None else "a schema that is none of a record"
+            raise ConfigError(
+                f"The registry at {self._settings.url} has {what} under {self._subject}.",
+                remedy="audit the topic as bytes (?value=raw), or correct registry.url.",
+            )
+        return found
+
+    @cached_property
+    def _decode(self) -> Any:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+        from confluent_kafka.schema_registry.avro import AvroDeserializer
+
+        client = SchemaRegistryClient.new_client(dict(self._settings.given))
+        return AvroDeserializer(client, self._newest.text)
+
+    def _decoded(self, record: Any) -> dict[str, Any]:
+        from confluent_kafka.serialization import MessageField, SerializationContext
+
+        where = SerializationContext(record.topic, MessageField.VALUE, list(record.headers))
+        value = _value(record)
+        try:
+            found: dict[str, Any] = self._decode(value, where)
+        except Exception as error:  # the libraries below it raise their own
+            raise DataError(
+                f"{self.name}: the value at {_place(record)} cannot be decoded as Avro: {error}.",
+                remedy="audit the topic as bytes (?value=raw); the record was written by another "
+                "program, or its schema was deleted.",
+            ) from error
+        return found
+
+
+def _place(record: Any) -> str:
+    return f"partition {record.partition}, offset {record.offset}"
+
+
+def _value(record: Any) -> bytes:
+    if record.value is None:
+        raise DataError(
+            f"Partition {record.partition} has no value at offset {record.offset}: a tombstone.",
+            remedy="audit the topic with value=raw.",
+        )
+    return bytes(record.value)

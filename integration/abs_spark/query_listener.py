@@ -1,0 +1,124 @@
+"""``abs_spark.listener``: a ``StreamingQueryListener`` that also gets the events of the protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opentelemetry import metrics
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from abs_spark import observers
+from abs_spark.foreach.end_watcher import end_watcher
+from abs_spark.hooks import sentence_of
+from abs_spark.observers import Told
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+_meter = metrics.get_meter("abs_spark")
+_failures = _meter.create_counter("abs.failures", "{query}", "Queries that ended with an error")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """Spark has ended a micro-batch of a query that writes by this project.
+
+    Args:
+        job: its job; the query's name or id where this process does not know it.
+        rows: that Spark read.
+        seconds: of the whole trigger, Spark's planning and checkpoint with it.
+    """
+
+    job: str
+    epoch: int
+    rows: int
+    seconds: float
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEnded:
+    """A query has ended.
+
+    Args:
+        job: as in ``BatchDone``.
+        why: the error's sentence and remedy; None if it was stopped, or had no more input.
+    """
+
+    job: str
+    query: str
+    why: str | None
+
+
+class Listener(StreamingQueryListener):
+    """See ``listener``."""
+
+    def __init__(self, *observe: Told) -> None:
+        observers.added.extend(observe)
+        self._observe = observe
+        self._jobs: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Tell the observers nothing more."""
+        for observe in self._observe:
+            if observe in observers.added:
+                observers.added.remove(observe)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Keep the query's name: its end does not tell it."""
+        if event.name:
+            self._jobs[str(event.id)] = event.name
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        progress = event.progress
+        query = str(progress.id)
+        if query in end_watcher.functions or "abs-" in progress.sink.description:
+            seconds = progress.durationMs.get("triggerExecution", 0) / 1000
+            rows = max(progress.numInputRows, 0)
+            self._tell(BatchDone(self._job(query), progress.batchId, rows, seconds, query))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Nothing has been written."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        query = str(event.id)
+        why = None
+        if event.exception is not None:
+            text = str(event.exception)
+            why = sentence_of(RuntimeError(text)) or text.strip().partition("\n")[0]
+            _failures.add(1, {"job": self._job(query)})
+        self._tell(QueryEnded(self._job(query), query, why))
+
+    def _job(self, query: str) -> str:
+        function = end_watcher.functions.get(query)
+        if function is not None and function.run is not None:
+            self._jobs[query] = function.run.name.job
+        return self._jobs.get(query, query)
+
+    def _tell(self, event: object) -> None:
+        for each in self._observe:
+            observers.tell_one(each, event)
+
+
+def listener(*observe: Told) -> Any:
+    """A ``StreamingQueryListener`` for ``spark.streams.addListener``.
+
+    Each observer is called with every event of the queries that ``abs_spark.epoch`` writes in this
+    process (``abs_core.events``: ``Committed`` has the figures of an epoch), in the thread that writes,
+    and with Spark's news of all queries that write by this project, formats, too: ``BatchDone`` and
+    ``QueryEnded``. The metric ``abs.failures`` counts queries that end with an error.
+
+    A format's own events occur in a process of Spark's: see ``ABS_OBSERVE`` in
+    docs/how-to/watching.md. Under Spark Connect ``abs_spark.epoch``'s do, too, so the client's listener
+    gets Spark's news only.
+
+    Args:
+        observe: called with an event; one that raises is logged, and the query goes on.
+    """
+    return Listener(*observe)

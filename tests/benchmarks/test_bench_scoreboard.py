@@ -1,0 +1,76 @@
+"""The scoreboard's page and the README's rows are those of the result file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks.scoreboard.__main__ import PAGE, README, RESULT
+from benchmarks.scoreboard.contestants import CONTESTANTS, States
+from benchmarks.scoreboard.job import WAYS
+from benchmarks.scoreboard.measure import Row
+from benchmarks.scoreboard.table import SHORT, in_readme, page
+
+HINT = "run python -m benchmarks.scoreboard --pages"
+
+
+def document() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RESULT.read_text())
+    return found
+
+
+def test_the_page_is_made_from_the_result() -> None:
+    assert PAGE.read_text() == page(document()), HINT
+
+
+def test_the_readmes_rows_are_made_from_the_result() -> None:
+    text = README.read_text()
+    assert in_readme(text, document()) == text, HINT
+
+
+def test_a_figure_that_is_changed_by_hand_is_found() -> None:
+    result = document()
+    text = README.read_text()
+    result["rows"] = [{**row, "killed": 123_456.0} for row in result["rows"]]
+    assert in_readme(text, result) != text
+    assert "123,456" in in_readme(text, result)
+
+
+def test_the_result_tells_commit_machine_seed_and_sizes() -> None:
+    result = document()
+    assert {"commit", "cpu", "cores", "pyspark"} <= set(result["environment"])
+    assert {"seed", "kills", "every_s", "rows", "epochs"} <= set(result["sizes"])
+
+
+def test_a_readme_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="0 times the marks"):
+        in_readme("# Nothing", document())
+
+
+def test_every_contestant_has_a_driver_and_the_readme_names_five_of_them() -> None:
+    names = [one.name for one in CONTESTANTS]
+    assert len({*names}) == len(names)
+    assert {one.way for one in CONTESTANTS} == {*WAYS}
+    assert len(SHORT) == 5
+    assert {*SHORT} <= {*names}
+
+
+@pytest.mark.parametrize(
+    ("states", "figures", "kept"),
+    [
+        (States.EXACTLY, {}, True),
+        (States.EXACTLY, {"doubled": 1}, False),
+        (States.AT_LEAST, {"doubled": 1}, True),
+        (States.AT_LEAST, {"missing": 1}, False),
+        (States.AT_LEAST, {"wrong": 1}, False),
+        (States.EXACTLY, {"left_behind": 1}, True),
+    ],
+)
+def test_each_is_judged_by_what_it_states(states: str, figures: dict[str, int], kept: bool) -> None:
+    assert Row("one", states, "page", **figures).kept is kept  # type: ignore[arg-type]
+
+
+def test_a_job_that_does_not_end_keeps_nothing() -> None:
+    assert not Row("one", States.AT_LEAST, "page", failed="The job ended by itself.").kept

@@ -1,0 +1,89 @@
+"""The pytest plugin as people get it: both wheels in an environment, and a project there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.test_install import TESTING, built_testing
+from tests.packaging.venvs import CLIENTS, ROOT, python_with, wheel
+
+EXAMPLE = ROOT / "examples" / "try_kafka"
+SPARK = ("pyspark==4.1.1", "setuptools==80.9.0", "numpy==2.1.3", "pandas==2.3.3", "pyarrow==21.0.0")
+"""A release for which Spark's own Kafka sink can be had."""
+
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.long,
+    pytest.mark.services,
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),
+]
+
+
+def needed() -> list[str]:
+    """What both wheels need, but for themselves."""
+    main, testing = (
+        tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        for folder in (ROOT, TESTING)
+    )
+    extras = main["optional-dependencies"]
+    every = [*CLIENTS, *extras["cli"], *extras["audit"], *testing["dependencies"]]
+    return sorted({one for one in every if not one.startswith("abs-sinks")})
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The Python of an environment into which pip has put both wheels, without any index."""
+    folder = tmp_path_factory.mktemp("wheels")
+    wheel(folder)
+    built_testing(folder / "testing")
+    (also,) = (folder / "testing").glob("*.whl")
+    shutil.copy(also, folder)
+    python = python_with(*SPARK, *needed(), of="plugin")
+    pip(python, "uninstall", "--yes", "abs-sinks", "abs-sinks-testing")
+    pip(python, "install", "--no-index", "--find-links", str(folder), "abs-sinks-testing")
+    yield python
+    pip(python, "uninstall", "--yes", "abs-sinks", "abs-sinks-testing")
+
+
+def pip(python: Path, *words: str) -> None:
+    done = subprocess.run(
+        [python, "-m", "pip", "--quiet", "--disable-pip-version-check", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_example_says_no_to_sparks_own_kafka_sink_and_yes_to_ours(
+    python: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "project")
+    environment = {
+        n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK", "PYTEST"))
+    }
+    done = subprocess.run(
+        [python, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-q", "-ra"],
+        cwd=tmp_path / "project",
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1500,
+    )
+    assert re.search(r"1 failed, 1 passed", done.stdout), done.stdout + done.stderr
+    assert re.search(r"FAILED .*\[kafka\] .*not exactly once: 20 duplicate", done.stdout)
+
+
+def test_the_example_is_short() -> None:
+    lines = [line for file in EXAMPLE.glob("*.py") for line in file.read_text().splitlines()]
+    assert len(lines) <= 62

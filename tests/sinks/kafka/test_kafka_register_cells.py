@@ -1,0 +1,332 @@
+"""The rules of a register's cells: their records, and what a change finds; no broker is asked."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Sequence
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from abs_clients.kafka.topics import LEAST
+from abs_core.contracts import Conflict
+from abs_core.errors import (
+    CorruptionError,
+    NotPreparedError,
+    PreflightError,
+    RefusedError,
+    UnavailableError,
+)
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register import session, store, topic
+from abs_sinks.kafka.register.session import KEPT_PRODUCERS, Session
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.topic import (
+    StoredCell,
+    StoredCells,
+    partition_of,
+    records_of,
+    version_after,
+)
+from abs_testing.case import raises
+
+OPTIONS = KafkaOptions.parse(
+    {"kafka.bootstrap.servers": "a:1", "topic": "t", "protocol": "wal", "wal": "file:///x"}
+)
+Patch = pytest.MonkeyPatch
+
+
+def test_a_part_that_is_missing_or_damaged_is_named() -> None:
+    version = version_after(None)
+    records = records_of("job", version, "x" * 1000, 300)
+    assert len(records) == 5
+    for lost in range(4):
+        cells = StoredCells()
+        for number, (key, value) in enumerate(records):
+            if number != lost:
+                cells.apply(key, value)
+        assert not cells.has("job")
+        with pytest.raises(CorruptionError, match="lacks its part"):
+            cells.get("job", "here")
+    cells = StoredCells()
+    for key, value in [*records, (records[0][0], b"y" * 300)]:
+        cells.apply(key, value)
+    with pytest.raises(CorruptionError, match="not what was written"):
+        cells.get("job", "here")
+
+
+@pytest.mark.parametrize("chunks", [10**12, 10**400, -1, 0, True, 2.5, "3", None])
+def test_a_number_of_parts_that_cannot_be_is_an_error_and_costs_no_memory(chunks: object) -> None:
+    cells = StoredCells()
+    for key, value in records_of("job", version_after(None), "x" * 1000, 300):
+        cells.apply(key, value)
+    fields = json.loads(records_of("job", version_after(None), "x" * 1000, 300)[-1][1] or b"")
+    cells.apply(b"job", json.dumps({**fields, "chunks": chunks}).encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptionError):
+            cells.get("job", "here")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
+
+
+def test_a_state_that_just_fits_is_one_record() -> None:
+    version = version_after(None)
+    [(_, value)] = records_of("job", version, "x" * 1000, 10_000)
+    assert value is not None
+    assert len(records_of("job", version, "x" * 1000, len(value))) == 1
+    assert len(records_of("job", version, "x" * 1000, len(value) - 1)) == 2
+
+
+def test_cells_are_what_their_newest_records_say() -> None:
+    cells = StoredCells()
+    cells.apply(None, b"of nobody")
+    assert not cells.has("one")
+    for job, text, at in (("one", "a", 5), ("one", "b", 6), ("two", "c", 7)):
+        [(key, value)] = records_of(job, version_after(None), text, 10_000)
+        cells.apply(key, value, at)
+    cells.apply(b"two", None, 8)
+    assert cells.has("one")
+    assert cells.has("two")
+    assert cells.get("two", "here") is None
+    [(job, cell)] = cells.all("here").items()
+    assert (job, cell.text, cell.chunks, cell.changed) == ("one", "b", (), 6)
+
+
+def test_parts_that_were_taken_away_are_missed() -> None:
+    cells = StoredCells()
+    records = records_of("job", version_after(None), "x" * 1000, 300)
+    for key, value in records:
+        cells.apply(key, value)
+    found = cells.get("job", "here")
+    assert found is not None
+    assert (found.text, list(found.chunks)) == ("x" * 1000, [key for key, _ in records[:-1]])
+    cells.apply(records[0][0], None)
+    raises(CorruptionError, lambda: cells.get("job", "here"))
+
+
+def test_the_cells_of_a_job_are_in_one_partition_for_ever() -> None:
+    assert [partition_of(job) for job in ("a", "b", "job", "orders", "")] == [3, 1, 0, 2, 0]
+    for job in ("a", "b", "job"):
+        of_job = {partition_of(f"{job}{more}") for more in ("", "@token", "+wal", "@token+wal")}
+        assert of_job == {partition_of(job)}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "least", "set_to"), [(1, "1", []), (2, "1", ["2"]), (3, "2", []), (3, "3", [])]
+)
+@pytest.mark.parametrize("refuses", [False, True])
+def test_two_of_several_replicas_must_have_a_record(
+    replicas: int, least: str, set_to: Sequence[str], refuses: bool, monkeypatch: Patch
+) -> None:
+    given = list[str]()
+
+    def set_config(_: str, name: str, value: str) -> None:
+        assert name == "min.insync.replicas"
+        given.append(value)
+        if refuses:
+            raise RefusedError("it may not (on purpose).")
+
+    admin = SimpleNamespace(set_config=set_config)
+    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
+    found: Any = SimpleNamespace(name="t", replicas=replicas, configs=[(LEAST, least)])
+    topic.need_two(OPTIONS.kafka, found)
+    assert given == set_to
+
+
+def _changing(
+    held: Sequence[str | None], done: Sequence[bool | Exception | None], monkeypatch: Patch
+) -> tuple[KafkaRegister, list[str]]:
+    """A register whose cell is this at each try, and whose writes end so.
+
+    In ``held`` "mine" is the version that is written.
+    """
+    versions, ends, wrote = list(held), list(done), list[str]()
+    register = KafkaRegister(OPTIONS, SimpleNamespace(turn=lambda _: nullcontext()))  # type: ignore[arg-type]
+
+    def producer(*_: object) -> Any:
+        at = versions.pop(0)
+        return SimpleNamespace(version=wrote[-1] if at == "mine" else at)
+
+    def write(_: object, _key: str, version: str, *__: object) -> bool | None:
+        wrote.append(version)
+        end = ends.pop(0)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    monkeypatch.setattr(register, "_producer", producer)
+    monkeypatch.setattr(register, "_write", write)
+    monkeypatch.setattr(register, "_is_past", lambda *_, look=False: look and not versions)
+    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
+    return register, wrote
+
+
+OLD, THEIRS, LATER = "3-old", "4-theirs", "5-theirs"
+NOT_PREPARED = NotPreparedError("its rows are gone (on purpose).")
+
+
+@pytest.mark.parametrize(
+    ("held", "done", "writes", "found"),
+    [
+        ([OLD], [True], 1, "mine"),
+        ([OLD, "mine"], [None], 1, "mine"),  # it took effect, and the answer was lost
+        ([OLD, OLD], [None, True], 2, "mine"),  # it did not
+        ([OLD, OLD], [False, True], 2, "mine"),
+        ([THEIRS], [], 0, Conflict),
+        ([None], [], 0, Conflict),
+        ([OLD, THEIRS], [False], 1, Conflict),
+        ([OLD, LATER], [False], 1, Conflict),  # it was fenced: nothing of it is there
+        ([OLD, THEIRS], [None], 1, Conflict),  # theirs has the number that ours would have
+        ([OLD, LATER], [None], 1, UnavailableError),  # ours may have been there before theirs
+        ([OLD, None], [None], 1, Conflict),
+        ([OLD], [NOT_PREPARED], 1, Conflict),  # a successor has swept the rows
+        ([OLD, OLD], [NOT_PREPARED], 1, NotPreparedError),
+    ],
+)
+def test_a_change_tells_by_the_cells_version_whether_it_took_effect(
+    held: Sequence[str | None],
+    done: Sequence[bool | Exception | None],
+    writes: int,
+    found: Any,
+    monkeypatch: Patch,
+) -> None:
+    register, wrote = _changing(held, done, monkeypatch)
+
+    def swap() -> str | Conflict:
+        return register.swap_text("job", OLD, "text")
+
+    if found is Conflict:
+        assert isinstance(swap(), Conflict)
+    elif found == "mine":
+        assert swap() == wrote[-1]
+        assert len({*wrote}) == 1, "a change has one version, however often it is sent"
+    else:
+        raises(found, swap)
+    assert len(wrote) == writes
+
+
+def test_a_process_keeps_few_producers_and_none_that_cannot_be_used(monkeypatch: Patch) -> None:
+    def opened(_: object, job: str, timeout_ms: int) -> Any:
+        return SimpleNamespace(job=job, usable=True, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(session, "FencedProducer", opened)
+    kept = Session(OPTIONS)
+    jobs = [f"job{number}" for number in range(KEPT_PRODUCERS + 1)]
+    made: list[Any] = [kept.open_producer(OPTIONS, job, 1000) for job in jobs]
+    assert [kept.producer(job) for job in jobs] == [None, *made[1:]]
+    made[1].usable = False
+    assert kept.producer(jobs[1]) is None
+    assert kept.open_producer(OPTIONS, jobs[1], 1000) is kept.producer(jobs[1])
+    assert kept.producer(jobs[2]) is made[2]
+
+
+class Producer:
+    """Takes what is written."""
+
+    def __init__(self, cell: StoredCell | None, fails: bool = False) -> None:
+        self.cell, self.fails, self.has_written = cell, fails, True
+        self.records: list[topic.Record] = []
+
+    @property
+    def version(self) -> str | None:
+        return None if self.cell is None else self.cell.version
+
+    def prepare(self, _: object, records: Sequence[topic.Record], partition: int) -> None:
+        assert partition == partition_of("job")
+        self.records = list(records)
+
+    def commit(self) -> None:
+        if self.fails:
+            raise UnavailableError("no answer (on purpose).")
+
+
+def _write(producer: Producer, text: str, limit: int = 10**6) -> tuple[bool | None, list[Any]]:
+    noted = list[Any]()
+    tail = SimpleNamespace(reads=3, wrote=lambda *given: noted.append(given))
+    held: Any = SimpleNamespace(
+        topic=lambda: SimpleNamespace(max_message_bytes=limit), tail=lambda _: tail
+    )
+    register = KafkaRegister(OPTIONS, held)
+    given: Any = producer
+    return register._write(given, "job", "2-new", text, None, None), noted
+
+
+@pytest.mark.parametrize("old", [None, "x" * 9000])
+@pytest.mark.parametrize("new", ["x" * 9000, "y" * 9000, "y"])
+def test_a_change_writes_its_parts_then_itself_then_takes_the_old_parts_away(
+    old: str | None, new: str
+) -> None:
+    size = 4096 - store.ENVELOPE - len("job")
+    before = [] if old is None else records_of("job", "1-old", old, size)
+    cell = None if old is None else StoredCell("1-old", old, tuple(key for key, _ in before[:-1]))
+    producer = Producer(cell)
+    done, noted = _write(producer, new, 4096)
+    assert done is True
+    after = records_of("job", "2-new", new, size)
+    kept = {key for key, _ in after}
+    gone: list[topic.Record] = [(key, None) for key, _ in before if key not in kept]
+    assert producer.records == [*after, *gone]
+    assert producer.cell == StoredCell("2-new", new, tuple(key for key, _ in after[:-1]))
+    assert noted == [(producer.records, 3)]
+    cells = StoredCells()
+    for key, value in [*before, *producer.records]:
+        cells.apply(key, value)
+    assert cells.get("job", "here") == producer.cell
+
+
+def test_a_change_whose_commit_is_not_answered_leaves_the_cell_as_it_was_known() -> None:
+    cell = StoredCell("1-old", "x")
+    producer = Producer(cell, fails=True)
+    assert _write(producer, "y") == (None, [])
+    assert producer.cell is cell
+
+
+@pytest.mark.parametrize("mine", ["1-a", "2-b", None])
+@pytest.mark.parametrize("look", [False, True])
+def test_a_cell_that_this_process_wrote_last_is_not_read_unless_it_is_looked_at(
+    mine: str | None, look: bool
+) -> None:
+    loads = list[str]()
+
+    def load(key: str, _: float) -> StoredCell:
+        loads.append(key)
+        return StoredCell("2-b", "x")
+
+    producer = None if mine is None else Producer(StoredCell(mine, "x"))
+    held: Any = SimpleNamespace(
+        producer=lambda _: producer, tail=lambda _: SimpleNamespace(load=load)
+    )
+    assert KafkaRegister(OPTIONS, held)._is_past("job", "1-a", look=look) is (look or mine != "1-a")
+    assert bool(loads) is (look or mine != "1-a")
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize(
+    ("policy", "partitions", "said"),
+    [
+        ("compact", 4, ""),
+        (" compact ", 5, ""),
+        ("delete", 4, "cleanup.policy is delete"),
+        ("compact,delete", 4, "cleanup.policy is compact,delete"),
+        ("compact", 3, "3 partitions of 4"),
+    ],
+)
+def test_a_topic_that_would_lose_registers_is_refused(
+    policy: str, partitions: int, said: str, told: bool, monkeypatch: Patch
+) -> None:
+    admin = SimpleNamespace(configs=lambda _: {"cleanup.policy": policy})
+    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
+    known = policy if told else None
+    if told:
+        admin.configs = None  # it is not asked again
+    found: Any = SimpleNamespace(name="t", partitions=partitions, cleanup_policy=known)
+    if not said:
+        assert topic._checked(OPTIONS.kafka, found) is found
+        return
+    assert said in raises(PreflightError, lambda: topic._checked(OPTIONS.kafka, found)).what

@@ -1,0 +1,126 @@
+"""Poison of each kind through kills: target and dead letters are the input, each row once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from signal import SIGKILL
+
+import pytest
+
+from abs_core.crash import CrashPoint
+from abs_sinks import burying
+from abs_sinks.deadletters import why_bad
+from abs_sinks.postgres import judgedcopy
+from abs_testing.case import JOB, within
+from abs_testing.check_crashes import ForkServer
+from abs_testing.crash_child import DONE
+from tests import sample
+from tests.sinks.poison import (
+    EPOCHS,
+    RECIPES,
+    Cell,
+    Poisoned,
+    cells,
+    dead_in,
+    folder,
+    life_of,
+    table,
+    topic,
+)
+
+pytestmark = pytest.mark.services
+
+Opener = Callable[[Cell], AbstractContextManager[Poisoned]]
+
+CELLS = {cell.name: cell for cell in cells()}
+QUICK = (f"{CrashPoint.AFTER_PRE_COMMIT}#4", f"{CrashPoint.AFTER_DECIDE}#2")
+"""The second epoch dies: of one task, and where it is decided."""
+
+
+def test_each_system_that_keeps_dead_letters_has_a_recipe() -> None:
+    assert {cell.system for cell in CELLS.values()} == set(RECIPES)
+    assert len(CELLS) == 15
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
+
+
+@pytest.fixture
+def opener(request: pytest.FixtureRequest, prefix: str) -> Opener:
+    """Opens a target of a cell, on the servers that it needs."""
+
+    def opened(cell: Cell) -> AbstractContextManager[Poisoned]:
+        if cell.system == "postgres":
+            return table(request.getfixturevalue("shared_database"), cell)
+        if cell.system == "kafka":
+            kafka = request.getfixturevalue("kafka")
+            kafka.start()
+            return topic(kafka.bootstrap, cell)
+        store = request.getfixturevalue("store")
+        store.start()
+        given = {"endpoint": store.endpoint, "region": store.region, "timeout": "20"}
+        return folder(f"s3://{store.bucket}/{prefix}", given, cell)
+
+    return opened
+
+
+def survived(opener: Opener, cell: Cell, fork_server: ForkServer, points: Iterable[str]) -> int:
+    """Kill a job at each point, on a target of its own, and finish it; how many were killed."""
+    return sum(_survived(opener, cell, fork_server, point) for point in points)
+
+
+def _survived(opener: Opener, cell: Cell, fork_server: ForkServer, point: str) -> bool:
+    with opener(cell) as target, life_of(target, cell) as life:
+        code = fork_server.live(replace(life, crash=point))
+        assert code in (DONE, -SIGKILL), f"{cell.name}: exit code {code} at {point}"
+        for when in (f"killed at {point}", f"killed at {point}, and a replay"):
+            assert fork_server.live(life) == DONE, f"{cell.name}, {when}"
+            check(target, cell, when)
+            (life.folder / f"{EPOCHS - 1}.done").unlink()
+        return code == -SIGKILL
+
+
+def check(target: Poisoned, cell: Cell, when: str) -> None:
+    """Target and dead letters are the input, each row once, and nothing is left behind."""
+    recipe = RECIPES[cell.system]
+    assert dead_in(target) == recipe.dead(), f"{cell.name}, {when}"
+    assert target.ids() == Counter(recipe.given()), f"{cell.name}, {when}"
+    assert within(20.0, lambda: not target.leftovers(JOB)), (when, target.leftovers(JOB))
+
+
+@pytest.mark.parametrize("name", sample.members(list(CELLS), 5, "poison of each kind"))
+def test_poison_of_each_kind_is_dead_once_where_a_process_dies(
+    opener: Opener, fork_server: ForkServer, name: str
+) -> None:
+    points = (*QUICK, f"{CrashPoint.INSIDE_CO_COMMIT}#2")
+    # A decision and a commit are one step or two.
+    assert survived(opener, CELLS[name], fork_server, points) == 2
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", CELLS)
+def test_poison_of_each_kind_is_dead_once_wherever_a_process_dies(
+    opener: Opener, fork_server: ForkServer, name: str
+) -> None:
+    points = [f"{point}#{nth}" for point in CrashPoint for nth in (1, 3)]
+    assert survived(opener, CELLS[name], fork_server, points) > 5
+
+
+@pytest.mark.parametrize("name", ["postgres-wal", "s3-2pc"])
+def test_poison_that_is_dropped_is_found(
+    opener: Opener, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (judgedcopy, burying):
+        monkeypatch.setattr(module, "why_bad", lambda bad: why_bad(bad)[1:])
+    cell = CELLS[name]
+    with opener(cell) as target, life_of(target, cell) as life:
+        life.live()
+        with pytest.raises(AssertionError):
+            check(target, cell, "after a letter was dropped")

@@ -1,0 +1,231 @@
+"""What observers are told of each epoch: figures, and lineage at a collector of OpenLineage."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from openlineage.client import OpenLineageClient
+from openlineage.client.transport.http import HttpConfig, HttpTransport
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import abs_spark
+from abs_core.crash import CrashPoint
+from abs_core.errors import ConfigError
+from abs_core.events import Committed, PreCommitted, RolledForward, Skipped, Written
+from abs_spark import observers
+from abs_spark.progress import observer
+from abs_spark.query_listener import BatchDone, QueryEnded
+from tests.spark.drivers import Driver, killed_at, until
+from tests.spark.epoch_world import EpochWorld
+from tests.spark.lineage import Collector
+from tests.spark.world import World
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watching.md"
+DONE = Committed("j", 7, 5, 1, 0.1, targets=(Written("", 5, 40, "s3://b/x"),), id="r:q:7")
+
+
+def lineage(collector: Collector) -> Callable[[Any], object]:
+    client = OpenLineageClient(transport=HttpTransport(HttpConfig(url=collector.url)))
+    return abs_spark.openlineage(inputs=[("file", "/in")], client=client)
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.always
+def test_a_listener_is_told_each_epoch_once_and_lineage_names_all_targets(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    events: list[Any] = []
+    with Collector() as collector:
+        told = abs_spark.listener(events.append, lineage(collector))
+        spark.streams.addListener(told)
+        try:
+            world.files.add_files(range(2))
+            world.run(spark)
+            world.files.forget_commits(1)
+            world.run(spark)
+            until(lambda: sum(isinstance(one, QueryEnded) for one in events) == 2, "both end")
+        finally:
+            spark.streams.removeListener(told)
+            told.close()
+        done = [one for one in events if isinstance(one, Committed)]
+        assert [(one.epoch, one.frontier, one.rows, one.in_doubt) for one in done] == [
+            (0, 0, 120, 0),
+            (1, 1, 120, 0),
+        ]
+        assert [one.epoch for one in events if isinstance(one, Skipped)] == [1]
+        for one in done:
+            assert {target.sink: target.rows for target in one.targets} == {
+                "payments": 40,
+                "alerts": 40,
+                "items": 40,
+            }
+            assert one.bytes == sum(target.bytes or 0 for target in one.targets) > 0
+            steps = one.write_seconds, one.pre_commit_seconds, one.decide_seconds
+            assert min(*steps, one.commit_seconds) > 0
+        assert [one.epoch for one in events if isinstance(one, BatchDone)] == [0, 1, 1]
+        assert {(one.job, one.why) for one in events if isinstance(one, QueryEnded)} == {
+            ("job", None)
+        }
+        assert collector.wrong() == []
+        assert [list(run.values()) for run in collector.outputs()] == [[40, 40, 40]] * 2
+        names = sorted(collector.outputs()[0])
+        host, *_ = world.kafka.bootstrap.split(",")
+        assert names[0] == f"kafka://{host}/{world.kafka.topic}"
+        assert names[1].startswith("postgres://")
+        assert names[1].endswith(".public.t")
+        assert names[2].startswith(world.bucket.options["path"].rpartition("/")[0])
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.always
+def test_the_pages_snippets_print_and_tell_lineage(
+    spark: SparkSession,
+    world: EpochWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    told: list[Any] = []
+    program = {"spark": SimpleNamespace(streams=SimpleNamespace(addListener=told.append))}
+    with Collector() as collector:
+        monkeypatch.setenv("OPENLINEAGE_URL", collector.url)
+        for snippet in snippets:
+            if "abs_spark.listener(" in snippet:
+                exec(snippet.replace("> 10", "> 0"), program)
+        for each in told:
+            spark.streams.addListener(each)
+        try:
+            world.files.add_files(range(1))
+            world.run(spark, world.epoch(world.postgres()))
+        finally:
+            for each in told:
+                spark.streams.removeListener(each)
+                each.close()
+        assert len(told) == 2
+        assert (
+            "epoch 0 of job: 0 retries, (Written(sink='payments', rows=40"
+            in capsys.readouterr().out
+        )
+        assert collector.wrong() == []
+        assert [list(run.values()) for run in collector.outputs()] == [[40]]
+        assert {event["inputs"][0]["name"] for event in collector.events} == {"payments"}
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.always
+def test_a_listener_is_told_why_a_query_has_ended(spark: SparkSession, world: EpochWorld) -> None:
+    events: list[Any] = []
+    told = abs_spark.listener(events.append)
+    spark.streams.addListener(told)
+    try:
+        world.files.add_files(range(1))
+        world.files.alter("add check (id < 0)")
+        with pytest.raises(StreamingQueryException):
+            world.run(spark, world.epoch(world.postgres()))
+        until(lambda: any(isinstance(one, QueryEnded) for one in events), "the listener is told")
+    finally:
+        spark.streams.removeListener(told)
+        told.close()
+    [ended] = [one for one in events if isinstance(one, QueryEnded)]
+    assert ended.job == "job"
+    assert str(ended.why).startswith("RefusedError: ")
+    assert "What to do: " in str(ended.why)
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.long
+def test_lineage_of_a_format_that_is_killed_after_its_decision_has_one_run_for_each_epoch(
+    new_world: Callable[[str], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world("2pc")
+    world.add_files(range(3))
+    with Collector() as collector:
+        monkeypatch.setenv("ABS_OBSERVE", "abs_spark:openlineage")
+        monkeypatch.setenv("OPENLINEAGE_URL", collector.url)
+        killed_at(CrashPoint.AFTER_DECIDE, 2, world.job, world.folder / "died", world.url)
+        assert len(collector.outputs()) == 1
+        with Driver(world.job, world.folder / "again", world.url) as driver:
+            assert driver.end() == 0, driver.log[-3000:]
+        assert collector.wrong() == []
+        assert [list(run.values()) for run in collector.outputs()] == [[40]] * 3
+        assert len({event["run"]["runId"] for event in collector.events}) == 3
+
+
+def test_an_epoch_that_is_told_again_is_the_same_run_and_a_replayed_one_is_none() -> None:
+    with Collector() as collector:
+        tell = lineage(collector)
+        tell(DONE)
+        tell(Skipped("j", 7, 5))
+        tell(PreCommitted("j", 8, 0, 5, 0.1))
+        tell(RolledForward("j", 7, 1, (Written("", None, None, "s3://b/x"),), DONE.id))
+        runs = [event["run"]["runId"] for event in collector.events]
+        assert (len(runs), len(set(runs))) == (4, 1)
+        assert [list(run.values()) for run in collector.outputs()] == [[5], [None]]
+
+
+def test_the_collectors_check_finds_a_run_that_is_told_twice() -> None:
+    with Collector() as collector:
+        tell = lineage(collector)
+        tell(DONE)
+        assert collector.wrong() == []
+        tell(DONE)
+        assert len(collector.wrong()) == 1
+
+
+def test_a_collector_that_does_not_answer_costs_lineage_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Collector() as collector:
+        tell = lineage(collector)
+    tell(DONE)
+    until(lambda: "is not told to OpenLineage" in caplog.text, "it is said", 60)
+
+
+def test_an_observer_that_raises_is_logged_and_the_others_are_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    events: list[Any] = []
+
+    def broken(event: object) -> None:
+        raise ValueError(event)
+
+    monkeypatch.setattr(observers, "added", [broken, events.append])
+    caplog.set_level(logging.ERROR)
+    observer("2pc")(DONE)
+    assert events == [DONE]
+    assert "an observer failed on Committed; the job goes on" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("no_such_module:observer", "ModuleNotFoundError"),
+        ("json:no_such", "AttributeError"),
+        ("tests.spark.test_spark_observed:nothing", "returns a NoneType"),
+    ],
+)
+def test_an_observer_that_cannot_be_made_stops_the_job_before_it_writes(
+    monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    monkeypatch.setenv(observers.VARIABLE, name)
+    observers.told.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=told):
+            observer("2pc")
+    finally:
+        observers.told.cache_clear()
+
+
+def nothing() -> None:
+    """Returns no observer."""
