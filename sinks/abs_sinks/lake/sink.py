@@ -80,7 +80,7 @@ class LakeSink(Sink):
         fitted, place = self._ready
         stats, keep = self._table.stats_of, self.keeps_partitions
         given = (place.options, fitted, task, place.store(), stats)
-        return LakeWriter(*given, name=self.target, keep=keep)
+        return LakeWriter(*given, name=self.target_id, keep=keep)
 
     def judging(self, task: Task) -> LakeWriter:
         """See ``burying.GivingSink``."""

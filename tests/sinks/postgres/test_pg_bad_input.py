@@ -96,7 +96,7 @@ def test_a_wrong_address_is_a_typed_error_wherever_it_is_met(
 def test_a_missing_table_is_told_with_a_statement_that_makes_it(table: TableHarness) -> None:
     table.db.execute(f"drop table {table.table}")
     with pytest.raises(SchemaError, match="does not exist") as caught:
-        _ = PostgresSink(table.options, SCHEMA).target
+        _ = PostgresSink(table.options, SCHEMA).target_id
     assert "CREATE TABLE" in caught.value.remedy
 
 

@@ -292,4 +292,4 @@ def test_a_key_that_is_new_is_refused(shared_database: str) -> None:
     with growing(shared_database, "wal-append") as table:
         options = replace(table.options, write="upsert", key=("value",))
         with pytest.raises(SchemaError, match="no unique index on its key"):
-            PostgresSink(options, SCHEMA).target  # noqa: B018
+            PostgresSink(options, SCHEMA).target_id  # noqa: B018
