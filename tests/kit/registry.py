@@ -78,7 +78,9 @@ class StandIn:
 
             def do_POST(self) -> None:
                 length = int(self.headers.get("content-length", 0))
-                self._reply(json.loads(self.rfile.read(length)))
+                body = self.rfile.read(length)
+                is_json = "json" in self.headers.get("content-type", "")
+                self._reply(json.loads(body) if is_json else None)
 
             def _reply(self, body: Any) -> None:
                 login = self.headers.get("authorization", "")

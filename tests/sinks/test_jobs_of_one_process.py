@@ -40,8 +40,8 @@ pytestmark = [
 ELSEWHERE = {"value", "key", "registry"}
 """Beginnings of the options of records with a schema, which need a registry: they are NOT tried here.
 
-``tests/sinks/kafka/test_kafka_avro_sink.py`` and ``tests/sources/kafka/test_kafka_source_avro.py`` use
-some of them, each in a job alone.
+``test_kafka_avro_sink.py`` and ``test_kafka_avro_registry.py`` in ``tests/sinks/kafka``, and
+``tests/sources/kafka/test_kafka_source_avro.py`` try them, each in a job alone.
 """
 
 SAMPLED = 5

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import SimpleNamespace
 
 import kafka.errors
@@ -18,11 +19,15 @@ from abs_clients.kafka import login
 from abs_clients.kafka.configs import access_settings, admin_settings
 from abs_clients.kafka.errors import is_auth_failure, to_abs_error
 from abs_clients.kafka.login import Login, Token, login_of
+from abs_clients.kafka.login_rules import ID, SECRET, URL
+from abs_clients.kafka.oidc import fetch
 from abs_clients.kafka.setting_table import SETTINGS, is_secret
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sources.kafka.options import KafkaSourceOptions
+from tests.kit.certificates import Certificate
+from tests.kit.registry import StandIn
 from tests.kit.token_server import TokenServer
 
 BASE = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}
@@ -255,6 +260,19 @@ def test_a_server_that_is_away_or_is_none_is_told(server: TokenServer) -> None:
     server.stop()
     with pytest.raises(UnavailableError, match=f"token server {server.url} does not answer"):
         mine.current()
+
+
+def test_a_certificate_that_is_not_accepted_is_a_refusal_that_names_its_setting(
+    tmp_path: Path,
+) -> None:
+    made = Certificate.make(tmp_path, "tokens")
+    with StandIn(tls=made.server()) as served:
+        pairs = {URL: f"{served.url}/token", ID[0]: "app", SECRET[0]: "geheim"}
+        with pytest.raises(RefusedError, match=r"kafka\.https\.ca\.location") as refused:
+            fetch(pairs)
+        assert "geheim" not in str(refused.value)
+        with pytest.raises(RefusedError, match="answered 404"):
+            fetch({**pairs, "https.ca.location": str(made.certificate)})
 
 
 @pytest.mark.parametrize(

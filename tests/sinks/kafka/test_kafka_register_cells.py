@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from abs_clients.kafka.topics import LEAST
 from abs_core.contracts import Conflict
 from abs_core.errors import (
     CorruptionError,
@@ -133,7 +134,7 @@ def test_two_of_several_replicas_must_have_a_record(
 
     admin = SimpleNamespace(set_config=set_config)
     monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
-    found: Any = SimpleNamespace(name="t", replicas=replicas, configs=[(topic.LEAST, least)])
+    found: Any = SimpleNamespace(name="t", replicas=replicas, configs=[(LEAST, least)])
     topic.need_two(OPTIONS.kafka, found)
     assert given == set_to
 
@@ -162,7 +163,7 @@ def _changing(
     monkeypatch.setattr(register, "_producer", producer)
     monkeypatch.setattr(register, "_write", write)
     monkeypatch.setattr(register, "_is_past", lambda *_, look=False: look and not versions)
-    monkeypatch.setattr(store.time, "sleep", lambda _: None)
+    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
     return register, wrote
 
 
@@ -196,7 +197,10 @@ def test_a_change_tells_by_the_cells_version_whether_it_took_effect(
     monkeypatch: Patch,
 ) -> None:
     register, wrote = _changing(held, done, monkeypatch)
-    swap = lambda: register.swap_text("job", OLD, "text")  # noqa: E731
+
+    def swap() -> str | Conflict:
+        return register.swap_text("job", OLD, "text")
+
     if found is Conflict:
         assert isinstance(swap(), Conflict)
     elif found == "mine":

@@ -42,7 +42,9 @@ def two_adoptions(case: Case, folder: Path) -> None:
 def a_new_name(case: Case, folder: Path) -> None:
     case.run().epoch(5, FIRST)
     sink = case.sink()
-    rename(sink.register(), sink.committer(), JOB, "new")
+    register = sink.register()
+    assert isinstance(register, FileRegister)
+    rename(register, sink.committer(), JOB, "new")
     refused = case.run("new", lineage="another")
     token = consent_in(raises(IdentityError, lambda: refused.begin(0)))
     case.run("new", lineage="another", adopt=token).epoch(0, SECOND)
@@ -54,6 +56,7 @@ def a_moved_register(case: Case, folder: Path) -> None:
     case.run().epoch(5, FIRST)
     sink = case.sink()
     here = sink.register()
+    assert isinstance(here, FileRegister)
     there = FileRegister(folder / "elsewhere")
     move(here, sink.committer(), JOB, there)
     refused = case.run(lineage="another", store=there)
