@@ -110,7 +110,7 @@ def tell_of_speed(spark: Any) -> None:
     _speed_told = True
     show_logs()
     logging.getLogger("abs_spark.start").info(
-        "large epochs of a format are faster with %s=%d in the session; not for rows of 100 kB and more",
+        "large epochs of a format are faster with %s=%d in the session; not with rows of 100 kB",
         *(_BYTES, 2**31 - 1),
     )
 
