@@ -68,7 +68,11 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """
     if batch.schema.names != schema.names:
         raise ValueError(f"the columns are {batch.schema.names}, not {schema.names}")
-    columns = [column.cast(field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    # Arrow 26 cuts the nulls inside of lists in a cast, also to the same type.
+    columns = [
+        column if column.type.equals(field.type) else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -53,7 +53,6 @@ def test_people_are_told_what_readers_must_set() -> None:
         show(Looked([], kafka_guarantee(options)))
     said = " ".join(shown.get().split())
     assert "readers: set isolation.level=read_committed" in said
-    assert "abs_spark.register(spark)" in said
     assert "spark.sql.execution.arrow.maxBytesPerBatch to 2147483647" in said
 
 

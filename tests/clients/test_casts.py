@@ -145,3 +145,12 @@ def test_two_fields_that_could_be_one_are_refused(depth: str) -> None:
     exact = pa.struct([("UserId", pa.int64())])
     found = cast_plain(WRAPS[depth](array), WRAPS[depth](pa.nulls(1, exact)).type, "c")
     assert found.equals(WRAPS[depth](pa.array([{"UserId": 4}], exact)))
+
+
+@pytest.mark.parametrize("layout", [pa.large_list(pa.null()), pa.list_(pa.null(), 2)])
+def test_lists_of_nulls_keep_their_length(layout: pa.DataType) -> None:
+    """Arrow 26 cuts them in a cast, also in one to the same type."""
+    given = pa.array([[None, None], [None, None]], layout)
+    found = cast_plain(given, pa.list_(pa.null()))
+    found.validate(full=True)
+    assert found.to_pylist() == given.to_pylist()

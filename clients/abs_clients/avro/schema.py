@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from functools import cache
 from typing import Any
@@ -36,7 +35,10 @@ _LOGICAL = {
 }
 """The logical types that are known, by the type that they are written as."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DAY_MICROS = 86_400_000_000
+
+_STUMBLES = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What a malformed schema or default makes Python raise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
         for each in references:
             library.parse_schema(json.loads(each), named, _write_hint=False)
         raw = library.parse_schema(json.loads(text), named, _write_hint=False)
-    except (*own, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (*own, *_STUMBLES) as error:
         # Of a malformed text fastavro raises also those that are not its own.
         raise SchemaError(
             f"An Avro schema cannot be read: {type(error).__name__}: {error}. It is {_cut(text)}",
@@ -170,8 +172,8 @@ def _with_logical(node: Node, raw: Mapping[str, Any]) -> Node:
     if logical != "decimal":
         return replace(node, logical=logical)
     precision, scale = raw.get("precision"), raw.get("scale", 0)
-    if not isinstance(precision, int) or not 0 <= scale <= precision:
-        return node
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision > 0:
+        return node  # as the specification has it for a logical type that is none
     return replace(node, logical=logical, precision=precision, scale=scale)
 
 
@@ -277,20 +279,45 @@ def _check_names(node: Node, path: str) -> None:
         )
 
 
-def default_value(node: Node, given: Any) -> Any:
-    """A default, as JSON has it, as Python's value of ``arrow_type``."""
+def default_array(field: Field) -> pa.Array:
+    """A field's default as a column of one row.
+
+    Raises:
+        SchemaError: its type has no such value.
+    """
+    try:
+        return pa.array([_default(field.node, field.default)], arrow_type(field.node))
+    except (*_STUMBLES, pa.ArrowException) as error:
+        raise SchemaError(
+            f"The default of the field {field.name} is no value of {field.node.shown}: "
+            f"{_cut(json.dumps(field.default))} ({error}).",
+            remedy="correct the schema's default.",
+        ) from error
+
+
+def _default(node: Node, given: Any) -> Any:
+    """A default, as JSON has it, as a value of ``arrow_type``; moments are numbers, as in Arrow."""
+    if given is None and not node.takes_null:
+        raise ValueError("null")
     match node.kind:
         case "union":
             return _default_of_union(node, given)
         case "record":
+            for field in node.fields:
+                if field.name not in given and not field.has_default:
+                    raise ValueError(f"{field.name} is missing")
             default = {f.name: given.get(f.name, f.default) for f in node.fields}
-            return {f.name: default_value(f.node, default[f.name]) for f in node.fields}
+            return {f.name: _default(f.node, default[f.name]) for f in node.fields}
         case "array":
-            return [default_value(node.inner[0], each) for each in given]
+            return [_default(node.inner[0], each) for each in given]
         case "map":
-            return [(key, default_value(node.inner[0], each)) for key, each in given.items()]
+            return [(key, _default(node.inner[0], each)) for key, each in given.items()]
+        case "enum" if given not in node.symbols:
+            raise ValueError("no symbol")
         case "bytes" | "fixed":
             data = given.encode("latin-1")
+            if node.kind == "fixed" and len(data) != node.size:
+                raise ValueError(f"not of {node.size} bytes")
             if node.logical is None:
                 return data
             unscaled = int.from_bytes(data, "big", signed=True)
@@ -300,12 +327,11 @@ def default_value(node: Node, given: Any) -> Any:
 
 def _default_of_union(node: Node, given: Any) -> Any:
     """A default of a union is one of its first type that fits, which Avro wants to be the first."""
-    one = widened(node)
     if given is None:
         return None
     at = next((n for n, each in enumerate(node.branches) if _is_default(each, given)), 0)
-    value = default_value(node.branches[at], given)
-    return value if one is not None else {member(at): value}
+    value = _default(node.branches[at], given)
+    return value if widened(node) is not None else {member(at): value}
 
 
 def _is_default(node: Node, given: Any) -> bool:
@@ -323,17 +349,8 @@ def _is_default(node: Node, given: Any) -> bool:
     return isinstance(given, wanted) and (node.kind == "boolean") == isinstance(given, bool)
 
 
-def _moment(logical: str, given: int) -> Any:
+def _moment(logical: str, given: int) -> int:
     unit = 1000 if logical.endswith("millis") else 1
-    if logical == "date":
-        return date(1970, 1, 1) + timedelta(days=given)
-    moment = _EPOCH + timedelta(microseconds=given * unit)
-    if logical.startswith("time-"):
-        return time(moment.hour, moment.minute, moment.second, moment.microsecond)
-    return moment.replace(tzinfo=None) if logical.startswith("local") else moment
-
-
-def default_array(node: Node, given: Any, rows: int = 1) -> pa.Array:
-    """The default as a column of ``arrow_type``."""
-    one = pa.array([default_value(node, given)], arrow_type(node))
-    return one.take(pa.array([0] * rows, pa.int32()))
+    if logical.startswith("time-") and not 0 <= given * unit < DAY_MICROS:
+        raise ValueError("no time of a day")
+    return given * unit

@@ -61,7 +61,8 @@ class ParquetEncoder:
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, table: pa.Table) -> None:
-        table = table.cast(self._schema)
+        if not table.schema.equals(self._schema):  # Arrow 26 cuts lists of nulls in a cast
+            table = table.cast(self._schema)
         if self._writer is None:
             self._writer = self._open(
                 use_dictionary=_worth_a_dictionary(table), write_statistics=_with_statistics(table)

@@ -14,6 +14,7 @@ from abs_clients.avro.schema import Node, member, widened
 Schema = Any
 
 _LEAVES: list[Schema] = [
+    "null",
     "boolean",
     "int",
     "long",
@@ -43,7 +44,7 @@ def schemas(draw: st.DrawFn, depth: int = 3, numbers: list[int] | None = None) -
         return f"n{numbers[0]}"
 
     kinds = ["leaf", "leaf", "enum", "fixed", "fixed decimal"]
-    kinds += ["record", "array", "map", "union", "optional"] if depth else []
+    kinds += ["record", "array", "map", "union", "optional", "single"] if depth else []
     kind = draw(st.sampled_from(kinds))
     inner = schemas(depth - 1, numbers)
     match kind:
@@ -70,8 +71,10 @@ def schemas(draw: st.DrawFn, depth: int = 3, numbers: list[int] | None = None) -
             return {"type": "array", "items": draw(inner)}
         case "map":
             return {"type": "map", "values": draw(inner)}
-        case "optional":
-            one = draw(inner.filter(lambda found: not isinstance(found, list)))
+        case "optional" | "single":
+            one = draw(inner.filter(lambda found: found != "null" and not isinstance(found, list)))
+            if kind == "single":
+                return [one]
             return draw(st.sampled_from([["null", one], [one, "null"]]))
     # Types of which Avro may have only one in a union, or which have names.
     enum = {"type": "enum", "name": name(), "symbols": ["X", "Y"]}

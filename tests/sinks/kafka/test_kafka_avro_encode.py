@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import arrow_type, parsed
+from abs_core.errors import SchemaError
+from abs_sinks.kafka.avro import encode as encoder
 from abs_sinks.kafka.avro import leaves
 from abs_sinks.kafka.avro.encode import check_fit, encode
 from abs_sinks.refusals import BadValuesError, MisfitError, find_bad_rows
@@ -45,7 +47,7 @@ def test_fastavro_reads_what_was_encoded_and_would_have_written_the_same_bytes(
 ) -> None:
     schema = data.draw(st.one_of(records(), schemas()))
     node = parsed(json.dumps(schema))
-    drawn = data.draw(st.lists(values(node), min_size=1, max_size=5))
+    drawn = data.draw(st.lists(st.one_of(values(node), st.none()), min_size=1, max_size=5))
     column = pa.array(drawn, arrow_type(node))
     shown = column.to_pylist()
     # A slice of a longer column: its buffers begin elsewhere.
@@ -196,6 +198,63 @@ def test_columns_are_found_without_regard_to_case_as_in_spark() -> None:
 def test_any_layout_of_a_type_is_encoded(wide: pa.DataType) -> None:
     column = pa.array(["a", "b"]).cast(wide)
     assert encode(parsed('"string"'), column, b"", "value").to_pylist() == [b"\2a", b"\2b"]
+
+
+UNIONS: list[tuple[Any, pa.DataType, Any]] = [
+    (["string"], pa.string(), "a"),
+    (["int", "long"], pa.int64(), 5),
+    (["int", "string"], pa.string(), "a"),
+]
+
+
+@pytest.mark.parametrize(("union", "arrow", "value"), UNIONS)
+def test_a_record_beside_a_tombstone_has_the_type_of_its_union(
+    union: Any, arrow: pa.DataType, value: Any
+) -> None:
+    column = pa.array([{"f0": value}, None], pa.struct([("f0", arrow)]))
+    [found, tombstone] = encode(parsed(json.dumps(record(union))), column, b"", "value").to_pylist()
+    assert read(record(union), found) == {"f0": value}
+    assert tombstone is None
+
+
+def test_the_check_of_unions_sees_a_type_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted defect: no number of the type before the value."""
+    monkeypatch.setattr(encoder, "_index", lambda _: pa.scalar(b"", pa.binary()))
+    with pytest.raises((AssertionError, IndexError, EOFError)):
+        test_a_record_beside_a_tombstone_has_the_type_of_its_union(*UNIONS[0])
+
+
+def test_what_lies_beneath_a_null_map_is_not_looked_at() -> None:
+    offsets, keys = pa.array([0, 1, 2], pa.int32()), pa.array(["a", "b"])
+    missing = pa.array([True, False])
+    column = pa.MapArray.from_arrays(offsets, keys, pa.array([None, 1], pa.int32()), mask=missing)
+    schema = ["null", {"type": "map", "values": "int"}]
+    [first, found] = encode(parsed(json.dumps(schema)), column, b"", "value").to_pylist()
+    assert first is None
+    assert read(schema, found) == {"b": 1}
+
+
+def test_one_column_is_not_written_as_two_fields() -> None:
+    schema = {"type": "record", "name": "R", "fields": [{"name": n, "type": "int"} for n in "aA"]}
+    node = parsed(json.dumps(schema))
+    check_fit(node, pa.struct([("a", pa.int32()), ("A", pa.int32())]), "value")
+    with pytest.raises(MisfitError) as refused:
+        check_fit(node, pa.struct([("a", pa.int32())]), "value")
+    assert "value.A has no column" in refused.value.reason
+
+
+def test_a_default_that_its_type_does_not_have_is_named() -> None:
+    schema = record("int", {"type": "fixed", "name": "F", "size": 2})
+    schema["fields"][1]["default"] = "abc"
+    with pytest.raises(SchemaError, match="default of the field f1"):
+        encode(parsed(json.dumps(schema)), struct(pa.int32(), 5), b"", "value")
+
+
+def test_a_default_may_be_a_moment_that_python_does_not_have() -> None:
+    schema = record("int", {"type": "int", "logicalType": "date"})
+    schema["fields"][1]["default"] = 2**31 - 1
+    [found] = encode(parsed(json.dumps(schema)), struct(pa.int32(), 5), b"", "value").to_pylist()
+    assert read(record("int", "int"), found) == {"f0": 5, "f1": 2**31 - 1}
 
 
 def test_the_check_of_the_bytes_sees_a_length_that_is_wrong(

@@ -6,11 +6,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import pytest
@@ -29,6 +31,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.case import within
 from abs_testing.engine import Run
+from tests.kit import token_functions
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic, send_now
 from tests.kit.kafka_tokens import TokenKafka
 from tests.kit.token_server import TokenServer
@@ -223,6 +226,49 @@ def test_source_audit_and_command_line_log_in_by_a_function(
     url = url_of(given, given.registertopic, tmp_path)
     said = CliRunner().invoke(app, ["register", "list", "--url", url])
     assert said.exit_code == 0, said.output
+
+
+@pytest.mark.parametrize("producer", PRODUCERS)
+def test_a_job_with_iam_logs_in_everywhere_with_what_the_signer_gives(
+    harness: TopicHarness,
+    broker: TokenKafka,
+    server: TokenServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    producer: str,
+) -> None:
+    """The signer is stood in for, and gives tokens that this broker takes."""
+
+    def sign(region: str) -> tuple[str, int]:
+        assert region == "eu-west-1"
+        text, expires = token_functions.of_server("")
+        return text, int(expires * 1000)
+
+    monkeypatch.setenv("ABS_TEST_TOKENS", f"{server.url}/token {server.client} {server.secret}")
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    module = SimpleNamespace(MSKAuthTokenProvider=SimpleNamespace(generate_auth_token=sign))
+    monkeypatch.setitem(sys.modules, "aws_msk_iam_sasl_signer", module)
+    client = {
+        "kafka.bootstrap.servers": broker.token_bootstrap,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "AWS_MSK_IAM",
+        "kafka.client.id": harness.topic,
+    }
+    more = {"topic": harness.topic, "registertopic": f"{harness.topic}-register"}
+    given = KafkaOptions.parse({**client, **more, "protocol": "2pc", "producer": producer})
+    with closing(KeyedSink(given, KEYED)) as sink:
+        assert [f for f in sink.preflight("job") if f.severity == "error"] == []
+        run = Run(sink, "job")
+        run.epoch(0, [(1, "first")])
+        attempt = run.attempt(1).write((2, "before"))
+        send_now(attempt.writer)
+        asked = len(server.tokens)
+        assert within(60, expired(server, time.time()))
+        run.commit(1, [attempt.write((3, "after")).pre_commit()])
+        assert len(server.tokens) > asked, "tokens were renewed"
+    assert sorted(harness.read()) == [(1, "first"), (2, "before"), (3, "after")]
+    assert read(given, harness.topic) == 3
+    assert isinstance(relation([url_of(given, harness.topic, tmp_path)]), KafkaTopic)
 
 
 def assert_no_secret(error: AbsError, server: TokenServer) -> None:

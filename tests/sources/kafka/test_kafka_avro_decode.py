@@ -8,12 +8,14 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_clients.avro.schema import Node, arrow_type, parsed
 from abs_clients.avro.wire import header_of
 from abs_core.errors import SchemaError
+from abs_sources.kafka.avro import resolve
 from abs_sources.kafka.avro.columns import Decoder
 from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
 
@@ -98,3 +100,22 @@ def test_changed_bytes_are_named_or_read_as_fastavro_reads_them(data: st.DataObj
     except (ValueError, OverflowError, pa.ArrowException):
         return  # a year that Python does not have, or text that is no UUID
     assert repr(mine) == repr(expected)  # NaN is NaN
+
+
+def test_the_check_of_the_columns_sees_lists_whose_nulls_were_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A planted defect: the cast to the type itself, which Arrow 26 gets wrong for null."""
+    schema = ["null", {"type": "array", "items": "null"}]
+    records = [written(schema, [None] * count) for count in (3, 0, 2)]
+
+    def check() -> None:
+        found, bad = decoder(schema).decode(pa.array(records, pa.binary()))
+        assert bad == {}
+        found.validate(full=True)
+        assert found.to_pylist() == [[None] * 3, [], [None] * 2]
+
+    check()
+    monkeypatch.setattr(resolve, "_wider", lambda values, arrow: values.cast(arrow))
+    with pytest.raises(pa.ArrowInvalid):
+        check()

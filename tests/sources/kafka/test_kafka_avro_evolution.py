@@ -121,6 +121,70 @@ def test_a_renamed_field_and_record_are_found_by_their_aliases() -> None:
     assert (found.to_pylist(), bad) == ([{"y": 5}], {})
 
 
+_DATE = {"type": "int", "logicalType": "date"}
+_TIME = {"type": "int", "logicalType": "time-millis"}
+_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}
+
+
+def test_a_default_may_be_a_moment_that_python_does_not_have() -> None:
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [
+        {"name": "y", "type": _DATE, "default": -(2**31)},
+        {"name": "z", "type": micros, "default": 2**63 - 1},
+    ]
+    found, bad = read(top("int"), {**top("int"), "fields": fields}, {"x": 0})
+    assert bad == {}
+    assert found.field(0).view(pa.int32()).to_pylist() == [-(2**31)]
+    assert found.field(1).view(pa.int64()).to_pylist() == [2**63 - 1]
+
+
+@pytest.mark.parametrize(
+    ("default", "kind"),
+    [
+        (2**40, "int"),
+        (2**70, "long"),
+        (2**40, _DATE),
+        (-1, _TIME),
+        (86_400_000, _TIME),
+        ("\u0100", "bytes"),
+        ("ab", _FIXED),
+        ("Z", _ENUM),
+        ("\u0010\u0000", _DECIMAL),
+        ({}, _RECORD),
+        ({"a": None}, _RECORD),
+        ({"k": "x"}, {"type": "map", "values": "int"}),
+        ([None], {"type": "array", "items": "int"}),
+        ("\ud800", "string"),
+    ],
+)
+def test_a_default_that_its_type_does_not_have_is_named(default: Any, kind: Any) -> None:
+    reader = top(kind, default=default)
+    _, bad = read({"type": "record", "name": "Top", "fields": []}, reader, {})
+    assert "The default of the field x is no value of" in bad[0]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_field_that_was_written_is_read_once_though_an_alias_names_it_again(turned: bool) -> None:
+    other: dict[str, Any] = {"name": "y", "type": "int", "aliases": ["x"]}
+    fields: list[dict[str, Any]] = [{"name": "x", "type": "int"}, other]
+    fields = fields[::-1] if turned else fields
+    _, bad = read(top("int"), {**top("int"), "fields": fields}, {"x": 1})
+    assert "value.y is missing" in bad[0]
+    other["default"] = 9
+    found, bad = read(top("int"), {**top("int"), "fields": fields}, {"x": 1})
+    assert (found[0].as_py(), bad) == ({"x": 1, "y": 9}, {})
+
+
+@pytest.mark.parametrize("digits", [0, True, None, "5"])
+def test_a_decimal_without_digits_is_bytes(digits: Any) -> None:
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": digits}
+    try:
+        node = parsed(json.dumps(kind))
+    except SchemaError:
+        return
+    assert arrow_type(node) == pa.binary()
+
+
 @pytest.mark.parametrize(
     ("writer", "reader", "value", "named"),
     [

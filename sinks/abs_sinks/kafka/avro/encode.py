@@ -93,12 +93,15 @@ def _record(node: Node, array: pa.Array, path: str) -> Sequence[Piece]:
         found = alike(field.name, names)
         if len(found) > 1 or names.count(field.name) > 1:
             raise MisfitError(f"{at} could be any of {', '.join(found)}", "rename the others")
+        if found and found[0] in used:
+            raise MisfitError(
+                f"{at} has no column but that of another field", "add one of its name"
+            )
         if found:
             used.add(found[0])
             pieces += _pieces(field.node, columns[names.index(found[0])], at, live)
         elif field.has_default:
-            given = default_array(field.node, field.default)
-            pieces.append(encode_one(field.node, given, at))
+            pieces.append(encode_one(field.node, default_array(field), at))
         elif field.node.takes_null:
             pieces.append(encode_one(field.node, pa.nulls(1), at))
         else:
@@ -129,8 +132,9 @@ def _union(node: Node, array: pa.Array, path: str, live: Live) -> Sequence[Piece
     null = next((n for n, each in enumerate(node.inner) if each.kind == "null"), None)
     if not array.null_count:
         return [_index(at), *_pieces(inner, array, path)]
-    if null is None:
-        return _pieces(inner, array, path, live)  # refuses the null values that count
+    if null is None:  # the null values that count are refused
+        index = pc.if_else(array.is_valid(), _index(at), None)
+        return [index, *_pieces(inner, array, path, live)]
     index = pc.if_else(array.is_valid(), _index(at), _index(null))
     within = pa.array(np.zeros(len(array), bool))  # null is allowed
     pieces = _pieces(inner, array, path, within)
@@ -203,6 +207,8 @@ def _array(node: Node, array: pa.Array, path: str) -> Sequence[Piece]:
 def _map(node: Node, array: pa.Array, path: str) -> Sequence[Piece]:
     if not pa.types.is_map(array.type) or not _is_text(array.type.key_type):
         raise _misfit(node, array.type, path, "write a map whose keys are strings")
+    if array.null_count:
+        array = array.take(pa.array(np.arange(len(array))))  # leaves out what lies beneath a null
     offsets = array.offsets.to_numpy().astype(np.int64)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     keys, values = array.keys.slice(first, count), array.items.slice(first, count)

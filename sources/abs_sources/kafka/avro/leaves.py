@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.avro.schema import Node, arrow_type
+from abs_clients.avro.schema import DAY_MICROS, Node, arrow_type
 from abs_sources.kafka.avro.cursor import Cursor
 
 Read = Callable[[Cursor], pa.Array]
@@ -30,7 +30,6 @@ _PROMOTIONS = {
     ("bytes", "string"),
 }
 _NUMPY = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64}
-_DAY_MICROS = 86_400_000_000
 _MOST_MILLIS = (2**63 - 1) // 1000
 
 
@@ -118,7 +117,7 @@ def _numbers(
     if logical.endswith("millis"):
         number = _within(cursor, number, -_MOST_MILLIS, _MOST_MILLIS, path) * 1000
     if logical.startswith("time-"):
-        number = _within(cursor, number, 0, _DAY_MICROS - 1, path)
+        number = _within(cursor, number, 0, DAY_MICROS - 1, path)
     return pa.array(number).view(arrow_type(reader))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from abs_clients.avro.schema import Field, Node, arrow_type, default_array, widened
+from abs_clients.avro.schema import Node, arrow_type, default_array, widened
 from abs_sources.kafka.avro.cursor import Cursor
 from abs_sources.kafka.avro.leaves import MismatchError, leaf, mismatch, width
 
@@ -108,9 +108,14 @@ def _as_union(writer: Node, reader: Node, path: str) -> Read:
         except MismatchError:
             continue
         if widened(reader) is not None:
-            return lambda cursor: read(cursor).cast(arrow)
+            return lambda cursor: _wider(read(cursor), arrow)
         return lambda cursor: _member(read(cursor), number, arrow)
     raise mismatch(writer, reader, path)
+
+
+def _wider(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    # Arrow 26 cuts the nulls inside of lists in a cast, also to the same type.
+    return values if values.type.equals(arrow) else values.cast(arrow)
 
 
 def _is_same(writer: Node, branch: Node) -> bool:
@@ -127,7 +132,7 @@ def _member(values: pa.Array, number: int, arrow: pa.DataType) -> pa.Array:
 
 def _record(writer: Node, reader: Node, path: str) -> Read:
     check_names(writer, reader, path)
-    wanted = {field.name: _in(writer, field) for field in reader.fields}
+    wanted = _found(writer, reader)
     by_writer = {name: field for field, name in wanted.items() if name is not None}
     fields = {field.name: field for field in reader.fields}
     steps: list[tuple[str | None, Read]] = []
@@ -146,6 +151,7 @@ def _record(writer: Node, reader: Node, path: str) -> Read:
                 f"({writer.name}), and has no default in the one that it is read with"
             )
     arrow = arrow_type(reader, path)
+    defaults = {name: default_array(fields[name]) for name, at in wanted.items() if at is None}
 
     def read(cursor: Cursor) -> pa.Array:
         columns: dict[str, pa.Array] = {}
@@ -153,9 +159,9 @@ def _record(writer: Node, reader: Node, path: str) -> Read:
             found = step(cursor)
             if name is not None:
                 columns[name] = found
-        for name, field in fields.items():
+        for name in fields:
             if name not in columns:
-                columns[name] = default_array(field.node, field.default, len(cursor))
+                columns[name] = defaults[name].take(pa.array(np.zeros(len(cursor), np.int32)))
         if not columns:
             return pa.array([{}] * len(cursor), arrow)
         ordered = [columns[field.name] for field in arrow]
@@ -164,10 +170,16 @@ def _record(writer: Node, reader: Node, path: str) -> Read:
     return read
 
 
-def _in(writer: Node, field: Field) -> str | None:
-    """The writer's name of a reader's field; None: it has none."""
-    names = [each.name for each in writer.fields]
-    return next((name for name in (field.name, *field.aliases) if name in names), None)
+def _found(writer: Node, reader: Node) -> dict[str, str | None]:
+    """The writer's field of each of the reader's: of its name, else of an alias that no other takes."""
+    names = {each.name for each in writer.fields}
+    found = {each.name: each.name if each.name in names else None for each in reader.fields}
+    left = names - set(found)
+    for field in reader.fields:
+        if found[field.name] is None:
+            found[field.name] = next((each for each in field.aliases if each in left), None)
+            left.discard(found[field.name] or "")
+    return found
 
 
 def check_names(writer: Node, reader: Node, path: str) -> None:
@@ -195,7 +207,7 @@ def _array(writer: Node, reader: Node, path: str) -> Read:
 
     def read(cursor: Cursor) -> pa.Array:
         offsets, items = _items(cursor, read_item, arrow.value_type, wide)
-        return pa.ListArray.from_arrays(offsets, items).cast(arrow)
+        return pa.ListArray.from_arrays(offsets, items, arrow)
 
     return read
 
