@@ -315,7 +315,7 @@ class Sink(ABC):
 
     @property
     @abstractmethod
-    def target(self) -> str:
+    def target_id(self) -> str:
         """The target's identity: stable over restarts, different for another target."""
 
     @abstractmethod

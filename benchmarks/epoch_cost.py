@@ -48,7 +48,7 @@ class SmallJob:
 
     @classmethod
     def start(cls, sink: Sink, target: Arrivals) -> SmallJob:
-        who = RunIdentity("bench", secrets.token_hex(8), secrets.token_hex(8), sink.target)
+        who = RunIdentity("bench", secrets.token_hex(8), secrets.token_hex(8), sink.target_id)
         coordinator = Coordinator(who, sink.register(), sink.committer(), fence=sink.fence)
         return cls(sink, target, coordinator)
 

@@ -54,7 +54,7 @@ class Job:
     def epochs(self, batches: list[list[pa.RecordBatch]], count: int) -> Iterator[None]:
         """Write so many epochs of the same batches: a list for each task."""
         sink = self.sink
-        who = RunIdentity("job", "lineage", secrets.token_hex(4), sink.target, None, None)
+        who = RunIdentity("job", "lineage", secrets.token_hex(4), sink.target_id, None, None)
         coordinator = Coordinator(who, sink.register(), sink.committer(), is_empty=sink.is_empty)
         for epoch in range(count):
             state, planned = coordinator.begin(epoch)

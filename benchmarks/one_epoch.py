@@ -27,7 +27,7 @@ class Job:
 
     def __init__(self, sink: Sink, name: str, pid: int | None = None) -> None:
         self._sink, self._pid, self.epoch = sink, pid, 0
-        who = RunIdentity(job_key(name), secrets.token_hex(8), secrets.token_hex(8), sink.target)
+        who = RunIdentity(job_key(name), secrets.token_hex(8), secrets.token_hex(8), sink.target_id)
         register, committer = sink.register(), sink.committer()
         self._coordinator = Coordinator(who, register, committer, fence=sink.fence)
 

@@ -4,10 +4,9 @@
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
 ``"conf": {...}`` where the session is to be set for this job, ``"select": [...]`` the expressions of
-what is written, ``"sql": [...]`` statements to be run before: it runs a streaming job over the parquet
+what is written: it runs a streaming job over the parquet
 files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
-It imports nothing of ours but for the formats ``bench-kafka`` and ``abs-...``, so that another version
-of Spark runs it.
+It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
 """
 
 from __future__ import annotations
@@ -43,14 +42,8 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
         from benchmarks.kafka_stage import KafkaStage
 
         spark.dataSource.register(KafkaStage)
-    if asked["format"].startswith("abs-"):
-        import abs_spark
-
-        abs_spark.register(spark)
     for key, value in asked.get("conf", {}).items():
         spark.conf.set(key, value)
-    for statement in asked.get("sql", ()):
-        spark.sql(statement)
     frame = spark.readStream.schema(asked["schema"]).option("maxFilesPerTrigger", asked["files"])
     rows = frame.parquet(asked["input"]).selectExpr(*asked.get("select", ["*"]))
     writer = rows.writeStream.format(asked["format"])

@@ -84,6 +84,7 @@ ROOMS = {
         (
             *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("planning", "options")),
             *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("unheard", "asking")),
+            "tests/sources/kafka/test_kafka_undecided.py",
             "tests/sources/test_rare_raises.py",
         ),
     ),

@@ -77,11 +77,14 @@ def in_readme(text: str, document: Mapping[str, Any]) -> str:
 
 
 def _measured(document: Mapping[str, Any]) -> str:
-    sizes = document["sizes"]
+    sizes, cores = document["sizes"], int(document["environment"]["cores"])
+    busy = float(document["load before"].split()[0]) > cores
+    note = " The machine was busy: rates and recoveries say little." if busy else ""
     return (
         f"{sizes['epochs']} epochs of {sizes['rows']:,} rows, a SIGKILL every {sizes['every_s']:g} s, "
         f"seed {sizes['seed']}; {document['started']} at commit {document['environment']['commit']}, "
         f"load {document['load before']} before and {document['load after']} after."
+        f"{note}"
     )
 
 

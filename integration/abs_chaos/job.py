@@ -20,6 +20,7 @@ from abs_core.errors import OptionError, UnavailableError
 
 _VARIABLE = "ABS_CHAOS_FUNCTION"
 _LOOK_S = 0.01
+_PYSPARK = {"PYSPARK_PYTHON": sys.executable}
 
 
 class Job:
@@ -43,7 +44,9 @@ class Job:
     ) -> None:
         self.log = log
         self._checkpoint = None if checkpoint is None else Path(checkpoint)
-        self._environment = {**os.environ, **(env or {})}
+        # Else Spark's workers take the python3 of the PATH, which is another where no venv is active.
+        ours = {} if isinstance(what, Sequence) and not isinstance(what, str) else _PYSPARK
+        self._environment = {**ours, **os.environ, **(env or {})}
         self._process: JobProcess | None = None
         if callable(what):
             self._command = [sys.executable, "-m", __name__]

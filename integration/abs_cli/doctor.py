@@ -174,9 +174,8 @@ class Looked:
 
 
 SPEED = (
-    "for large epochs call abs_spark.register(spark) in the program of a stream; in a batch write, and "
-    "under Spark Connect, set spark.sql.execution.arrow.maxBytesPerBatch to 2147483647, unless rows "
-    "have 100 kB and more"
+    "for large epochs of a format set spark.sql.execution.arrow.maxBytesPerBatch to 2147483647 in the "
+    "session, unless rows have 100 kB and more; abs_spark.epoch does it by itself"
 )
 """What no option can do: Spark reads it from the session."""
 

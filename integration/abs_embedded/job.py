@@ -147,7 +147,7 @@ class Job:
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
         stored, had = self._stored(register, key, restore)
-        every = targets = {id_: sinks[id_].target for id_ in sorted(sinks)}
+        every = targets = {id_: sinks[id_].target_id for id_ in sorted(sinks)}
         if stored is not None:
             check_decided(stored.state, had, targets)
             # Sinks keep their partitions for the life of the job; new ones come last.

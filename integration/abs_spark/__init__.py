@@ -48,9 +48,6 @@ name_this_python()
 def register(spark: SparkSession) -> None:
     """Register the formats in this Spark session, and install the hooks; can be repeated.
 
-    Streams that this session writes by a format get rows by number once an epoch has shown how large
-    they are (``abs_spark.datasource.batch_size``), which is faster.
-
     A format with missing libraries fails when it is used. The Python of Spark's driver and executors
     must be able to import the package.
 
@@ -59,9 +56,9 @@ def register(spark: SparkSession) -> None:
             machine cannot import the formats.
     """
     from abs_spark.hooks import install_hooks
+    from abs_spark.process.logs import tell_of_speed
 
     try:
-        from abs_spark.datasource.batch_size import size_batches
         from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
@@ -76,7 +73,7 @@ def register(spark: SparkSession) -> None:
     check_python(spark)
     for found in default_sources():
         spark.dataSource.register(found)
-    size_batches(spark)
+    tell_of_speed(spark)
 
 
 _LATE = {

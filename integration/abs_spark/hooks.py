@@ -173,6 +173,15 @@ def _stop_all(process: int) -> None:
     end_watcher.end_all(_SECONDS)
 
 
+def active_query(name: str) -> Any:
+    """Java's object of an active query that writes by this project; None if there is none.
+
+    Raises:
+        Py4JError, OSError: the JVM is gone.
+    """
+    return _ours().get(name)
+
+
 def _ours() -> dict[str, Any]:
     """The active queries, as the JVM lists them, that write by this project."""
     from py4j.protocol import Py4JJavaError

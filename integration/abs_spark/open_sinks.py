@@ -92,7 +92,9 @@ class OpenSinks:
         Args:
             longest: limits the patience, in seconds.
         """
-        asked = ((name, partial(attrgetter("target"), sink)) for name, sink in self._sinks.items())
+        asked = (
+            (name, partial(attrgetter("target_id"), sink)) for name, sink in self._sinks.items()
+        )
         return tuple(
             (name, self._patience(name, job).at_most(longest).retry(ask)) for name, ask in asked
         )

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from abs_spark import observers
 from abs_spark.foreach.end_watcher import end_watcher
-from abs_spark.hooks import sentence_of
+from abs_spark.hooks import active_query, sentence_of
 from abs_spark.observers import Told
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ class Listener(StreamingQueryListener):
         observers.added.extend(observe)
         self._observe = observe
         self._jobs: dict[str, str] = {}
+        self._ours: set[str] = set()
 
     def close(self) -> None:
         """Tell the observers nothing more."""
@@ -71,14 +72,15 @@ class Listener(StreamingQueryListener):
                 observers.added.remove(observe)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Keep the query's name: its end does not tell it."""
+        """Keep what the query's end does not tell: its name, and whether it writes by this project."""
         if event.name:
             self._jobs[str(event.id)] = event.name
+        self._is_ours(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         progress = event.progress
         query = str(progress.id)
-        if query in end_watcher.functions or "abs-" in progress.sink.description:
+        if self._is_ours(query):
             seconds = progress.durationMs.get("triggerExecution", 0) / 1000
             rows = max(progress.numInputRows, 0)
             self._tell(BatchDone(self._job(query), progress.batchId, rows, seconds, query))
@@ -88,12 +90,30 @@ class Listener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         query = str(event.id)
+        if not self._is_ours(query):
+            return
         why = None
         if event.exception is not None:
             text = str(event.exception)
             why = sentence_of(RuntimeError(text)) or text.strip().partition("\n")[0]
             _failures.add(1, {"job": self._job(query)})
         self._tell(QueryEnded(self._job(query), query, why))
+
+    def _is_ours(self, query: str) -> bool:
+        """Whether the query writes by this project; a client of Connect cannot know: then all do."""
+        try:
+            from py4j.protocol import Py4JError
+            from pyspark import SparkContext
+        except ImportError:
+            return True
+        if SparkContext._active_spark_context is None:
+            return True
+        try:
+            if query in end_watcher.functions or active_query(query) is not None:
+                self._ours.add(query)
+        except (Py4JError, OSError):
+            return True  # rather one too many
+        return query in self._ours
 
     def _job(self, query: str) -> str:
         function = end_watcher.functions.get(query)

@@ -106,8 +106,8 @@ class SinkBehind(Behind[Sink], Sink):
     """A sink behind the wire; calls that do not ask the target bypass it."""
 
     @property
-    def target(self) -> str:
-        return self._inner.target
+    def target_id(self) -> str:
+        return self._inner.target_id
 
     def writer(self, task: Task) -> Writer:
         return _WriterBehind(self._inner.writer(task), self._wire)

@@ -102,7 +102,7 @@ class Run:
         run = settings.get("run") or secrets.token_hex(4)
         lineage = settings.get("lineage", "lineage")
         consent, checkpoint = settings.get("adopt"), settings.get("checkpoint")
-        self.who = RunIdentity(job, lineage, run, sink.target, consent, checkpoint)
+        self.who = RunIdentity(job, lineage, run, sink.target_id, consent, checkpoint)
         store, cut = settings.get("store"), settings.get("cut")
         self.store = sink.register() if store is None else store
         self.committer = sink.committer()

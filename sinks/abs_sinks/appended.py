@@ -34,7 +34,7 @@ class BuryingSink(Protocol):
     """A sink that writes dead letters beside rows."""
 
     @property
-    def target(self) -> str: ...
+    def target_id(self) -> str: ...
 
     def committer(self) -> Committer: ...
 
@@ -91,12 +91,12 @@ class AppendedLetters(KeptLetters):
             sink.close()
 
     def _replay(self, ids: Sequence[int | str], batch: pa.RecordBatch, sink: BuryingSink) -> int:
-        which = blake2b(f"{self._place} {sink.target}".encode(), digest_size=8).hexdigest()
+        which = blake2b(f"{self._place} {sink.target_id}".encode(), digest_size=8).hexdigest()
         job = job_key("deadletters", which)
         stored = sink.register().load(job)
         last = None if stored is None else stored.state.last_decided
         epoch = 0 if last is None else last + 1
-        identity = RunIdentity(job, which, secrets.token_hex(8), sink.target)
+        identity = RunIdentity(job, which, secrets.token_hex(8), sink.target_id)
         committer = sink.committer()
         coordinator = Coordinator(identity, sink.register(), committer, fence=sink.fence)
         state, planned = coordinator.begin(epoch)

@@ -80,7 +80,7 @@ class SinkFormat(ABC):
 
     Attributes:
         name: as in ``writeStream.format(name)``.
-        schemes: URL schemes of its system, without ``://``. Each target identity (``Sink.target``)
+        schemes: URL schemes of its system, without ``://``. Each target identity (``Sink.target_id``)
             begins with one of them and a colon.
         marks: names of options that no other sink has, by which ``abs doctor`` recognises it; one that
             ends with a dot is a prefix.
@@ -164,10 +164,10 @@ class SinkFormat(ABC):
         return (f"{scheme}://{place}", name or "/") if name else (scheme, place)
 
     def identity(self, options: Any) -> str | None:
-        """The target's identity, as ``Sink.target``; it may connect."""
+        """The target's identity, as ``Sink.target_id``; it may connect."""
         sink = self.sink(options, pa.schema([]))
         try:
-            return sink.target
+            return sink.target_id
         finally:
             sink.close()
 

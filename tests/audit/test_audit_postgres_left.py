@@ -156,7 +156,7 @@ def test_what_a_sink_leaves_behind_is_seen_until_it_is_committed_or_swept(
     more = pq.read_table(expected.paths[0]).slice(0, 3).set_column(0, "id", pa.array([0, -1, -2]))
     sink = PostgresSink(PostgresOptions.parse(options), more.schema)
     sink.register().compare_and_set(
-        HANDLE.job, None, JobState(HANDLE.register, HANDLE.job, sink.target, "l", 1, "run")
+        HANDLE.job, None, JobState(HANDLE.register, HANDLE.job, sink.target_id, "l", 1, "run")
     )
     assert audited().clean
     writer = sink.writer(Task(HANDLE.register, HANDLE.job, 1, 7, 0, "a1"))

@@ -261,7 +261,7 @@ WRITTEN = pa.table(
 def test_all_that_the_sink_can_write_is_audited_clean(database: str, tmp_path: Path) -> None:
     options = {"url": database, "dbtable": "t", "createtable": "true"}
     sink = PostgresSink(PostgresOptions.parse(options), WRITTEN.schema)
-    state = JobState(HANDLE.register, HANDLE.job, sink.target, "l", 1, "run")
+    state = JobState(HANDLE.register, HANDLE.job, sink.target_id, "l", 1, "run")
     sink.register().compare_and_set(HANDLE.job, None, state)
     writer = sink.writer(Task(HANDLE.register, HANDLE.job, 1, 7, 0, "a1"))
     for batch in WRITTEN.to_batches():

@@ -74,3 +74,9 @@ def test_each_is_judged_by_what_it_states(states: str, figures: dict[str, int], 
 
 def test_a_job_that_does_not_end_keeps_nothing() -> None:
     assert not Row("one", States.AT_LEAST, "page", failed="The job ended by itself.").kept
+
+
+def test_a_busy_machine_is_told_beside_its_rates() -> None:
+    quiet, busy = ({**document(), "load before": load} for load in ("0.10 1 1", "9.50 1 1"))
+    assert "The machine was busy" not in page(quiet)
+    assert "The machine was busy" in page(busy)

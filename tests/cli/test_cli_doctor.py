@@ -51,7 +51,9 @@ def test_people_are_told_what_readers_must_set() -> None:
     options = KafkaOptions.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
     with people.capture() as shown:
         show(Looked([], kafka_guarantee(options)))
-    assert "readers: set isolation.level=read_committed" in " ".join(shown.get().split())
+    said = " ".join(shown.get().split())
+    assert "readers: set isolation.level=read_committed" in said
+    assert "spark.sql.execution.arrow.maxBytesPerBatch to 2147483647" in said
 
 
 def test_help_shows_what_stands_in_square_brackets() -> None:

@@ -44,7 +44,7 @@ class Job:
         self.sink = PostgresSink(
             PostgresOptions.parse({"url": url, "dbtable": "t", **options}), SCHEMA
         )
-        who = RunIdentity("flights", lineage, run, more + self.sink.target)
+        who = RunIdentity("flights", lineage, run, more + self.sink.target_id)
         self.coordinator = Coordinator(who, self.sink.register(), self.sink.committer())
 
     def prepare(self, epoch: int, *ids: int, partition: int = 0) -> Committable:
@@ -218,7 +218,7 @@ def test_what_only_another_role_may_abort_stops_no_job(database: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         refusal = RefusedError("only the role that prepared it may", handle=str(orphan.handle))
         patch.setattr(type(committer), "abort", lambda self, handles: raise_(refusal))
-        who = RunIdentity("flights", "lineage", "run-2", successor.sink.target)
+        who = RunIdentity("flights", "lineage", "run-2", successor.sink.target_id)
         coordinator = Coordinator(who, successor.sink.register(), committer, observe=seen.append)
         successor.coordinator = coordinator
         committable = successor.prepare(0, 5)
@@ -259,7 +259,7 @@ def test_names_are_listed_whole_on_one_line(database: str) -> None:
     """They are what other commands want; a test's terminal has 80 columns."""
     job = Job(database)
     job.coordinator = Coordinator(
-        RunIdentity("j" * 90, "lineage", "run-1", job.sink.target),
+        RunIdentity("j" * 90, "lineage", "run-1", job.sink.target_id),
         job.sink.register(),
         job.sink.committer(),
     )

@@ -107,7 +107,7 @@ def test_what_is_not_kept_is_refused_by_name_before_anything_is_written(
     log = made(tmp_path, *asks.pop("fields", []), **asks)
     sink = DeltaSink(DeltaOptions.parse({"path": log.url}), SCHEMA)
     with pytest.raises(SchemaError, match=told) as refused:
-        sink.target  # noqa: B018 - it looks at the table
+        sink.target_id  # noqa: B018 - it looks at the table
     assert refused.value.remedy
     [finding] = sink.preflight("job")
     assert told in finding.what

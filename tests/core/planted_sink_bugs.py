@@ -216,7 +216,7 @@ def never_asks_the_register(patch: Patch) -> None:
 
 def is_another_target_each_time(patch: Patch) -> None:
     numbers = itertools.count()
-    patch.setattr(FakeSink, "target", property(lambda self: f"fake:{next(numbers)}"))
+    patch.setattr(FakeSink, "target_id", property(lambda self: f"fake:{next(numbers)}"))
 
 
 def takes_everything_for_aborted(patch: Patch) -> None:

@@ -195,7 +195,7 @@ class Run:
     ) -> None:
         self._systems = systems
         self.sinks = {name: system.sink() for name, system in systems.items()}
-        identities = tuple((name, f"{name}: {sink.target}") for name, sink in self.sinks.items())
+        identities = tuple((name, f"{name}: {sink.target_id}") for name, sink in self.sinks.items())
         target = AND.join(target for _, target in identities)
         who = RunIdentity(JOB, "lineage", secrets.token_hex(4), target, sinks=identities)
         first = next(iter(systems.values()))

@@ -262,5 +262,5 @@ def test_a_record_that_notes_no_targets_of_its_sinks_is_read(bench: Bench) -> No
     bench.job(one(bench)).run()
     last = bench.store.completed()[-1]
     now = json.loads(bench.store.record(last))
-    assert now["sinks"] == [["out", bench.sink.target]]
+    assert now["sinks"] == [["out", bench.sink.target_id]]
     assert read_record(json.dumps({**now, "sinks": ["out"]}).encode()).sinks == {"out": ""}

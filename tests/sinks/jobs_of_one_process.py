@@ -137,7 +137,7 @@ def watched(jobs: Jobs, given: Given, job: str) -> dict[str, object]:
             # Of other jobs on the same target there are more each time.
             done["findings"] = sorted(t for t in told_of if _OTHER.search(t) is None)
             done["guarantee"] = repr(sink.guarantee())
-            done["target"] = sink.target
+            done["target"] = sink.target_id
             more: dict[str, Any] = {"store": _REGISTERS.setdefault(job, MemoryRegister())}
             run = Run(sink, job, **(more if foreign else {}), adopt=options.common.adopt)
             attempt = run.attempt(epoch)

@@ -22,7 +22,7 @@ from abs_clients.postgres.name import TableName
 from abs_core import crash
 from abs_core.contracts import Sink
 from abs_core.errors import OptionError
-from abs_core.model import Drained, Share
+from abs_core.model import Drained, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
 from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
@@ -149,7 +149,7 @@ def _in_topic(id_: int, bad: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _in_folder(id_: int, bad: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"id": id_, "text": "t", "folder": "f", **bad}
+    return {"id": id_, "value": "t", "folder": "f", **bad}
 
 
 RECIPES = {
@@ -159,7 +159,7 @@ RECIPES = {
                 *[
                     ("id", pa.int64()),
                     ("value", pa.string()),
-                    ("n", pa.int64()),
+                    ("n", pa.date32()),
                     ("w", pa.string()),
                 ],
                 *[("c", pa.int32()), ("f", pa.int32()), ("u", pa.int64()), ("e", pa.string())],
@@ -170,7 +170,7 @@ RECIPES = {
             ("nul-character", {"value": "a\0b"}),
             ("encoding", {"value": b"\xff"}),
             ("too-long", {"value": "too long"}),
-            ("out-of-range", {"n": 2**40}),
+            ("out-of-range", {"n": 2**31 - 1}),
             ("null", {"w": None}),
             ("23514", {"c": -1}),
             ("23503", {"f": 99}),
@@ -196,11 +196,11 @@ RECIPES = {
         ),
     ),
     "s3": Recipe(
-        pa.schema([("id", pa.int64()), ("text", pa.string()), ("folder", pa.string())]),
+        pa.schema([("id", pa.int64()), ("value", pa.string()), ("folder", pa.string())]),
         _in_folder,
         (
-            ("nul-character", {"text": "a\0b"}),
-            ("encoding", {"text": b"\xff"}),
+            ("nul-character", {"value": "a\0b"}),
+            ("encoding", {"value": b"\xff"}),
             ("too-long", {"folder": "x" * 1100}),
         ),
     ),
@@ -234,7 +234,7 @@ class PoisonedLife(Life):
             if not run.decided(epoch):
                 attempt = run.attempt(epoch, task)
                 attempt.writer.write(batch)
-                share = replace(attempt.pre_commit(), rows=batch.num_rows)
+                share = Wrote(batch.num_rows, attempt.writer.pre_commit())
         return share
 
 
@@ -272,7 +272,7 @@ _TABLE = """
 create table {t}_of (value int primary key);
 insert into {t}_of values (0);
 create domain {t}_d as text check (value <> 'bad');
-alter table {t} alter value type varchar(5), add n int, add w text not null,
+alter table {t} alter value type varchar(5), add n date, add w text not null,
   add c int check (c >= 0), add f int references {t}_of, add u bigint unique, add e {t}_d;
 insert into {t} (id, w, u) values (-1, 'w', -1)
 """

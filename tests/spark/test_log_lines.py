@@ -44,3 +44,15 @@ def test_a_workers_line_is_not_glued_to_the_bar_of_a_jvm_that_python_started(
     if launched:
         monkeypatch.setenv(logs._LAUNCHED, "/x")
     assert shown(monkeypatch) == ([BAR, "job j"] if launched else [f"{BAR}job j"])
+
+
+def test_register_names_the_setting_for_speed_once_where_the_session_has_not_made_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="abs_spark.start")
+    monkeypatch.setattr(logging.getLogger("abs_spark"), "propagate", True)
+    monkeypatch.setattr(logs, "_speed_told", False)
+    for made in (str(2**31 - 1), None, None):
+        logs.tell_of_speed(SimpleNamespace(conf=SimpleNamespace(get=lambda name, _, m=made: m)))
+    said = [line for line in caplog.messages if "maxBytesPerBatch=2147483647" in line]
+    assert len(said) == 1

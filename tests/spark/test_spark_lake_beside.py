@@ -5,10 +5,6 @@ Foreign readers then see each row once.
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,19 +16,15 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_sinks.lake import committer as lake_committer
 from abs_testing.case import within
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.kit.kafka import TopicHarness, Variant, open_topic
-from tests.kit.rest_catalog import rest_catalog
-from tests.packaging.venvs import python_with
 from tests.sinks.lake.tending import Beside
 from tests.sinks.lake.test_lake_readers import duckdb_at
-from tests.spark.drivers import Driver, Session, killed_at, until
+from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.lake import Lake
-from tests.spark.test_spark_lake_readers import SPARK
 from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -40,7 +32,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 FILES, ROWS = 4, 40
 KINDS = ("delta", "iceberg")
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
-MINUTES = 5
 
 
 def expected(files: int = FILES) -> Counter[int]:
@@ -143,21 +134,6 @@ def test_killed_anywhere_while_the_table_is_compacted_each_row_is_everywhere_onc
     killed_beside(spark, new_three(kind), point, 1)
 
 
-@pytest.mark.campaign
-def test_a_commit_without_a_look_is_found(
-    spark: SparkSession, new_three: Callable[..., Three], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Planted into this process, which finishes what a killed driver left."""
-    three = new_three("iceberg")
-    three.files.add_files(range(2), ROWS)
-    job = three.job()
-    killed_at(CrashPoint.AFTER_COMMIT, 1, job, three.files.folder / "killed", three.files.url)
-    monkeypatch.setattr(lake_committer, "_is_in", lambda *args: False)
-    run_to_end(spark, job, three.files.url)
-    with pytest.raises(AssertionError, match="lake: 40 rows are too many"):
-        three.holds(expected(2))
-
-
 @pytest.mark.parametrize("kind", sample.members(KINDS, 1, "two drivers on a table"))
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_table(
     spark: SparkSession, new_world: Callable[[str], World], tmp_path: Path, kind: str
@@ -207,68 +183,3 @@ def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes_to_the_table(
 def alone(world: World, lake: Lake) -> Job:
     given = {**lake.given, "job": "job"}
     return replace(world.job, format=lake.format, options=given, continuous=True)
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_killed_again_and_again_beside_sparks_own_compaction_each_row_is_everywhere_once(
-    spark: SparkSession,
-    new_three: Callable[..., Three],
-    kind: str,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:
-    """They are delta-spark's and iceberg-spark's; Iceberg's table is in a REST catalog."""
-    minutes = min(request.config.getoption("minutes") or MINUTES, MINUTES)
-    with rest_catalog(tmp_path / "rest") as url:
-        three = new_three(kind, {"type": "rest", "uri": url} if kind == "iceberg" else None)
-        files, kills = 1, 0
-        three.files.add_files(range(files), ROWS)
-        run_to_end(spark, three.job(), three.files.url)  # makes the table
-        with Tending(kind, url if kind == "iceberg" else three.lake.place, tmp_path) as tending:
-            draw, end = random.Random(sample.seed()), time.monotonic() + 60 * minutes
-            while time.monotonic() < end:
-                folder = three.files.folder / f"killed-{kills}"
-                job = three.job(continuous=True)
-                with Driver(job, folder, three.files.url) as driver:
-                    reached = three.files.frontier() + draw.randint(1, 4)
-                    while three.files.frontier() < reached:
-                        if files < three.files.frontier() + 5:
-                            three.files.add_file(files, ROWS)
-                            files += 1
-                        assert not within(1.0, lambda: driver.has_ended), driver.log[-4000:]
-                    within(draw.random(), lambda: False)
-                    driver.kill()
-                    kills += 1
-            run_to_end(spark, three.job(), three.files.url)
-            told = tending.result()
-        three.holds(expected(files))
-    print(
-        f"{kind}: {kills} kills, {files} epochs, compacted {told['done']} times, lost {told['lost']}"
-    )
-    assert Counter(told["ids"]) == expected(files), "as Spark reads it"
-    assert kills > minutes
-    assert told["done"] > minutes
-
-
-class Tending(Session):
-    """``tend_lake.py`` on the Spark that its libraries are for."""
-
-    def __init__(self, kind: str, place: str, folder: Path) -> None:
-        self._stop_file = folder / "enough"
-        python = python_with(*SPARK)
-        script = Path(__file__).with_name("jobs") / "tend_lake.py"
-        names = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-        environment = {**os.environ, **dict.fromkeys(names, str(python))}
-        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        command = [str(python), str(script), kind, place, str(self._stop_file)]
-        super().__init__(command, folder / "tending", environment, "log")
-
-    def result(self) -> dict[str, Any]:
-        """Have it look at the table a last time; what it tells."""
-        self._stop_file.touch()
-        assert self.end() == 0, self.log[-4000:]
-        [told] = [line for line in self.log.splitlines() if line.startswith('{"done"')]
-        found: dict[str, Any] = json.loads(told)
-        return found

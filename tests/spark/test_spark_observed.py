@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +27,7 @@ from tests.spark.epoch_world import EpochWorld
 from tests.spark.lineage import Collector
 from tests.spark.world import World
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watching.md"
 DONE = Committed("j", 7, 5, 1, 0.1, targets=(Written("", 5, 40, "s3://b/x"),), id="r:q:7")
 
 
@@ -83,6 +87,42 @@ def test_a_listener_is_told_each_epoch_once_and_lineage_names_all_targets(
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.always
+def test_the_pages_snippets_print_and_tell_lineage(
+    spark: SparkSession,
+    world: EpochWorld,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    told: list[Any] = []
+    program = {"spark": SimpleNamespace(streams=SimpleNamespace(addListener=told.append))}
+    with Collector() as collector:
+        monkeypatch.setenv("OPENLINEAGE_URL", collector.url)
+        for snippet in snippets:
+            if "abs_spark.listener(" in snippet:
+                exec(snippet.replace("> 10", "> 0"), program)
+        for each in told:
+            spark.streams.addListener(each)
+        try:
+            world.files.add_files(range(1))
+            world.run(spark, world.epoch(world.postgres()))
+        finally:
+            for each in told:
+                spark.streams.removeListener(each)
+                each.close()
+        assert len(told) == 2
+        assert (
+            "epoch 0 of job: 0 retries, (Written(sink='payments', rows=40"
+            in capsys.readouterr().out
+        )
+        assert collector.wrong() == []
+        assert [list(run.values()) for run in collector.outputs()] == [[40]]
+        assert {event["inputs"][0]["name"] for event in collector.events} == {"payments"}
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.always
 def test_a_listener_is_told_why_a_query_has_ended(spark: SparkSession, world: EpochWorld) -> None:
     events: list[Any] = []
     told = abs_spark.listener(events.append)
@@ -98,7 +138,7 @@ def test_a_listener_is_told_why_a_query_has_ended(spark: SparkSession, world: Ep
         told.close()
     [ended] = [one for one in events if isinstance(one, QueryEnded)]
     assert ended.job == "job"
-    assert "DataError" in str(ended.why)
+    assert str(ended.why).startswith("RefusedError: ")
     assert "What to do: " in str(ended.why)
 
 

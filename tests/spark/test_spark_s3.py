@@ -123,7 +123,7 @@ def test_what_was_committed_is_read_back_and_nothing_else(
         writer.options(job="batch", epoch=str(batch)).save()
     sink = S3Sink(S3Options.parse(options), pa.schema([("id", pa.int64()), ("k", pa.int64())]))
     register = "0123456789abcdef"
-    begun = JobState(register, "other", sink.target, "lineage", 1, "run")
+    begun = JobState(register, "other", sink.target_id, "lineage", 1, "run")
     sink.register().compare_and_set("other", None, begun)  # as each job begins
     loser = sink.writer(Task(register, "other", 1, 0, 0, "ab"))
     loser.write(pa.record_batch({"id": [-1], "k": [-1]}))

@@ -75,7 +75,7 @@ FAKE = Making(Sink)
 def begun(options: Options, run: str) -> JobState:
     """The job's state once this run has begun its first epoch."""
     sink = Sink(options, SCHEMA)
-    identity = RunIdentity(job=JOB, lineage="query", run=run, target=sink.target)
+    identity = RunIdentity(job=JOB, lineage="query", run=run, target=sink.target_id)
     return Coordinator(identity, sink.register(), sink.committer()).begin(0)[0]
 
 

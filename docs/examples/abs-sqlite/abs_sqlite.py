@@ -286,7 +286,7 @@ class SqliteSink(Sink):
         self._schema = schema
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         return f"sqlite:{self._options.path.resolve()}/{self._options.table}"
 
     def writer(self, task: Task) -> SqliteWriter:
@@ -307,7 +307,7 @@ class SqliteSink(Sink):
             return [Finding.error(what, "create it.")]
         missing = sorted(set(self._schema.names) - {name for _, name, *_ in columns})
         findings = [Finding.error(f"Table {table} has no column {c}.", "add it.") for c in missing]
-        for other in self.register().others_on(self.target, job):
+        for other in self.register().others_on(self.target_id, job):
             what = f"Job {other} has written to table {table}, too."
             findings.append(Finding.warning(what, "was this job's checkpoint deleted?"))
         return findings

@@ -98,6 +98,23 @@ def show_logs() -> None:
     _show(ours)
 
 
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_speed_told = False
+
+
+def tell_of_speed(spark: Any) -> None:
+    """Log, once, the setting that a format cannot make, if the session leaves it as it is."""
+    global _speed_told
+    if _speed_told or spark.conf.get(_BYTES, None) == str(2**31 - 1):
+        return
+    _speed_told = True
+    show_logs()
+    logging.getLogger("abs_spark.start").info(
+        "large epochs of a format are faster with %s=%d in the session; not with rows of 100 kB",
+        *(_BYTES, 2**31 - 1),
+    )
+
+
 def _show(logger: logging.Logger) -> None:
     if not logger.hasHandlers():
         handler = _Console()

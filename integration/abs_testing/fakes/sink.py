@@ -157,7 +157,7 @@ class FakeSink(Sink):
         self._write = write
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         return f"fake:{self._target.name}"
 
     def writer(self, task: Task) -> Writer:

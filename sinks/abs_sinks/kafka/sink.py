@@ -135,7 +135,7 @@ class KafkaSink(Sink):
         self._key = object()  # unique to this sink: a copy has its own pools
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         """``kafka:<cluster id>/<topic>``; see ``options.identity``."""
         return identity(self._options)
 

@@ -72,7 +72,7 @@ class LakeSink(Sink):
         self._found: tuple[Fit, Place] | None = None
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         """The table's own id, not its path: a table that is created again is another target."""
         return f"{self.scheme}:{self._ready[0].table}"
 
@@ -80,7 +80,7 @@ class LakeSink(Sink):
         fitted, place = self._ready
         stats, keep = self._table.stats_of, self.keeps_partitions
         given = (place.options, fitted, task, place.store(), stats)
-        return LakeWriter(*given, name=self.target, keep=keep)
+        return LakeWriter(*given, name=self.target_id, keep=keep)
 
     def judging(self, task: Task) -> LakeWriter:
         """See ``burying.GivingSink``."""

@@ -73,7 +73,10 @@ class PostgresLetters(KeptLetters):
         committer = _Marking(self._name, SinkTable(plain, batch.schema), ids, token)
         run = secrets.token_hex(8)
         coordinator = Coordinator(
-            RunIdentity(job, token, run, sink.target), sink.register(), committer, fence=sink.fence
+            RunIdentity(job, token, run, sink.target_id),
+            sink.register(),
+            committer,
+            fence=sink.fence,
         )
         state, planned = coordinator.begin(0)
         if isinstance(planned, Skip):

@@ -171,7 +171,7 @@ class PostgresSink(Sink):
         self._co_commit = co_commit
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         """``postgres:<system identifier>/<database>/<schema>.<table>``.
 
         Raises:

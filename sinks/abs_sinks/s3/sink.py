@@ -99,7 +99,7 @@ class S3Sink(Sink):
         self._seen: Seen = {}
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         """``s3://bucket/prefix``, without the store's address: the register is in the same store."""
         return str(self._options.path)
 

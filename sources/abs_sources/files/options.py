@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.extras import importing
 from abs_clients.options import (
     Option,
     Problems,
@@ -26,7 +26,7 @@ from abs_clients.options import (
     whole_number,
 )
 from abs_clients.s3.server import HADOOP, Bucket, Server
-from abs_core.errors import ConfigError, OptionError
+from abs_core.errors import OptionError
 from abs_core.source import Limit
 from abs_sources.files.cells import WriteOnceFolder, WriteOnceStore
 from abs_sources.files.lines import CsvForm
@@ -205,7 +205,7 @@ class FileOptions:
         pattern = Pattern.parse(self.path.path, self.names, recursive=self.recursive)
         if self.path.bucket is None:
             return LocalStore(pattern)
-        with _needs_boto3():
+        with importing("A path on S3"):
             from abs_sources.files.s3 import S3Store
         return S3Store(Bucket(self.server, self.path.bucket), pattern)
 
@@ -215,7 +215,7 @@ class FileOptions:
             return None
         if self.log.bucket is None:
             return WriteOnceFolder(Path(self.log.path))
-        with _needs_boto3():
+        with importing("A path on S3"):
             from abs_sources.files.s3 import WriteOnceBucket
         return WriteOnceBucket(Bucket(self.server, self.log.bucket), self.log.path)
 
@@ -229,16 +229,6 @@ OPTIONS = (
     *options_of(CsvForm),
     *options_of(Server),
 )
-
-
-@contextmanager
-def _needs_boto3() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            "Files on S3 need boto3, which is not installed.", remedy="install abs-sinks[s3]."
-        ) from error
 
 
 def _log(values: Mapping[str, Any]) -> FileRoot | None:

@@ -105,7 +105,7 @@ class Register(RegisterStore):
 class Target(Committer, Sink):
     """Sink, and committer, over the world."""
 
-    target = "simulated"
+    target_id = "simulated"
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -19,17 +19,16 @@ from abs_testing import (
     Repeat,
     RepeatOpener,
     by_calls,
-    check_positions,
-    check_reads,
     check_repeats,
 )
-from abs_testing.check_reads import STARTS
 from abs_testing.engine import QUICK
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.sample import cut
+from tests.sinks.positions import *  # noqa: F403 - the suite
+from tests.sinks.positions import Lane, in_each
 
 pytestmark = [
     pytest.mark.services,
@@ -48,15 +47,15 @@ def asked_before(opener: Opener) -> None:
         QUICK.retry(lambda: init_producer_id(harness.options.kafka, "first"))
 
 
-@pytest.fixture
-def openers(kafka: KafkaService) -> dict[str, Opener]:
-    kafka.start()
-    asked_before(partial(open_topic, kafka.bootstrap, Variant("2pc")))
-    return {
-        "2pc": partial(open_topic, kafka.bootstrap, Variant("2pc")),
-        "wal": partial(open_log, kafka.bootstrap, Variant("wal")),
-        "idempotent": partial(open_attempts, kafka.bootstrap),
-    }
+OPENERS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
+    "2pc": partial(open_topic, variant=Variant("2pc")),
+    "wal": partial(open_log, variant=Variant("wal")),
+    "idempotent": open_attempts,
+    "2pc-librdkafka": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
+    "wal-librdkafka": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
+    "idempotent-librdkafka": partial(open_attempts, producer=LIBRDKAFKA),
+}
+"""librdkafka repeats EndTxn by itself; of one that is sent once, a network may bring a copy."""
 
 
 def by_requests(
@@ -108,76 +107,39 @@ def sampled(cell: str, way: str, found: Sequence[Position]) -> list[Position]:
     return [*chosen, *cut(rest, 1, f"Kafka {cell} {way}")]
 
 
-@sample.cases(1)
-@pytest.mark.parametrize(
-    ("cell", "way"), [(cell, *cut(WAYS, 1, f"Kafka {cell}, by position")) for cell in CELLS]
-)
-def test_a_call_that_is_lost_where_an_epoch_is_decided_or_anywhere_loses_and_doubles_nothing(
-    openers: dict[str, Opener], cell: str, way: str
-) -> None:
-    choose, opener = partial(sampled, cell, way), WAYS[way](openers[cell])
-    done = check_positions(opener, choose=choose, varies=VARIES[way])
-    print(cell, way, done, [str(each) for each in done.tried], sep=": ")
+LOST = cut([(cell, *cut(WAYS, 1, f"Kafka {cell}, by position")) for cell in CELLS], 1, "Kafka")
+"""In the sample, as are one cell's reads and one opener's repeats."""
+READ, AGAIN = cut(CELLS, 1, "Kafka, reads"), cut(OPENERS, 1, "Kafka, repeats")
+
+LANES = [
+    *(
+        Lane(
+            f"Kafka {cell} {way}",
+            lost=int((cell, way) in LOST),
+            choose=partial(sampled, cell, way),
+            varies=VARIES[way],
+            rehearsals=3,
+            many=3,
+            reads=int(cell in READ) if way == "calls" else None,
+        )
+        for cell in CELLS
+        for way in WAYS
+    ),
+    *(Lane(f"Kafka {cell} repeats", repeats=3 * (cell in AGAIN), many=3) for cell in OPENERS),
+]
+pytest_generate_tests = in_each(LANES)
 
 
-@pytest.mark.campaign
-@pytest.mark.timeout(6 * 3600)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_call_that_is_lost_at_every_position_loses_and_doubles_nothing(
-    openers: dict[str, Opener], cell: str, way: str
-) -> None:
-    opener, varies = WAYS[way](openers[cell]), VARIES[way]
-    print(cell, way, check_positions(opener, at_once=3, rehearsals=3, varies=varies), sep=": ")
-
-
-@pytest.mark.parametrize("cell", sample.members(CELLS, 1, "Kafka, reads"))
-def test_no_read_that_fails_is_taken_for_absence(openers: dict[str, Opener], cell: str) -> None:
-    for start in cut(STARTS, 1, f"Kafka {cell}, reads"):
-        print(cell, start, check_reads(by_calls(openers[cell]), start), sep=": ")
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_read_of_any_start_is_taken_for_absence(
-    openers: dict[str, Opener], cell: str, start: str
-) -> None:
-    check_reads(by_calls(openers[cell]), start)
-
-
-REPEATS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
-    "2pc": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
-    "wal": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
-    "idempotent": partial(open_attempts, producer=LIBRDKAFKA),
-    "2pc column by column": partial(open_topic, variant=Variant("2pc")),
-    "wal column by column": partial(open_log, variant=Variant("wal")),
-    "idempotent column by column": open_attempts,
-}
-"""librdkafka repeats EndTxn by itself; of one that is sent once, a network may bring a copy."""
-
-
-@pytest.mark.parametrize("cell", sample.members(REPEATS, 1, "Kafka, repeats"))
-def test_an_end_of_a_transaction_that_comes_again_late_cuts_nothing(
-    kafka: KafkaService, cell: str
-) -> None:
-    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, 3, f"Kafka {cell}, repeats")
-
+@pytest.fixture
+def opener(kafka: KafkaService, lane: Lane) -> Opener:
     kafka.start()
-    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), choose=sampled)
-    print(cell, *done, sep=": ")
+    asked_before(partial(OPENERS["2pc"], kafka.bootstrap))
+    return partial(OPENERS[lane.name.split()[1]], kafka.bootstrap)
 
 
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("cell", REPEATS)
-def test_no_end_of_a_transaction_that_comes_again_late_cuts_anything(
-    kafka: KafkaService, cell: str
-) -> None:
-    kafka.start()
-    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), at_once=3)
-    print(cell, len(done), sep=": ")
+@pytest.fixture
+def through(opener: Opener, lane: Lane) -> PositionOpener:
+    return WAYS.get(lane.name.split()[2], by_requests)(opener)
 
 
 LATE: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {

@@ -321,3 +321,19 @@ def test_a_side_topic_is_checked_once_and_again_where_that_is_asked(monkeypatch:
     side_topic.winners_topic(OPTIONS, "two")
     side_topic.winners_topic(OPTIONS, "three", again=True)
     assert settled == ["one", "three"]
+
+
+def test_a_side_topic_that_was_refused_is_checked_again(monkeypatch: Patch) -> None:
+    learnt: dict[Any, Any] = {}
+    known = SimpleNamespace(
+        learnt=learnt.get, learn=learnt.__setitem__, kept=lambda _, make: make()
+    )
+    monkeypatch.setattr(side_topic, "cluster", lambda _: known)
+    monkeypatch.setattr(side_topic, "findings", lambda _: [])
+
+    def lost(*_: object) -> None:
+        raise CorruptionError("it is gone (on purpose).")
+
+    monkeypatch.setattr(side_topic, "_settle", lost)
+    for _ in range(2):
+        raises(CorruptionError, lambda: side_topic.winners_topic(OPTIONS, "job"))

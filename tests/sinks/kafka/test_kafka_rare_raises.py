@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -230,7 +229,7 @@ def test_a_change_that_others_fence_again_and_again_ends_with_an_unknown_outcome
         return False
 
     monkeypatch.setattr(register, "_write", fenced)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
     swap = lambda: register.compare_and_set("job", old, STATE)  # noqa: E731
     assert "written by others" in raises(UnavailableError, swap).what
     assert len(writes) == store.TRIES

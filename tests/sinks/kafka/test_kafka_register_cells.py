@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -164,7 +163,7 @@ def _changing(
     monkeypatch.setattr(register, "_producer", producer)
     monkeypatch.setattr(register, "_write", write)
     monkeypatch.setattr(register, "_is_past", lambda *_, look=False: look and not versions)
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr("abs_sinks.kafka.register.store.time.sleep", lambda _: None)
     return register, wrote
 
 
@@ -198,7 +197,10 @@ def test_a_change_tells_by_the_cells_version_whether_it_took_effect(
     monkeypatch: Patch,
 ) -> None:
     register, wrote = _changing(held, done, monkeypatch)
-    swap: Callable[[], Any] = lambda: register.swap_text("job", OLD, "text")  # noqa: E731
+
+    def swap() -> str | Conflict:
+        return register.swap_text("job", OLD, "text")
+
     if found is Conflict:
         assert isinstance(swap(), Conflict)
     elif found == "mine":

@@ -208,7 +208,7 @@ def test_a_wrong_password_is_told_by_every_part(
     new: Callable[..., Client], broker: SecuredKafka, tmp_path: Path
 ) -> None:
     client = {**new(*NEEDED["2pc"], READS), "sasl.password": "geheim"}
-    refused(lambda: sink_of(client, "2pc").target, client, "kafka.sasl.*")
+    refused(lambda: sink_of(client, "2pc").target_id, client, "kafka.sasl.*")
     refused(lambda: sink_of(client, "2pc").register().load("job"), client)
     url = url_of(client, tmp_path, REGISTER)
     for command in (("in-doubt", "list"), ("register", "list")):
@@ -222,7 +222,7 @@ def test_a_wrong_password_is_told_by_every_part(
 def test_certificates_that_nobody_vouches_for_are_told(new: Callable[..., Client]) -> None:
     client = new(*NEEDED["2pc"])
     del client["ssl.ca.location"]
-    refused(lambda: sink_of(client, "2pc").target, client, "certificate", "kafka.ssl.*")
+    refused(lambda: sink_of(client, "2pc").target_id, client, "certificate", "kafka.ssl.*")
 
 
 def test_the_source_needs_read_and_names_what_it_lacks(new: Callable[..., Client]) -> None:

@@ -183,7 +183,7 @@ def test_a_token_for_another_audience_is_refused_by_every_part(
     given = options(harness, broker, server)
     url = url_of(given, harness.topic, tmp_path)
     for call in (
-        lambda: KeyedSink(given, KEYED).target,
+        lambda: KeyedSink(given, KEYED).target_id,
         lambda: KeyedSink(given, KEYED).register().load("job"),
         lambda: read(given, harness.topic),
         lambda: relation([url]),

@@ -152,7 +152,7 @@ def test_a_decision_keeps_the_schema_once(narrow: Narrow) -> None:
 def misread(schema: pa.Schema) -> Callable[[Narrow], None]:
     def check(narrow: Narrow) -> None:
         options = replace(narrow.harness.options, schemachange="add")
-        assert narrow.sink(options, schema).target
+        assert narrow.sink(options, schema).target_id
 
     return check
 

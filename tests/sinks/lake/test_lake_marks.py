@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from abs_core.contracts import Inventory
 from abs_core.errors import AbsError, IdentityError
 from abs_core.moving import move, rename
 from abs_core.registers.file import FileRegister
@@ -44,7 +42,9 @@ def two_adoptions(case: Case, folder: Path) -> None:
 def a_new_name(case: Case, folder: Path) -> None:
     case.run().epoch(5, FIRST)
     sink = case.sink()
-    rename(cast(Inventory, sink.register()), sink.committer(), JOB, "new")
+    register = sink.register()
+    assert isinstance(register, FileRegister)
+    rename(register, sink.committer(), JOB, "new")
     refused = case.run("new", lineage="another")
     token = consent_in(raises(IdentityError, lambda: refused.begin(0)))
     case.run("new", lineage="another", adopt=token).epoch(0, SECOND)
@@ -55,7 +55,8 @@ def a_moved_register(case: Case, folder: Path) -> None:
     """To another folder, and back again."""
     case.run().epoch(5, FIRST)
     sink = case.sink()
-    here = cast(Inventory, sink.register())
+    here = sink.register()
+    assert isinstance(here, FileRegister)
     there = FileRegister(folder / "elsewhere")
     move(here, sink.committer(), JOB, there)
     refused = case.run(lineage="another", store=there)

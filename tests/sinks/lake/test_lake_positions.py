@@ -19,12 +19,18 @@ from abs_clients.iceberg import table as iceberg_table
 from abs_services import S3Service
 from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink
-from abs_testing import SCHEMA, Calls, Harness, Position, PositionOpener, check_positions
+from abs_testing import SCHEMA, Calls, Harness, Position, PositionOpener
 from abs_testing.calls import Loss
 from tests.fault_proxy.postgres import LossyProxy
 from tests.sample import cut
 from tests.sinks.iceberg.harness import open_table as open_iceberg
 from tests.sinks.lake.conftest import KINDS, in_bucket
+from tests.sinks.positions import (
+    Lane,
+    in_each,
+    test_a_call_that_is_lost_loses_and_doubles_nothing,  # noqa: F401
+    test_no_call_at_any_position_can_be_lost,  # noqa: F401
+)
 from tests.sinks.s3.proxy import ProxyCalls, Request, running
 
 pytestmark = [
@@ -33,9 +39,6 @@ pytestmark = [
     # SQLAlchemy leaves connections to the collector when a catalog of pyiceberg goes.
     pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning"),
 ]
-
-SAMPLED = 3
-"""Positions of a table that the everyday tests try."""
 
 SINKS: dict[str, Any] = {"delta": DeltaSink, "iceberg": IcebergSink}
 
@@ -113,52 +116,27 @@ def to_the_rest_catalog(folder: Path, rest: Mapping[str, str]) -> PositionOpener
     return opened
 
 
+def of_the_decision(found: Sequence[Position]) -> list[Position]:
+    deciding = [each for each in found if "UPDATE" in each.name or "COMMIT" in each.name]
+    return cut(deciding, 3, "c")
+
+
 def may_wait(position: Position) -> bool:
     """What ends a transaction keeps the table's row locked while it is delayed."""
     return position.loss is Loss.DELAY
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_request_to_the_store_that_is_lost_loses_and_doubles_nothing(
-    kind: str, tmp_path: Path, store: S3Service, prefix: str
-) -> None:
-    def sampled(found: Sequence[Position]) -> list[Position]:
-        return cut(found, SAMPLED, f"{kind}, by position")
-
-    through = to_the_store(kind, tmp_path, store, prefix)
-    print(kind, check_positions(through, choose=sampled), sep=": ")
+# What the catalog's sample tries is what decides.
+LANES = [
+    *(Lane(f"{kind} store", lost=3, many=2) for kind in KINDS),
+    Lane("catalog", lost=3, choose=of_the_decision, may_wait=may_wait),
+]
+pytest_generate_tests = in_each(LANES)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("loss", Loss)
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_request_to_the_store_can_be_lost(
-    kind: str, loss: Loss, tmp_path: Path, store: S3Service, prefix: str
-) -> None:
-    def lost_so(found: Sequence[Position]) -> list[Position]:
-        return [position for position in found if position.loss is loss]
-
-    through = to_the_store(kind, tmp_path, store, prefix)
-    print(kind, check_positions(through, choose=lost_so, at_once=2), sep=": ")
-
-
-def test_a_request_to_the_catalog_that_is_lost_loses_and_doubles_nothing(
-    tmp_path: Path, shared_database: str
-) -> None:
-    def sampled(found: Sequence[Position]) -> list[Position]:
-        return cut(
-            [each for each in found if "UPDATE" in each.name or "COMMIT" in each.name], 3, "c"
-        )
-
-    through = to_the_catalog(tmp_path, shared_database)
-    print(check_positions(through, choose=sampled, may_wait=may_wait))
-
-
-@pytest.mark.campaign
-def test_no_request_to_the_catalog_can_be_lost(tmp_path: Path, shared_database: str) -> None:
-    print(check_positions(to_the_catalog(tmp_path, shared_database), may_wait=may_wait))
-
-
-@pytest.mark.campaign
-def test_no_request_to_a_rest_catalog_can_be_lost(tmp_path: Path, rest: dict[str, str]) -> None:
-    print(check_positions(to_the_rest_catalog(tmp_path, rest)))
+@pytest.fixture
+def through(lane: Lane, tmp_path: Path, request: pytest.FixtureRequest) -> PositionOpener:
+    if lane.name == "catalog":
+        return to_the_catalog(tmp_path, request.getfixturevalue("shared_database"))
+    of = request.getfixturevalue
+    return to_the_store(lane.name.split()[0], tmp_path, of("store"), of("prefix"))

@@ -95,8 +95,8 @@ class TwoTables(Sink):
         self._own = own_register
 
     @property
-    def target(self) -> str:
-        return AND.join(sink.target for sink in self._sinks)
+    def target_id(self) -> str:
+        return AND.join(sink.target_id for sink in self._sinks)
 
     def writer(self, task: Task) -> Writer:
         if self._group.by_task:

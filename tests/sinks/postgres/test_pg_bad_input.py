@@ -80,7 +80,7 @@ def test_a_wrong_address_is_a_typed_error_wherever_it_is_met(
         password = dict(table.options.address.parameters)["password"]
         sink = _change_address(table, **{"password": password, **change})
     calls: dict[str, Callable[[], object]] = {
-        "target": lambda: sink.target,
+        "target": lambda: sink.target_id,
         "register": lambda: sink.register().load("job"),
         "writer": lambda: sink.writer(TASK).write(batch_of(LEFT)),
         "committer": lambda: sink.committer().in_doubt("job"),
@@ -96,7 +96,7 @@ def test_a_wrong_address_is_a_typed_error_wherever_it_is_met(
 def test_a_missing_table_is_told_with_a_statement_that_makes_it(table: TableHarness) -> None:
     table.db.execute(f"drop table {table.table}")
     with pytest.raises(SchemaError, match="does not exist") as caught:
-        _ = PostgresSink(table.options, SCHEMA).target
+        _ = PostgresSink(table.options, SCHEMA).target_id
     assert "CREATE TABLE" in caught.value.remedy
 
 
@@ -317,7 +317,7 @@ def test_odd_names_of_table_columns_and_schema(shared_database: str) -> None:
 
 
 def _one_epoch(sink: PostgresSink, batch: pa.RecordBatch) -> None:
-    who = RunIdentity("job", "lineage", "run", sink.target)
+    who = RunIdentity("job", "lineage", "run", sink.target_id)
     coordinator = Coordinator(who, sink.register(), sink.committer())
     state, _ = coordinator.begin(0)
     writer = sink.writer(Task(state.register, "job", state.generation, 0, 0, "ab"))

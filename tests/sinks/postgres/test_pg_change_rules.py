@@ -292,7 +292,7 @@ def test_a_position_without_a_sure_order_is_refused(shared_database: str, kind: 
         changing(shared_database, columns, schema) as t,
         pytest.raises(SchemaError, match="position"),
     ):
-        _ = t.sink().target
+        _ = t.sink().target_id
 
 
 def test_the_key_may_be_any_unique_index_and_default_is_the_primary_key(
@@ -300,7 +300,7 @@ def test_the_key_may_be_any_unique_index_and_default_is_the_primary_key(
 ) -> None:
     with changing(shared_database, "id bigint not null, at bigint, v text") as t:
         with pytest.raises(SchemaError, match="no primary key"):
-            _ = t.sink().target
+            _ = t.sink().target_id
         t.db.execute(f"create unique index on {t.table} (id)")
         t.apply([(1, 1, "c", "a")], [(1, 2, "d", None)], key="id")
         assert t.rows() == []
@@ -314,7 +314,7 @@ def test_a_partitioned_table_needs_the_partitions_column_in_the_key(shared_datab
         t.apply([(1, 1, "c", "a"), (1, 1, "c", "b")], [(1, 2, "d", "a"), (1, 0, "d", "b")])
         assert t.rows() == [(1, 1, "b")]
         with pytest.raises(SchemaError, match="must contain the partition's columns"):
-            _ = t.sink(key="id").target
+            _ = t.sink(key="id").target_id
 
 
 def test_a_boolean_column_may_say_what_deletes_and_columns_may_be_left_out(

@@ -16,7 +16,7 @@ from psycopg import sql
 from abs_clients.postgres.metadata import exists
 from abs_core.errors import AbsError, DeadLettersError
 from abs_sinks.deadletters import why_bad
-from abs_sinks.postgres import changes_judge, changes_sql, judgedcopy
+from abs_sinks.postgres import changes_judge, judgedcopy
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing
 from tests.sinks.postgres.histories import BAD, CHECKED, History, play, poisoned
 
@@ -226,7 +226,7 @@ def test_a_history_finds_a_planted_bug(
     if bug == "a letter is dropped":
         monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
     else:
-        monkeypatch.setattr(changes_sql, "later", lambda *_: sql.SQL("true"))
+        monkeypatch.setattr(changes_judge, "later", lambda *_: sql.SQL("true"))
     with burying(shared_database, "wal") as table, pytest.raises((AssertionError, AbsError)):
         played(table, 30)
 

@@ -199,7 +199,7 @@ def test_a_column_of_another_type_is_an_error_before_a_row_is_written(
     with growing(shared_database, "wal-append") as table:
         table.db.execute(f"alter table {table.table} add column value int")
         with pytest.raises(SchemaError, match="does not fit integer"):
-            table.new_sink().target  # noqa: B018
+            table.new_sink().target_id  # noqa: B018
 
 
 def test_ignored_columns_are_not_written_and_are_named(shared_database: str) -> None:
@@ -292,4 +292,4 @@ def test_a_key_that_is_new_is_refused(shared_database: str) -> None:
     with growing(shared_database, "wal-append") as table:
         options = replace(table.options, write="upsert", key=("value",))
         with pytest.raises(SchemaError, match="no unique index on its key"):
-            PostgresSink(options, SCHEMA).target  # noqa: B018
+            PostgresSink(options, SCHEMA).target_id  # noqa: B018

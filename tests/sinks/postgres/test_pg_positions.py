@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,27 +12,14 @@ import pytest
 from abs_clients.postgres.address import Address
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
-from abs_testing import (
-    SCHEMA,
-    Calls,
-    Harness,
-    Position,
-    Repeat,
-    by_calls,
-    check_positions,
-    check_reads,
-    check_repeats,
-)
+from abs_testing import SCHEMA, Calls, Harness, Opener, Position, by_calls
 from abs_testing.calls import PositionOpener
-from abs_testing.check_reads import STARTS
-from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
 from tests.sample import cut, hand
+from tests.sinks.positions import *  # noqa: F403 - the suite
+from tests.sinks.positions import Lane, in_each
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
-
-SAMPLED = {"calls": 4, "messages": 2}
-"""Positions of a cell in the sample, one way for each cell."""
 
 CELLS = ["2pc-append", "wal-append", "wal-upsert", "idempotent-upsert"]
 HOLDS_A_LOCK = (
@@ -71,64 +58,33 @@ OPENERS: dict[str, Callable[[str, Variant], PositionOpener]] = {
 }
 
 
-# Two of the four are in the sample, each way.
-@pytest.mark.parametrize(
-    ("cell", "way"),
-    [
-        (cell, way)
-        for number, way in enumerate(OPENERS)
-        for cell in hand(CELLS, number, len(OPENERS), "PostgreSQL, by position")
-    ],
-)
-def test_a_call_that_is_lost_at_any_position_loses_and_doubles_nothing(
-    shared_database: str, cell: str, way: str
-) -> None:
-    def sampled(found: Sequence[Position]) -> list[Position]:
-        return cut(found, SAMPLED[way], f"PostgreSQL {cell} {way}, by position")
+# Two of the four are in the sample, each way; the calls of two of them fail and come again there.
+BY_CALLS, BY_MESSAGES = (hand(CELLS, n, 2, "PostgreSQL, by position") for n in range(2))
+READ = cut(CELLS, 2, "PostgreSQL, reads")
 
-    opener = OPENERS[way](shared_database, VARIANTS[cell])
-    print(cell, way, check_positions(opener, choose=sampled, may_wait=may_wait), sep=": ")
-
-
-@sample.cases(2)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_read_that_fails_is_taken_for_absence(shared_database: str, cell: str) -> None:
-    for start in cut(STARTS, 1, f"PostgreSQL {cell}, reads"):
-        opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
-        print(cell, start, check_reads(opener, start), sep=": ")
+LANES = [
+    lane
+    for cell in CELLS
+    for lane in (
+        Lane(
+            f"PostgreSQL {cell} calls",
+            lost=4 * (cell in BY_CALLS),
+            reads=int(cell in READ),
+            repeats=4 * (cell in READ),
+            may_wait=may_wait,
+        ),
+        Lane(f"PostgreSQL {cell} messages", lost=2 * (cell in BY_MESSAGES), may_wait=may_wait),
+    )
+]
+pytest_generate_tests = in_each(LANES)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_read_of_any_start_is_taken_for_absence(
-    shared_database: str, cell: str, start: str
-) -> None:
-    check_reads(by_calls(partial(open_table, shared_database, VARIANTS[cell])), start)
+@pytest.fixture
+def opener(shared_database: str, lane: Lane) -> Opener:
+    return partial(open_table, shared_database, VARIANTS[lane.name.split()[1]])
 
 
-@sample.cases(2)
-@pytest.mark.parametrize("cell", CELLS)
-def test_a_call_that_comes_again_late_cuts_nothing(shared_database: str, cell: str) -> None:
-    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, SAMPLED["calls"], f"PostgreSQL {cell}, repeats")
-
-    opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
-    print(cell, *check_repeats(opener, choose=sampled), sep=": ")
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_call_that_comes_again_late_cuts_anything(shared_database: str, cell: str) -> None:
-    opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
-    print(cell, len(check_repeats(opener)), sep=": ")
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("way", OPENERS)
-@pytest.mark.parametrize("cell", CELLS)
-def test_no_call_can_be_lost_so_that_a_row_is(shared_database: str, cell: str, way: str) -> None:
-    opener = OPENERS[way](shared_database, VARIANTS[cell])
-    tried = check_positions(opener, may_wait=may_wait)
-    print(cell, way, tried, sep=": ")
-    assert not [position for position in tried.waited if not may_wait(position)]
+@pytest.fixture
+def through(shared_database: str, lane: Lane) -> PositionOpener:
+    _, cell, way = lane.name.split()
+    return OPENERS[way](shared_database, VARIANTS[cell])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.services
 
 def _identity(sink: PostgresSink) -> str:
     close_idle()  # what the process has learnt goes, too
-    return sink.target
+    return sink.target_id
 
 
 def test_it_names_server_database_schema_and_table(table: TableHarness) -> None:

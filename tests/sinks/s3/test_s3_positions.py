@@ -20,18 +20,14 @@ from abs_testing import (
     Harness,
     Position,
     PositionOpener,
-    Repeat,
     RepeatOpener,
-    by_calls,
     check_positions,
-    check_reads,
-    check_repeats,
 )
 from abs_testing.calls import Loss
-from abs_testing.check_reads import STARTS
-from tests import sample
 from tests.sample import cut
-from tests.sinks.s3.conftest import FolderOpener
+from tests.sinks.positions import *  # noqa: F403 - the suite
+from tests.sinks.positions import Lane, in_each
+from tests.sinks.s3.conftest import PROTOCOLS, FolderOpener
 from tests.sinks.s3.proxy import Proxy, ProxyCalls, by_proxy, running
 
 pytestmark = pytest.mark.services
@@ -39,8 +35,29 @@ pytestmark = pytest.mark.services
 AT_ONCE = 4
 """Jobs at the same time; each has a proxy for itself."""
 
-SAMPLED = 4
-"""Positions of a protocol that the everyday tests try."""
+LOST, READ, AGAIN = (cut(PROTOCOLS, 1, f"S3, {what}")[0] for what in ("lost", "reads", "repeats"))
+"""The protocols whose calls are lost, fail and come again in the sample."""
+
+LANES = [
+    Lane(
+        f"S3 {protocol}",
+        lost=4 * (protocol == LOST),
+        reads=int(protocol == READ),
+        repeats=4 * (protocol == AGAIN),
+        at_once=AT_ONCE,
+        many=AT_ONCE,
+    )
+    for protocol in PROTOCOLS
+]
+pytest_generate_tests = in_each(LANES)
+
+
+@pytest.fixture
+def protocol(request: pytest.FixtureRequest) -> str:
+    """The lane's, of a test of the suite."""
+    if "lane" in request.fixturenames:
+        return str(request.getfixturevalue("lane").name.split()[1])
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -70,58 +87,6 @@ def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> RepeatOpener:
             proxies.put(proxy)
 
     return opened
-
-
-@sample.cases(1)
-def test_a_request_that_is_lost_at_any_position_loses_and_doubles_nothing(
-    through: PositionOpener, protocol: str
-) -> None:
-    def sampled(found: Sequence[Position]) -> list[Position]:
-        return cut(found, SAMPLED, f"S3 {protocol}, by position")
-
-    print(protocol, check_positions(through, choose=sampled, at_once=AT_ONCE), sep=": ")
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("loss", Loss)
-def test_no_request_at_any_position_can_be_lost(
-    through: PositionOpener, protocol: str, loss: Loss
-) -> None:
-    def lost_so(found: Sequence[Position]) -> list[Position]:
-        return [position for position in found if position.loss is loss]
-
-    tried = check_positions(through, choose=lost_so, at_once=AT_ONCE)
-    print(protocol, loss, tried, sep=": ")
-    assert not tried.waited
-
-
-@sample.cases(1)
-def test_a_request_that_comes_again_late_cuts_nothing(through: RepeatOpener, protocol: str) -> None:
-    def sampled(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, SAMPLED, f"S3 {protocol}, repeats")
-
-    print(protocol, *check_repeats(through, choose=sampled, at_once=AT_ONCE), sep=": ")
-
-
-@sample.cases(1)
-def test_no_read_that_fails_is_taken_for_absence(opener: FolderOpener, protocol: str) -> None:
-    for start in cut(STARTS, 1, f"S3 {protocol}, reads"):
-        print(protocol, start, check_reads(by_calls(opener), start), sep=": ")
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("start", STARTS)
-def test_no_read_of_any_start_is_taken_for_absence(opener: FolderOpener, start: str) -> None:
-    check_reads(by_calls(opener), start)
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3600)
-def test_no_request_that_comes_again_late_cuts_anything(
-    through: RepeatOpener, protocol: str
-) -> None:
-    print(protocol, len(check_repeats(through, at_once=AT_ONCE)), sep=": ")
 
 
 def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:

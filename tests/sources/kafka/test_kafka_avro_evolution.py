@@ -165,8 +165,8 @@ def test_a_default_that_its_type_does_not_have_is_named(default: Any, kind: Any)
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_field_that_was_written_is_read_once_though_an_alias_names_it_again(turned: bool) -> None:
-    other = {"name": "y", "type": "int", "aliases": ["x"]}
-    fields = [{"name": "x", "type": "int"}, other]
+    other: dict[str, Any] = {"name": "y", "type": "int", "aliases": ["x"]}
+    fields: list[dict[str, Any]] = [{"name": "x", "type": "int"}, other]
     fields = fields[::-1] if turned else fields
     _, bad = read(top("int"), {**top("int"), "fields": fields}, {"x": 1})
     assert "value.y is missing" in bad[0]

@@ -238,3 +238,15 @@ def test_a_range_whose_end_was_planned_without_its_start_is_never_cut_short_in_s
     lenient = KafkaSource(KafkaSourceOptions.parse({**given, "failOnDataLoss": "false"}))
     assert all(Range.of(split).topic == "t" for split in lenient.splits(start.text, end.text))
     assert told in caplog.text
+
+
+def test_a_partition_that_is_too_late_for_a_closed_source_hides_no_other() -> None:
+    mine = {("t", 1): 3}
+    closed = TopicOffsets({"t": ID}, {("t", 1): 10})
+    assert advance(TopicOffsets({"t": ID}, mine), facts([0, 0], [5, 20]), None, closed) == closed
+
+
+@pytest.mark.parametrize("name", ["aNewId", "zNewId"])
+def test_a_partition_of_a_topic_that_was_made_anew_keeps_no_place(name: str) -> None:
+    found = advance(place(3, 4), facts([0], [7], name), None)
+    assert found == place(7, name=name)

@@ -128,7 +128,7 @@ class FolderSink(Sink):
         self._schema = schema
 
     @property
-    def target(self) -> str:
+    def target_id(self) -> str:
         return f"folder:{self._folder}"
 
     def writer(self, task: Task) -> Writer:
