@@ -383,7 +383,7 @@ def test_a_new_version_is_registered_where_the_newest_does_not_fit(
         [number] = harness.ids()
         assert number != old
         schema = SchemaRegistryClient({"url": registry.url}).get_schema(number)
-        assert json.loads(schema.schema_str or "")["name"] == "shop.Order"
+        assert json.loads(str(schema.schema_str))["name"] == "shop.Order"
 
 
 @pytest.mark.parametrize(
