@@ -158,7 +158,7 @@ class SinkFormat(ABC):
         return f"a target of {self.name}"
 
     def dataset(self, options: Any, target: str) -> tuple[str, str]:
-        """Namespace and name of a target (``Sink.target_id``) as OpenLineage has them; no secret (I9)."""
+        """Namespace and name of a target (``Sink.target_id``) for OpenLineage; no secret (I9)."""
         scheme, _, rest = target.partition(":")
         place, _, name = rest.strip("/").partition("/")
         return (f"{scheme}://{place}", name or "/") if name else (scheme, place)

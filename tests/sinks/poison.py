@@ -139,7 +139,8 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _in_table(id_: int, bad: Mapping[str, Any]) -> Mapping[str, Any]:
-    good = {"value": "v", "n": 1, "w": "w", "c": 1, "f": 0, "u": id_, "e": "e"}
+    # No unique value: under 2pc an attempt that lost would hold its lock.
+    good = {"value": "v", "n": 1, "w": "w", "c": 1, "f": 0, "u": None, "e": "e"}
     return {"id": id_, **good, **bad}
 
 

@@ -371,6 +371,21 @@ def test_a_schema_is_registered_where_the_options_allow_it(
         assert harness.ids() == {1}
 
 
+def test_a_new_version_is_registered_where_the_newest_does_not_fit(
+    kafka: KafkaService, registry: StandIn
+) -> None:
+    with opened(kafka, registry, {"registry.register": "true"}) as harness:
+        subject = f"{harness.topic}-value"
+        old = registry.add(subject, {**ORDER, "fields": ORDER["fields"][:1]})
+        with closing(Case(harness)) as case:
+            case.run().epoch(0, rows(0, 3))
+            case.finished(rows(0, 3), when="after the epoch")
+        [number] = harness.ids()
+        assert number != old
+        schema = SchemaRegistryClient({"url": registry.url}).get_schema(number)
+        assert json.loads(schema.schema_str or "")["name"] == "shop.Order"
+
+
 @pytest.mark.parametrize(
     ("how", "subject"),
     [
