@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from abs_clients.postgres.metadata import exists
 from abs_clients.postgres.name import TableName
@@ -85,8 +84,10 @@ def buried(url: str, name: str, **changed: object) -> Iterator[Buried]:
 
 
 @contextmanager
-def poisoned(url: str, name: str, **given: Any) -> Iterator[Poisoned]:
-    harness = Poisoned(url, VARIANTS[name], **given)
+def poisoned(
+    url: str, name: str, *, together: bool = True, **changed: object
+) -> Iterator[Poisoned]:
+    harness = Poisoned(url, VARIANTS[name], together=together, **changed)
     try:
         yield harness
     finally:

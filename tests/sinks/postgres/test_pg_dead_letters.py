@@ -48,7 +48,7 @@ pytest_generate_tests = in_each(WAYS)
 
 @pytest.fixture
 def opener(shared_database: str, name: str) -> Opener:
-    return partial(poisoned, shared_database, name)
+    return partial(poisoned, shared_database, name, together=False)
 
 
 @pytest.fixture
