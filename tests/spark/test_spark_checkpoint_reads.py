@@ -12,6 +12,7 @@ from pyarrow import fs
 
 from abs_core.births.rules import Failed
 from abs_core.certificate import Certificate
+from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_spark.checkpoint import ownfile
 from abs_spark.checkpoint import spark_files as checkpoint
@@ -98,3 +99,25 @@ def test_no_read_that_fails_is_taken_for_absence(folder: Path, first: int) -> No
         if found != right:
             wrong[fails_at] = {name: found[name] for name in found if found[name] != right[name]}
     assert not wrong
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_place_that_holds_no_query_is_refused_and_both_places_are_named(
+    tmp_path: Path, scheme: str
+) -> None:
+    other, real = f"{scheme}{tmp_path}/other", f"file:{tmp_path}/real"
+    with pytest.raises(OptionError, match="neither offsets nor metadata") as refused:
+        checkpoint.check_holds_query(other, real)
+    assert other in str(refused.value)
+    assert real in str(refused.value)
+
+
+@pytest.mark.parametrize("has", ["offsets", "metadata"])
+def test_a_place_that_holds_a_part_of_a_query_is_taken(tmp_path: Path, has: str) -> None:
+    (tmp_path / has).mkdir()
+    checkpoint.check_holds_query(str(tmp_path), None)
+
+
+def test_a_path_that_spark_may_have_elsewhere_is_taken(tmp_path: Path) -> None:
+    for real in (None, "hdfs://namenode/checkpoints/real"):
+        checkpoint.check_holds_query(f"{tmp_path}/other", real)
