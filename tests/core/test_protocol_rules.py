@@ -7,15 +7,26 @@ from dataclasses import replace
 import pytest
 
 from abs_core import protocol
+from abs_core.deadletters import Count, with_counts
 from abs_core.errors import (
     AbandonedError,
+    DeadLettersError,
     EpochGapError,
     FencedError,
     IdentityError,
     ProtocolError,
     ReplayMismatchError,
 )
-from abs_core.model import MOVED, NO_EPOCH, RECENT_MAX, Committable, HandleName, Recent
+from abs_core.model import (
+    MOVED,
+    NO_EPOCH,
+    RECENT_MAX,
+    Committable,
+    Dead,
+    HandleName,
+    JobState,
+    Recent,
+)
 from abs_core.protocol import RunIdentity, Skip, Unchanged, Write
 from abs_core.rowdigest import RowDigest
 from tests.core.protocol_values import changed, decide, decision, handle, one, refused, state
@@ -257,3 +268,30 @@ def test_another_checkpoints_error_begins_with_the_question_whether_the_jobs_was
     assert "the job has committed all up to epoch 3" in error.what
     elsewhere = replace(who, lineage=given.lineage, target="another")
     assert "checkpoint" not in refused(protocol.start(given, elsewhere, "new", 0)).what
+
+
+def _with_dead(given: JobState, epoch: int, rows: int, dead: int) -> protocol.Verdict:
+    made = with_counts(one(epoch, generation=given.generation), [Count(0, rows, dead, 0.01)])
+    return decide(given, epoch, made)
+
+
+def _finished(given: JobState) -> JobState:
+    return changed(protocol.finish(given, given.open[0]))
+
+
+def test_an_epoch_beyond_the_limit_of_dead_letters_is_not_decided() -> None:
+    """100 dead letters, and more than the share: of this epoch and those that are remembered."""
+    given = state()
+    assert isinstance(refused(_with_dead(given, 0, 9_999, 100)), DeadLettersError)
+    assert changed(_with_dead(given, 0, 10_000, 100)).recent[-1].dead == (Dead(0, 10_000, 100),)
+    assert changed(_with_dead(given, 0, 99, 99)).recent[-1].dead == (Dead(0, 99, 99),)
+    before = changed(_with_dead(given, 0, 1_000, 90))
+    error = refused(_with_dead(_finished(before), 1, 1_000, 10))
+    assert "100 of 2000 over the last 16 epochs" in error.what
+
+
+def test_dead_letters_of_epochs_that_are_forgotten_do_not_count() -> None:
+    given = _finished(changed(_with_dead(state(), 0, 1_000, 99)))
+    for epoch in range(1, RECENT_MAX):
+        given = _finished(changed(_with_dead(given, epoch, 1, 0)))
+    assert isinstance(_with_dead(given, RECENT_MAX, 1_000, 9), protocol.Changed)

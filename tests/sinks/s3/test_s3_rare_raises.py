@@ -196,3 +196,11 @@ def test_a_part_of_the_handles_that_go_together_is_not_committed() -> None:
     pair = [committable(), committable(handle=replace(HANDLE, partition=1))]
     whole = replace(pair[0], extra=((TOGETHER, _seal_of(pair)), *pair[0].extra))
     raises(ProtocolError, lambda: _together([whole]))
+
+
+def test_a_manifests_name_that_is_taken_is_told_and_tried_again() -> None:
+    """Names are random: only a request that was doubled, and whose reply was lost, finds its own."""
+    found = manifests.Manifests(OPTIONS, "job")
+    found._objects = SimpleNamespace(put_if=lambda *_: None)  # type: ignore[assignment]
+    error = raises(UnavailableError, lambda: found._put(0, 0, 0, 1, []))
+    assert "of a manifest is taken" in error.what
