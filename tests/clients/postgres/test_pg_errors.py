@@ -7,6 +7,7 @@ import pickle
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.sql import SQL
 
 from abs_clients.postgres.errors import cannot_connect, to_abs_error, translate_errors
 from abs_core.errors import (
@@ -15,6 +16,7 @@ from abs_core.errors import (
     CorruptionError,
     DataError,
     RefusedError,
+    RowError,
     SchemaError,
     TargetError,
     UnavailableError,
@@ -119,3 +121,20 @@ def test_no_sentence_ends_twice(text: str) -> None:
     ]
     for error in told:
         assert not [twice for twice in ("..", ". .", ":.", ".:") if twice in str(error)], str(error)
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    "kind", ["mood", "integer", "numeric", "date", "timestamptz", "uuid", "inet", "jsonb", "mood[]"]
+)
+def test_a_value_that_its_type_does_not_take_is_named_by_the_type_and_not_shown(
+    shared_database: str, kind: str
+) -> None:
+    cast = SQL("select %s::text::{}").format(SQL(f"pg_temp.{kind}" if "mood" in kind else kind))
+    with psycopg.connect(shared_database) as session:
+        session.execute("create type pg_temp.mood as enum ('glad')")
+        with pytest.raises(psycopg.Error) as caught:
+            session.execute(cast, ("{geheim}" if kind.endswith("]") else "geheim",))
+    told = to_abs_error(caught.value, "writing")
+    assert isinstance(told, RowError)
+    assert "geheim" not in f"{told}{caught.value}"
