@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
@@ -205,7 +205,8 @@ class KafkaTopic:
         return f"topic {self.topic} at {self.servers}"
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        return self._values.columns(connection, self._batches())
+        with contextlib.closing(self._batches()) as records:
+            return self._values.columns(connection, records)
 
     @contextlib.contextmanager
     def rows(
@@ -213,9 +214,12 @@ class KafkaTopic:
     ) -> Iterator[DuckDBPyRelation]:
         values = self._values
         schema = values.schema(names)
-        batches = (values.batch(records, schema) for records in self._batches())
-        with streamed(connection, schema, batches) as rows:
-            yield carried(rows, names)
+        # Closed here: where a record is refused, its error's traceback keeps the generator, and with
+        # it the consumer.
+        with contextlib.closing(self._batches()) as read:
+            batches = (values.batch(records, schema) for records in read)
+            with streamed(connection, schema, batches) as rows:
+                yield carried(rows, names)
 
     def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """See ``Unfolding``."""
@@ -255,7 +259,7 @@ class KafkaTopic:
             pending += counts.pending()
         return LeftBehind(pending=tuple(pending))
 
-    def _batches(self) -> Iterator[list[Any]]:
+    def _batches(self) -> Generator[list[Any]]:
         """The counted records by partition, up to the last stable offset at the start."""
         with self._consumer("read_committed") as consumer:
             ends = self._ends(consumer)

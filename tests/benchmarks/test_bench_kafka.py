@@ -48,8 +48,9 @@ def test_another_spark_gets_all_jars_of_its_folder_in_order(tmp_path: Path) -> N
     assert [Path(jar).name for jar in found.jars] == ["a.jar", "b.jar"]
 
 
-def test_only_the_comparisons_with_the_jvm_sink_need_another_spark() -> None:
+def test_only_the_comparisons_with_the_jvms_sinks_need_another_spark() -> None:
     assert {name for name in Name if name.needs == "spark"} == {
         Name.SPARK_KAFKA_100,
         Name.SPARK_KAFKA_1000,
+        Name.SPARK_LAKE,
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from abs_clients.kafka.timeouts import CALL_SECONDS
 from abs_testing.case import within
 
 
@@ -12,7 +13,7 @@ def living(*prefixes: str) -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith(prefixes)]
 
 
-def end_kafka_clients(seconds: float = 30) -> None:
+def end_kafka_clients(seconds: float = CALL_SECONDS + 15) -> None:
     """Close this process's clusters of Kafka, and wait until no thread of theirs or of the sink lives.
 
     Before a relay or a broker goes: threads that are asking would look for it. librdkafka does so for

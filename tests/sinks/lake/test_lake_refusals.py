@@ -32,7 +32,7 @@ TABLES: dict[str, tuple[Any, dict[str, str]]] = {
         ({"wal": "/w"}, "wal has no meaning", "leave it out"),
         ({"write": "changes"}, "option write", "only adds rows"),
         ({"write": "upsert"}, "option write", "only adds rows"),
-        ({"deadletter": "/d"}, "option deadletter", "keeps no dead letters"),
+        ({"deadletter": "/d"}, "no place of its own for dead letters", "deadletter=sink:NAME"),
         ({"txnVersion": "7"}, "option txnVersion", "the epoch is the version"),
     ],
 )
