@@ -2,7 +2,7 @@
 .PHONY: demo quick test failed check prefetch bench scoreboard campaign matrix site setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
-JOBS ?= 4
+JOBS ?= 5
 # Compiled modules are kept: hundreds of short processes (Spark's workers, crash tests) import the same ones.
 unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
