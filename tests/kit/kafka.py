@@ -28,6 +28,7 @@ from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
+from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.choice import AUTO
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
@@ -217,7 +218,11 @@ class TopicHarness:
 
     def open_ids(self, states: Sequence[State] = (State.ONGOING, *_ENDING)) -> dict[str, State]:
         """Transactional ids whose transaction has written to this topic, and is in such a state."""
-        now = describe(self.options.kafka, list(listed(self.options.kafka, states)))
+        kafka = self.options.kafka
+        # A broker that was away is back before its coordinator is.
+        now = Patience(seconds=READ_SECONDS).retry(
+            lambda: describe(kafka, list(listed(kafka, states)))
+        )
         return {
             text: seen.state
             for text, seen in now.items()
