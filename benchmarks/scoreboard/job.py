@@ -40,7 +40,12 @@ def options_of(given: Settings, target: str) -> dict[str, str]:
     """The options of our sink for a target."""
     options = {
         "postgres": {"url": given["url"], "dbtable": TABLE},
-        "kafka": {"kafka.bootstrap.servers": given["bootstrap"], "topic": given["topic"]},
+        "kafka": {
+            "kafka.bootstrap.servers": given["bootstrap"],
+            "topic": given["topic"],
+            # Each run is another job, and the broker is the same.
+            "registertopic": f"{given['topic']}-register",
+        },
         "s3": {
             "path": given["path"],
             "endpoint": given["endpoint"],
@@ -49,6 +54,8 @@ def options_of(given: Settings, target: str) -> dict[str, str]:
     }[target]
     if target == "postgres" and given["protocol"] == "idempotent":
         options |= {"write": "upsert", "key": "id"}
+    if target == "kafka" and given["protocol"] == "wal":
+        options["wal"] = f"file://{given['folder']}/wal"
     return {**options, "protocol": given["protocol"]}
 
 
