@@ -22,6 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from abs_audit.epochs import count
 from abs_audit.plan import Plan, plan
 from abs_audit.progress import meter_here
 from abs_audit.report import LeftBehind, Report
-from abs_audit.workspace import load, place, prepare, workspace
+from abs_audit.workspace import load, locate, prepare, workspace
 from abs_core.errors import OptionError
 
 PAUSE_SECONDS = 0.2
@@ -128,14 +129,9 @@ def audit(
             connection, actual, matched, look, start + settings.settle
         )
         meter.begin("comparing", connection)
-
-        def find() -> None:
-            meter.begin("looking where the differences are", connection)
-            place(connection, expected, matched, actual=False)
-            place(connection, actual, matched, actual=True)
-
+        where = partial(locate, connection, expected, actual, matched)
         differences = compare(
-            connection, "expected", latest, matched, samples=settings.samples, places=find
+            connection, "expected", latest, matched, samples=settings.samples, judged=where
         )
         counted = count(connection, latest, matched, epochs or {})
     return Report(

@@ -33,7 +33,7 @@ def compare(
     plan: Plan,
     *,
     samples: int,
-    places: Callable[[], None] = lambda: None,
+    judged: Callable[[], None] = lambda: None,
 ) -> Differences:
     """Compare two tables that ``workspace.load`` made.
 
@@ -43,7 +43,7 @@ def compare(
 
     Args:
         samples: most identities to name for each kind.
-        places: called once if there are samples, to fill the table ``places`` for those in ``sampled``.
+        judged: called once, when ``verdicts`` and ``sampled`` are there; may fill ``places``.
     """
     absent, surplus = _multiset(connection, expected, actual)
     _judge(connection, expected, actual, plan)
@@ -52,8 +52,7 @@ def compare(
     )
     figures = {kind: int(total) for kind, total in zip(KINDS, totals, strict=True)}
     _choose(connection, plan, samples)
-    if samples and any(figures.values()):
-        places()
+    judged()
     return Differences(
         expected=size(connection, expected),
         actual=size(connection, actual),

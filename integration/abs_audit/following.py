@@ -24,7 +24,7 @@ from abs_audit.contracts import Relation
 from abs_audit.plan import Plan
 from abs_audit.progress import meter_here
 from abs_audit.report import Differences
-from abs_audit.workspace import load, place, prepare, workspace
+from abs_audit.workspace import load, locate, prepare, workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +98,26 @@ def follow(
         seen = False
         while True:
             start = clock()
-            differences = _compared(connection, expected, actual, plan, settings.samples)
-            _wait(connection, key, start, seen=seen)
+            _read(connection, expected, actual, plan)
+
+            def judged(start: float = start, seen: bool = seen) -> None:
+                _wait(connection, key, start, seen=seen)
+                # Rows in flight are no alarm: for them nobody asks where they are, in each round.
+                if _waiting(connection, start, late)[1] or connection.execute(_ALARMS).fetchall():
+                    locate(connection, expected, actual, plan)
+
+            differences = compare(
+                connection, "expected", "actual", plan, samples=settings.samples, judged=judged
+            )
             seen = True
             in_flight, behind, oldest = _waiting(connection, start, late)
             yield Round(differences, in_flight, behind, oldest, clock() - start)
 
 
-def _compared(
-    connection: DuckDBPyConnection, expected: Relation, actual: Relation, plan: Plan, samples: int
-) -> Differences:
-    def find() -> None:
-        place(connection, expected, plan, actual=False)
-        place(connection, actual, plan, actual=True)
+_ALARMS = "select 1 from sampled where kind in ('duplicate', 'unexpected') limit 1"
 
+
+def _read(connection: DuckDBPyConnection, expected: Relation, actual: Relation, plan: Plan) -> None:
     meter = meter_here()
     meter.begin("reading the target", connection)
     # First: what is expected is then read at a later moment, and holds all that the target may have.
@@ -119,7 +125,6 @@ def _compared(
     meter.begin("reading what is expected", connection)
     load(connection, "expected", expected, plan, actual=False)
     meter.begin("comparing", connection)
-    return compare(connection, "expected", "actual", plan, samples=samples, places=find)
 
 
 def _wait(connection: DuckDBPyConnection, key: str, now: float, *, seen: bool) -> None:

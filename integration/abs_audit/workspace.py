@@ -17,6 +17,7 @@ from abs_audit.contracts import PLACE, Relation
 from abs_audit.families import SEMI_STRUCTURED
 from abs_audit.nested import canonicaliser, plain_decimal
 from abs_audit.plan import Plan
+from abs_audit.progress import meter_here
 from abs_core.errors import AbsError, ConfigError, RowError, UnavailableError
 
 MAX_PLACES = 5
@@ -118,7 +119,17 @@ def load(
         raise _unreadable(connection, relation, plan, error, actual=actual) from error
 
 
-def place(connection: DuckDBPyConnection, relation: Relation, plan: Plan, *, actual: bool) -> None:
+def locate(
+    connection: DuckDBPyConnection, expected: Relation, actual: Relation, plan: Plan
+) -> None:
+    """Read both sides once more for where they hold the records in ``sampled``, if there are any."""
+    if connection.execute("select 1 from sampled limit 1").fetchall():
+        meter_here().begin("looking where the differences are", connection)
+        _place(connection, expected, plan, actual=False)
+        _place(connection, actual, plan, actual=True)
+
+
+def _place(connection: DuckDBPyConnection, relation: Relation, plan: Plan, *, actual: bool) -> None:
     """Read the relation once more, and add to ``places`` where it holds the records in ``sampled``."""
     names = (plan.actual_names if actual else plan.names)[: len(plan.identity)]
     columns = [f"c{index}" for index in range(len(names))]

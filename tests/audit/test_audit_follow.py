@@ -121,6 +121,18 @@ class Growing:
             yield found
 
 
+def test_places_are_looked_for_in_an_alarm_and_not_for_rows_in_flight(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    monkeypatch.setattr("abs_audit.following.locate", lambda *_: looked.append(1))
+    job.look(0, table(1, 2), table(1))
+    assert looked == []
+    job.look(LATE + 1, table(1, 2), table(1))
+    job.look(LATE + 2, table(1, 2), table(1, 1, 2))
+    assert looked == [1, 1]
+
+
 def test_rows_that_come_between_the_two_reads_are_no_alarm() -> None:
     """The target is read first: in the other order, the row that came between would be unexpected."""
     ids: list[int] = []
