@@ -36,11 +36,13 @@ class Room:
 
     Args:
         seconds: in which these tests end where nothing is changed, at the most.
+        served: whether they use servers, which should run already (``ABS_SERVICES=external``).
     """
 
     modules: Sequence[str]
     tests: Sequence[str]
     seconds: int = 60
+    served: bool = False
 
 
 ROOMS = {
@@ -88,9 +90,57 @@ ROOMS = {
             "tests/sources/test_rare_raises.py",
         ),
     ),
+    "postgres": Room(
+        tuple(
+            f"sinks/abs_sinks/postgres/{of}.py"
+            for of in (
+                *("register", "prepared", "staging", "twophase", "wal", "epoch_transaction"),
+                *("idempotent", "apply"),
+            )
+        ),
+        tuple(
+            f"tests/sinks/postgres/test_pg_{of}.py"
+            for of in (
+                *("rare_raises", "register_contract", "may_write", "onconflict", "replaces"),
+                *("change_rules", "composes", "register", "zombies", "losses"),
+            )
+        ),
+        seconds=100,
+        served=True,
+    ),
+    "s3": Room(
+        tuple(
+            f"sinks/abs_sinks/s3/{of}.py"
+            for of in (
+                *("register", "uploads", "upload_commit", "twophase", "manifests", "idempotent"),
+                *("wal", "segments", "perhandle"),
+            )
+        ),
+        tuple(
+            f"tests/sinks/s3/test_s3_{of}.py"
+            for of in (
+                *("rare_raises", "layout", "handles", "empty", "ahead", "listing", "lost_register"),
+                *("manifests", "register_contract", "many_handles", "rivals", "wal"),
+            )
+        ),
+        seconds=80,
+        served=True,
+    ),
+    "files": Room(
+        (
+            *(f"sources/abs_sources/files/{of}.py" for of in ("source", "log", "cells", "consent")),
+            *(f"sources/abs_sources/files/{of}.py" for of in ("readers", "pattern", "local")),
+            "abs_core/registers/file.py",
+        ),
+        (
+            *(f"tests/sources/files/test_files_{of}.py" for of in ("folders", "choice", "way_out")),
+            *(f"tests/sources/files/test_files_{of}.py" for of in ("log", "misread", "s3_keys")),
+            *("tests/sources/test_rare_raises.py", "tests/core/test_registers.py"),
+            "tests/sources/files/test_files_reading.py",
+        ),
+    ),
 }
-"""Of committers, registers and readers those modules that tests without a server look at: with one, a
-mutant takes minutes."""
+"""Of Kafka's those modules that tests without a server look at: with one, a mutant takes minutes."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -107,7 +157,8 @@ def survivors(name: str, size: int, copy: Path) -> None:
     room = ROOMS[name]
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(copy)], check=True)
     paths = os.pathsep.join(str(copy / source) for source in SOURCES)
-    options = "-x -q -p no:cacheprovider -m 'not campaign and not services and not spark'"
+    marks = f"not campaign and not spark{'' if room.served else ' and not services'}"
+    options = f"-x -q -p no:cacheprovider -m '{marks}'"
     tests = f"{sys.executable} -m pytest {options} {' '.join(room.tests)}"
     modules = [
         str(path.relative_to(copy))

@@ -1,4 +1,4 @@
-"""The SQL by which a task asks whether it may still write says what ``protocol.plan`` says."""
+"""SQL that decides as the protocol says the same: ``protocol.plan``, and ``protocol.sweepable``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from psycopg import sql
 from abs_core import protocol
 from abs_core.codec import state_to_text
 from abs_core.contracts import Task
-from abs_core.model import Decision, JobState
+from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Write
+from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.idempotent import may_write
+from abs_sinks.postgres.prepared import PreparedTransactions
 
 pytestmark = pytest.mark.services
 
@@ -62,4 +64,41 @@ def test_sql_and_plan_agree_on_every_register(database: str) -> None:
                 assert asked == may, f"epoch {epoch}: {planned} of {state}"
                 seen.add(may)
         assert db.execute(may_write(table, replace(TASK, job="another"))).rowcount == 0
+    assert seen == {True, False}
+
+
+def test_sql_and_sweepable_agree_on_every_register(database: str) -> None:
+    options = PostgresOptions.parse({"url": database, "dbtable": "t"})
+    prepared = PreparedTransactions(options)
+    marked = [
+        Committable(HandleName(register, "job", generation, epoch, 0, "c0ffee"), 1, "d")
+        for register, generation, epoch in product(
+            (STATE.register, "fedcba9876543210"), (1, 2, 3), EPOCHS
+        )
+    ]
+    marks = sql.SQL("; ").join(map(prepared.marking, marked))
+    left = sql.SQL("select register, generation, epoch from {}").format(
+        options.state.table("marker")
+    )
+    seen = set()
+    with psycopg.connect(database, autocommit=True) as db:
+        options.state.ensure(db)
+        for state in states():
+            own = tuple(c for c in marked if c.handle.register == state.register)
+            shares = own[0:2], own[4:6]  # of generations 1 and 2
+            opened = [
+                replace(decision, committables=share)
+                for decision, share in zip(state.open, shares, strict=False)
+            ]
+            state = replace(state, open=tuple(opened))
+            with db.transaction(force_rollback=True):
+                db.execute(marks)
+                prepared.forget(db, state)
+                kept = set(db.execute(left).fetchall())
+            for handle in (committable.handle for committable in marked):
+                swept = (handle.register, handle.generation, handle.epoch) not in kept
+                assert swept == protocol.sweepable(state, state.generation, handle), (
+                    f"{handle} of {state}"
+                )
+                seen.add(swept)
     assert seen == {True, False}

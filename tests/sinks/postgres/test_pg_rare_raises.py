@@ -5,8 +5,8 @@ No server is asked: what it would answer is put in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -43,9 +43,10 @@ from abs_sinks.postgres import (
     wal,
 )
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.idempotent import IdempotentWriter
+from abs_sinks.postgres.idempotent import DEADLOCK_TRIES, IdempotentWriter
 from abs_sinks.postgres.judging import NeedsJudgement
 from abs_sinks.postgres.prepared import PreparedTransactions, check_proof_is_here
+from abs_sinks.postgres.register import SWAP_TRIES
 from abs_testing.case import raises
 
 OPTIONS = PostgresOptions.parse({"url": "postgresql://u@h/d", "dbtable": "t"})
@@ -147,21 +148,82 @@ def writer() -> Any:
     return writer
 
 
-def test_rows_that_are_judged_otherwise_each_time_are_not_upserted(
-    writer: Any, monkeypatch: Patch
+BY_DATA = psycopg.errors.NumericValueOutOfRange
+OTHERWISE = psycopg.errors.LockNotAvailable
+
+
+@pytest.mark.parametrize(
+    ("options", "refused", "error"),
+    [
+        (BURYING, BY_DATA, ContentionError),
+        (BURYING, OTHERWISE, OTHERWISE),
+        (OPTIONS, BY_DATA, BY_DATA),
+    ],
+)
+@pytest.mark.parametrize("way", ["_upsert", "_change"])
+def test_only_rows_refused_for_what_they_hold_are_judged_and_so_often_at_most(
+    way: str,
+    options: PostgresOptions,
+    refused: type[psycopg.Error],
+    error: type[Exception],
+    writer: Any,
+    monkeypatch: Patch,
 ) -> None:
-    for name in ("union_of", "latest_of", "inserting", "may_write", "_staged"):
-        monkeypatch.setattr(idempotent, name, lambda *_, **__: sql.SQL(""))
-    monkeypatch.setattr(idempotent, "columns_of", lambda *_: sql.SQL(""))
+    nothing = lambda *_, **__: sql.SQL("")  # noqa: E731
+    for name in ("union_of", "latest_of", "inserting", "may_write", "_staged", "columns_of"):
+        monkeypatch.setattr(idempotent, name, nothing)
+    monkeypatch.setattr(idempotent, "_judging", lambda *_: (sql.SQL(""), sql.SQL("")))
+    applying = SimpleNamespace(locking=nothing, finding=nothing, applying=lambda *_: [])
+    monkeypatch.setattr(idempotent, "changes_sql", applying)
     monkeypatch.setattr(deadletters, "good", lambda *_: None)
     judged = list[object]()
+    writer._options = options
     monkeypatch.setattr(writer, "_keeping", lambda *_: [])
-    monkeypatch.setattr(writer, "_execute", _raising(psycopg.errors.NumericValueOutOfRange("x")))
+    monkeypatch.setattr(writer, "_execute", _raising(refused("on purpose")))
     monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
-    plan = SimpleNamespace(shape_query=lambda: sql.SQL(""))
+    plan = SimpleNamespace(shape_query=nothing)
     target: Any = SimpleNamespace(plan=plan, key=(), orderby=None, shape="")
-    raises(ContentionError, lambda: writer._upsert(SimpleNamespace(), target))
-    assert len(judged) == JUDGEMENTS
+    given = (SimpleNamespace(), target, *([None] if way == "_change" else []))
+    with pytest.raises(error):
+        getattr(writer, way)(*given)
+    assert len(judged) == (JUDGEMENTS if error is ContentionError else 0)
+
+
+@pytest.mark.parametrize("more", [-1, 0])
+def test_a_deadlock_is_tried_again_a_bounded_number_of_times(
+    more: int, writer: Any, monkeypatch: Patch
+) -> None:
+    deadlocks = iter([psycopg.errors.DeadlockDetected("on purpose")] * (DEADLOCK_TRIES + more))
+    said = list[object]()
+
+    def execute(query: object) -> str:
+        said.append(query)
+        if query == "upsert" and (error := next(deadlocks, None)) is not None:
+            raise error
+        return "done"
+
+    monkeypatch.setattr(idempotent, "noticing_changes", lambda *_: nullcontext())
+    with pytest.raises(psycopg.errors.DeadlockDetected) if more == 0 else nullcontext():
+        assert writer._execute(SimpleNamespace(execute=execute), "upsert", None) == "done"
+    back = "rollback to savepoint staged"
+    assert said == [*["upsert", back] * (DEADLOCK_TRIES - 1), "upsert"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "tries"), [((1, 1, 1), SWAP_TRIES), ((1, 0), 2), ((0,), 1)], ids=str
+)
+def test_a_blocked_register_is_tried_again_while_superseded_sessions_are_ended(
+    ended: Sequence[int], tries: int, monkeypatch: Patch
+) -> None:
+    sessions, swaps = iter(ended), list[int]()
+
+    def swap() -> str:
+        swaps.append(1)
+        raise ContentionError("on purpose", remedy="none.")
+
+    monkeypatch.setattr(register, "terminate_older", lambda *_: next(sessions))
+    raises(ContentionError, lambda: register.persistently(OPTIONS, STATE, swap))
+    assert len(swaps) == tries
 
 
 @pytest.mark.parametrize(("dead", "error"), [(False, DataError), (True, ContentionError)])
@@ -251,6 +313,7 @@ def test_a_column_that_an_option_names_must_be_in_table_and_input(
     else:
         error = raises(SchemaError, lambda: apply.resolve_column(plan, wanted, "orderby"))
         assert said in error.what
+        assert ", ".join(names) in (error.remedy or ""), "it names what can be taken"
 
 
 def test_a_handle_whose_proof_is_in_another_schema_is_not_taken_for_unknown() -> None:

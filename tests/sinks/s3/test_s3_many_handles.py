@@ -175,6 +175,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Mapping[str, str]]]:
     """URL and signature of what would be sent to Amazon; nothing is."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "anything")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)  # ``abs up`` prints it
     close_idle(AMAZON)
     found: list[Mapping[str, str]] = []
 
