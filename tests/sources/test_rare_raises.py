@@ -52,10 +52,13 @@ class Brittle(WriteOnceMemory):
         return None if self.goes(name) else super().get(name)
 
 
-def test_a_log_that_is_folded_whenever_it_is_read_is_an_error() -> None:
+@pytest.mark.parametrize("gone", ["entry-", "fold-"])
+def test_a_log_that_is_folded_whenever_it_is_read_is_an_error(gone: str) -> None:
     cells = Brittle()
-    grown(cells, 2)
-    cells.goes = lambda name: name.startswith("entry-")
+    grown(cells, 2).fold()
+    if gone == "entry-":
+        cells.delete([name for name in cells.names() if name.startswith("fold-")])
+    cells.goes = lambda name: name.startswith(gone)
     error = raises(UnavailableError, SeenLog(cells, "/data").refresh)
     assert "compacted faster than it can be read" in error.what
 

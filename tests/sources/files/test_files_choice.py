@@ -103,6 +103,8 @@ def test_hidden_and_unfinished_files_are_passed_over(tmp_path: Path) -> None:
         ({"path": "o?e/*", "recursiveFileLookup": "true"}, ["one/a.x", "one/deep/b.y"]),
         ({"path": "*/deep"}, ["one/deep/b.y"]),
         ({"path": "one/a.x"}, ["one/a.x"]),
+        ({"path": "one/a.x", "pathGlobFilter": "*.y"}, []),
+        ({"path": "one/a.x/*"}, []),
         ({"path": "[^o]*"}, ["top", "two/c.x"]),
         ({"path": "[!o]*"}, ["top", "two/c.x"]),
         ({"path": "[n-pz]*/[b^]*", "recursiveFileLookup": "true"}, []),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -24,9 +24,11 @@ from abs_core.errors import (
     SchemaError,
     UnavailableError,
 )
-from abs_core.source import Limit
+from abs_core.source import Limit, Split
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
+from abs_sources.files.model import Pin
+from abs_sources.files.source import OPEN_COST, pack
 from tests import sample
 from tests.sinks.s3.proxy import Fault, Plan, running
 from tests.sources.files.fill import (
@@ -60,6 +62,16 @@ def rows_of(
             found += [] if batch is None else batch.to_pylist()
         reader.close()
     return found
+
+
+def rows_from(source: FileSource, split: Split) -> Iterator[tuple[str, Split]]:
+    """The words of a split, each with the position behind it."""
+    reader = source.open(split)
+    while (batch := reader.read(0.1)) is not None:
+        (word,) = batch.column(0).to_pylist()
+        yield word, reader.position
+    assert reader.finished
+    reader.close()
 
 
 @settings(
@@ -107,17 +119,31 @@ def test_a_big_file_in_many_splits_has_each_row_once(form: str, piece: int, tmp_
 def test_many_small_files_share_a_split_and_a_big_one_has_several(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     for number in range(40):
-        disk.put(f"{number}", b"x\n")
+        disk.put(f"{number:02d}", b"%02d\n" % number)
     options = FileOptions.parse({**disk.given, "fileformat": "text"}, streaming=True)
     source = FileSource(options, TEXT)
     start = source.initial()
     small = source.latest(start, Limit())
-    assert len(source.splits(start, small)) == 8
+    splits = source.splits(start, small)
+    assert len(splits) == 8
+    found = [list(rows_from(source, split)) for split in splits]
+    assert [word for words in found for word, _ in words] == [f"{n:02d}" for n in range(40)]
+    for words in found:
+        for number, (_, position) in enumerate(words, 1):
+            rest = [word for word, _ in rows_from(source, position)]
+            assert rest == [word for word, _ in words[number:]], "a reader that goes on there"
     disk.put("big", b"x" * 99 + b"\n" + b"y" * 30_000_000)
     end = source.latest(small, Limit())
     splits = source.splits(small, end)
     assert len(splits) == 8
     assert len({split.source for split in splits}) == 8
+
+
+@pytest.mark.parametrize(("short", "splits"), [(0, 1), (1, 2)])
+def test_a_split_has_so_many_bytes_at_most(short: int, splits: int) -> None:
+    pins = [Pin("a", 5, "s"), Pin("b", 7, "s")]
+    most = sum(pin.size + OPEN_COST for pin in pins) - short
+    assert len(pack(pins, most, 1, lambda _: True)) == splits
 
 
 TYPES = pa.schema(

@@ -132,6 +132,8 @@ def test_each_step_that_an_error_names_leads_on(form: str, tmp_path: Path) -> No
     (last,) = tokens(gone.value)
     assert ids(start(disk, form, adopt=last), begin, end) == [9]
     assert [kept["consent"] for kept in consents(disk)] == [anew, last]
+    kept = sorted(path.name for path in Path(disk.given["log"]).glob("consent-*"))
+    assert kept == ["consent-000000000000-000000", "consent-000000000000-000001"]
 
 
 def test_a_token_of_another_log_has_no_effect(tmp_path: Path) -> None:
