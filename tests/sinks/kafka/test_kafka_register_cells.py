@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.topics import LEAST
 from abs_core.contracts import Conflict
 from abs_core.errors import (
@@ -224,6 +225,59 @@ def test_a_process_keeps_few_producers_and_none_that_cannot_be_used(monkeypatch:
     assert kept.producer(jobs[1]) is None
     assert kept.open_producer(OPTIONS, jobs[1], 1000) is kept.producer(jobs[1])
     assert kept.producer(jobs[2]) is made[2]
+
+
+@pytest.mark.parametrize("columnar", [True, False])
+@pytest.mark.parametrize("opened", ["2pc", "wal"])
+@pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_producer_is_kept_for_the_same_client_and_no_longer_transaction(
+    columnar: bool, opened: str, protocol: str, more: int, monkeypatch: Patch
+) -> None:
+    def options(of: str) -> Any:
+        return SimpleNamespace(
+            protocol=of,
+            registertopic="r",
+            kafka=None,
+            choice=SimpleNamespace(columnar=columnar),
+        )
+
+    asked = list[bool]()
+
+    def transactional(*_: object, columnar: bool, **__: object) -> None:
+        asked.append(columnar)
+
+    monkeypatch.setattr(session, "transactional_producer", transactional)
+    kept = session.FencedProducer(options(opened), "job", 1000)
+    other = session.FencedProducer(options(protocol), "job", 1000 + more)
+    assert asked == [columnar and opened == "wal", columnar and protocol != "2pc"]
+    assert kept.fits(options(protocol), other.timeout_ms) is (asked[0] == asked[1] and more <= 0)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("fits", [True, False])
+@pytest.mark.parametrize("held", ["1-a", "2-b", "none"])
+def test_a_producer_is_opened_anew_where_the_kept_one_cannot_write_the_change(
+    held: str, fits: bool, late: bool, rows: bool, monkeypatch: Patch
+) -> None:
+    asked = list[int]()
+
+    def fitting(_: object, timeout_ms: int) -> bool:
+        asked.append(timeout_ms)
+        return fits
+
+    kept: Any = SimpleNamespace(version=held, fits=fitting, may_carry_rows=not late)
+    found: Any = None if held == "none" else kept
+    register = KafkaRegister(OPTIONS, SimpleNamespace(producer=lambda _: found))  # type: ignore[arg-type]
+    opened = list[tuple[str, int]]()
+    monkeypatch.setattr(register, "_open", lambda *given: opened.append(given))
+    given: Any = SimpleNamespace(timeout_ms=77) if rows else None
+    timeout_ms = 77 if rows else timeouts.CELL_TIMEOUT_MS
+    it_will_do = held == "1-a" and fits and not (rows and late)
+    assert register._producer("job", "1-a", given) is (kept if it_will_do else None)
+    assert opened == ([] if it_will_do else [("job", timeout_ms)])
+    assert set(asked) <= {timeout_ms}
 
 
 class Producer:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from abs_clients.s3.objects import Listed
@@ -34,7 +35,7 @@ from abs_sinks.lake.committer import (
     _together,
     mark_of,
 )
-from abs_sinks.s3 import S3Options, S3Register, manifests, segments
+from abs_sinks.s3 import S3Options, S3Register, manifests, segments, wal
 from abs_sinks.s3.committed import _Jobs
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.layout import FileName
@@ -62,6 +63,38 @@ def test_a_task_whose_upload_was_swept_is_fenced(monkeypatch: Patch) -> None:
     writer._options, writer._handle, writer._uploads = OPTIONS, HANDLE, (UPLOAD,)
     writer._patience = Patience(0.0)
     assert "was ended while its task was at work" in raises(FencedError, writer._sealed).what
+
+
+@pytest.mark.parametrize("letters", [True, False])
+@pytest.mark.parametrize("fails", ["read", "finish"])
+def test_the_files_of_a_compose_that_fails_are_discarded(
+    fails: str, letters: bool, monkeypatch: Patch
+) -> None:
+    discarded = list[object]()
+
+    class Files:
+        rows = 0
+
+        def finish(self) -> list[Upload]:
+            if fails == "finish":
+                raise UnavailableError("away (on purpose)")
+            return []
+
+        def discard(self) -> None:
+            discarded.append(self)
+
+    def fill(*_: object) -> None:
+        if fails == "read":
+            raise UnavailableError("away (on purpose)")
+
+    monkeypatch.setattr(wal, "TaskFiles", lambda *_: Files())
+    monkeypatch.setattr(wal, "letters_files", lambda *_: Files())
+    monkeypatch.setattr(wal, "_fill", fill)
+    options = S3Options.parse(
+        {"path": "s3://bucket/folder"} | ({"deadletter": "s3://bucket/dead"} if letters else {})
+    )
+    raises(UnavailableError, lambda: wal.compose(options, pa.schema([]), [committable()]))
+    assert len({*discarded}) == len(discarded) == 1 + letters
 
 
 def test_a_segment_that_was_swept_while_it_was_sealed_is_an_error(monkeypatch: Patch) -> None:
