@@ -41,7 +41,7 @@ from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.layout import FileName
 from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.upload_commit import PendingUploads
-from abs_sinks.s3.uploads import Refusal, Upload, uploads_from_text, uploads_to_text
+from abs_sinks.s3.uploads import Upload, uploads_from_text, uploads_to_text
 from abs_testing.case import raises
 
 OPTIONS = S3Options.parse({"path": "s3://bucket/folder"})
@@ -102,19 +102,6 @@ def test_a_segment_that_was_swept_while_it_was_sealed_is_an_error(monkeypatch: P
     file: Any = segments.S3SegmentFile(OPTIONS, HANDLE, "key")
     file._upload = SimpleNamespace(finish=lambda: UPLOAD)
     assert "is unknown after it was completed" in raises(UnavailableError, file.seal).what
-
-
-def test_an_upload_that_the_server_refuses_twice_with_all_of_its_parts_is_an_error(
-    monkeypatch: Patch,
-) -> None:
-    pending: Any = PendingUploads(OPTIONS)
-    refusal = Refusal("ConditionalRequestConflict", 409)
-    monkeypatch.setattr(pending, "_look", lambda *_: None)
-    monkeypatch.setattr(pending, "_is_whole", lambda *_: True)
-    uploads = SimpleNamespace(complete=lambda *_, **__: refusal, parts=lambda *_: {(1, "etag"): 1})
-    monkeypatch.setattr(pending, "_uploads", uploads)
-    error = raises(ContentionError, lambda: pending.complete(HANDLE, UPLOAD))
-    assert "does not complete the upload" in error.what
 
 
 def test_uploads_with_fields_that_nobody_knows_are_not_read_in_part() -> None:
