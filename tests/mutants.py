@@ -119,23 +119,9 @@ ROOMS = {
         tuple(
             f"tests/sinks/s3/test_s3_{of}.py"
             for of in (
-                *(
-                    "rare_raises",
-                    "upload_outcomes",
-                    "layout",
-                    "handles",
-                    "empty",
-                    "ahead",
-                    "listing",
-                ),
-                *(
-                    "lost_register",
-                    "manifests",
-                    "register_contract",
-                    "many_handles",
-                    "rivals",
-                    "wal",
-                ),
+                *("rare_raises", "upload_outcomes", "layout", "handles", "empty", "ahead"),
+                *("listing", "lost_register", "manifests", "register_contract"),
+                *("many_handles", "rivals", "wal"),
             )
         ),
         seconds=80,

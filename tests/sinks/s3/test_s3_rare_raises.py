@@ -24,7 +24,7 @@ from abs_core.errors import (
     RegisterLostError,
     UnavailableError,
 )
-from abs_core.model import TOGETHER, Committable, HandleName, Inspection, JobState, Outcome
+from abs_core.model import TOGETHER, Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
 from abs_sinks.lake.committer import (
     EPOCHS,
@@ -122,6 +122,30 @@ def test_objects_that_are_gone_before_the_decision_are_not_decided(
     monkeypatch.setattr(IdempotentCommitter, "inspect", lambda *_: answer)
     error = raises(NotPreparedError, lambda: committer._require_all([committable(UPLOAD)]))
     assert "are unknown before its epoch is decided" in error.what
+
+
+@pytest.mark.parametrize(
+    ("cell", "size"),
+    [
+        (None, UPLOAD.size),
+        (RegisterObject(STATE), UPLOAD.size),
+        (RegisterObject(STATE, ("other",)), UPLOAD.size),
+        (RegisterObject(STATE, ("other", "mine")), 0),
+    ],
+)
+def test_objects_in_doubt_have_their_size_unless_the_register_lists_them(
+    cell: RegisterObject | None, size: int, committer: Any, monkeypatch: Patch
+) -> None:
+    listed = {"mine": {UPLOAD.key}, "other": {"another"}}
+    found = None if cell is None else (cell, "version")
+    monkeypatch.setattr(S3Register, "cell", lambda *_: found)
+    monkeypatch.setattr(
+        manifests.Manifests,
+        "names_of",
+        lambda _, names, __: {key for name in names for key in listed[name]},
+    )
+    monkeypatch.setattr(committer._markers, "_named", lambda _: (UPLOAD,))
+    assert committer._measured(InDoubt(HANDLE, 1.0, "it")).size == size
 
 
 def test_nothing_is_aborted_where_the_register_is_missing(
