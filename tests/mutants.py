@@ -85,7 +85,8 @@ ROOMS = {
         ),
         (
             *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("planning", "options")),
-            *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("unheard", "asking")),
+            *(f"tests/sources/kafka/test_kafka_source_{of}.py" for of in ("columns", "unheard")),
+            "tests/sources/kafka/test_kafka_source_asking.py",
             "tests/sources/kafka/test_kafka_undecided.py",
             "tests/sources/test_rare_raises.py",
         ),

@@ -217,6 +217,8 @@ def test_a_closed_source_knows_no_later_partitions_and_never_goes_back() -> None
     assert advance(place(3), now, None, closed) == closed
     assert advance(place(12), now, None, closed) == place(12)
     assert advance(place(12, 2), now, None, closed) == place(12, 2)
+    anew = facts([0], [20], "another")
+    assert advance(place(3), anew, None, closed) == place(0, name="another")
 
 
 @pytest.mark.parametrize(
