@@ -145,6 +145,20 @@ def test_the_side_topic_is_read_on_at_an_undecided_record_only(
     assert next(coming, None) is None, "and asked no more often than that"
 
 
+@pytest.mark.parametrize(("first", "complete"), [(0, True), (1, False)])
+def test_decisions_are_complete_where_the_side_topic_has_its_first_record(
+    first: int, complete: bool, monkeypatch: Patch
+) -> None:
+    filter_ = AttemptFilter(OPTIONS, "t")
+    asked = SimpleNamespace(
+        topics=lambda *_: {filter_._side: SimpleNamespace(id="id")},
+        first=lambda places: dict.fromkeys(places, first),
+        end=lambda places: dict.fromkeys(places, first),
+    )
+    monkeypatch.setattr(attempt_filter, "lookup", lambda _: asked)
+    assert filter_.winners().complete is complete
+
+
 def test_a_range_is_decided_as_far_as_it_can_be_read(monkeypatch: Patch) -> None:
     reader: Any = SimpleNamespace(position=Range("t", "id", 0, 5, 9).split)
 
@@ -153,7 +167,11 @@ def test_a_range_is_decided_as_far_as_it_can_be_read(monkeypatch: Patch) -> None
             reader.position = Range("t", "id", 0, offset, 9).split
             yield offset
 
-    monkeypatch.setattr(attempt_filter, "KafkaReader", lambda *_, **__: reader)
+    def opened(*_: object, waits: bool) -> Any:
+        assert waits, "it stops at an undecided record, and does not end with an error"
+        return reader
+
+    monkeypatch.setattr(attempt_filter, "KafkaReader", opened)
     monkeypatch.setattr(attempt_filter, "attempt_filter", lambda *_: SimpleNamespace(filter=None))
     monkeypatch.setattr(attempt_filter, "closing", nullcontext)
     monkeypatch.setattr(attempt_filter, "rest_until_undecided", rest)
