@@ -75,8 +75,13 @@ ROOMS = {
         ("sinks/abs_sinks/kafka/register/",),
         tuple(
             f"tests/sinks/kafka/test_kafka_{of}.py"
-            for of in ("register_tail", "register_cells", "rare_raises", "ledgers_topic")
+            for of in (
+                *("register_tail", "register_cells", "rare_raises", "ledgers_topic"),
+                *("register_topic", "register", "register_fencing"),
+            )
         ),
+        seconds=80,
+        served=True,
     ),
     "readers": Room(
         tuple(
@@ -142,7 +147,7 @@ ROOMS = {
         ),
     ),
 }
-"""Of Kafka's those modules that tests without a server look at: with one, a mutant takes minutes."""
+"""Of Kafka's committers and readers those modules that tests without a server look at."""
 
 
 def main(arguments: Sequence[str]) -> None:
