@@ -13,6 +13,7 @@ import pytest
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.topics import LEAST
+from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict
 from abs_core.errors import (
     CorruptionError,
@@ -21,10 +22,12 @@ from abs_core.errors import (
     RefusedError,
     UnavailableError,
 )
+from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import session, store, topic
 from abs_sinks.kafka.register.session import KEPT_PRODUCERS, Session
 from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.kafka.register.tail import BlockedError, MissingError
 from abs_sinks.kafka.register.topic import (
     StoredCell,
     StoredCells,
@@ -358,6 +361,107 @@ def test_a_cell_that_this_process_wrote_last_is_not_read_unless_it_is_looked_at(
     )
     assert KafkaRegister(OPTIONS, held)._is_past("job", "1-a", look=look) is (look or mine != "1-a")
     assert bool(loads) is (look or mine != "1-a")
+
+
+def _raising(error: BaseException) -> Any:
+    def call(*_: object, **__: object) -> None:
+        raise error
+
+    return call
+
+
+def test_a_cell_that_cannot_be_read_now_is_not_known_to_be_past() -> None:
+    for error in (BlockedError("on purpose"), MissingError("on purpose")):
+        tail = SimpleNamespace(load=_raising(error))
+        held: Any = SimpleNamespace(producer=lambda _: None, tail=lambda _, tail=tail: tail)
+        assert KafkaRegister(OPTIONS, held)._is_past("job", "1-a") is False
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_topic_that_is_not_known_holds_no_job_only_where_it_is_not_there(there: bool) -> None:
+    tail = SimpleNamespace(all=_raising(MissingError("on purpose")))
+    held: Any = SimpleNamespace(tail=lambda _: tail, topic_exists=lambda: there)
+    register = KafkaRegister(OPTIONS, held)
+    if there:
+        raises(MissingError, register.jobs)
+    else:
+        assert register.jobs() == []
+
+
+@pytest.mark.parametrize("seconds", [timeouts.APPEARS_SECONDS, timeouts.APPEARS_SECONDS + 0.1])
+def test_a_topic_that_was_made_just_now_is_waited_for_a_bounded_time(
+    seconds: float, monkeypatch: Patch
+) -> None:
+    clock = iter([0.0, seconds])
+    cell = StoredCell("1-a", "x")
+    answers: list[Any] = [_raising(MissingError("on purpose")), lambda *_: cell]
+    tail = SimpleNamespace(load=lambda *given: answers.pop(0)(*given))
+    held: Any = SimpleNamespace(tail=lambda _: tail)
+    time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda _: None)
+    monkeypatch.setattr(store, "time", time)
+    register = KafkaRegister(OPTIONS, held)
+    if seconds > timeouts.APPEARS_SECONDS:
+        raises(MissingError, lambda: register._read("job"))
+    else:
+        assert register._read("job") is cell
+
+
+def test_a_transaction_in_the_way_is_ended_before_the_cell_is_read_again() -> None:
+    said = list[object]()
+    cell = StoredCell("1-a", "x")
+
+    def load(*_: object) -> StoredCell:
+        said.append("load")
+        if len(said) == 1:
+            raise BlockedError("on purpose")
+        return cell
+
+    held: Any = SimpleNamespace(
+        tail=lambda _: SimpleNamespace(load=load), end_writers=lambda of: said.append(of)
+    )
+    assert KafkaRegister(OPTIONS, held)._read("job") is cell
+    assert said == ["load", partition_of("job"), "load"]
+
+
+def test_only_registers_transactions_on_the_partition_are_ended(monkeypatch: Patch) -> None:
+    mine, other = (OPTIONS.registertopic, 2), (OPTIONS.registertopic, 1)
+    found = {
+        "abs-register.here": SimpleNamespace(partitions={mine}),
+        "abs-register.beside": SimpleNamespace(partitions={other}),
+        "abs-register.gone": None,
+    }
+    ended = list[str]()
+    monkeypatch.setattr(session, "listed", lambda *_, **__: [*found, "somebody's"])
+    monkeypatch.setattr(session, "describe", lambda _, names: {name: found[name] for name in names})
+    monkeypatch.setattr(session, "init_producer_id", lambda _, name: ended.append(name))
+    Session(OPTIONS).end_writers(2)
+    assert ended == ["abs-register.here"]
+
+
+def test_a_producer_whose_commit_failed_is_not_used_again() -> None:
+    producer: Any = session.FencedProducer.__new__(session.FencedProducer)
+    producer.usable, producer.has_written = True, False
+    producer._transactions = SimpleNamespace(commit=_raising(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        producer.commit()
+    assert (producer.usable, producer.has_written) == (False, False)
+
+
+@pytest.mark.parametrize(("changed", "seconds"), [(None, None), (5500, 5.5)])
+def test_a_cells_time_is_told_in_seconds(changed: int | None, seconds: float | None) -> None:
+    state = JobState("0123456789abcdef", "job", "here", "lineage", 1, "run")
+    cell = StoredCell("1-a", state_to_text(state), (), changed)
+    found = KafkaRegister(OPTIONS)._stored("job", cell)
+    assert (found.state, found.version, found.changed) == (state, "1-a", seconds)
+
+
+@pytest.mark.parametrize(("limit", "size"), [(4096, 4096 - 1024 - 3), (1536, 768), (1500, 750)])
+def test_a_part_is_as_large_as_messages_may_be_and_half_of_that_at_least(
+    limit: int, size: int
+) -> None:
+    producer = Producer(None)
+    assert _write(producer, "x" * 9000, limit)[0] is True
+    assert {len(value or b"") for _, value in producer.records[:-2]} == {size}
 
 
 @pytest.mark.parametrize("told", [True, False])

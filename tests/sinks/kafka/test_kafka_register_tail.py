@@ -26,6 +26,7 @@ class Read:
 
     at: int
     is_end: bool = False
+    millis: int = -1
 
     def error(self) -> KafkaError | None:
         return KafkaError(KafkaError._PARTITION_EOF) if self.is_end else None
@@ -34,7 +35,7 @@ class Read:
         return self.at
 
     def timestamp(self) -> tuple[int, int]:
-        return TIMESTAMP_CREATE_TIME, 1000
+        return TIMESTAMP_CREATE_TIME, self.millis
 
     def key(self) -> bytes:
         return KEY
@@ -177,3 +178,13 @@ def test_a_record_that_may_have_been_read_already_does_not_hide_another_one(
     ends.append(Extent(0, 4, 4, "id"))  # the other one
     with pytest.raises(BlockedError):
         tail.load("job", PATIENCE)
+
+
+@pytest.mark.parametrize(("millis", "changed"), [(-1, None), (0, None), (7, 7)])
+def test_a_cells_time_is_its_records_where_that_has_one(
+    millis: int, changed: int | None, consumers: list[Scripted]
+) -> None:
+    consumers += [Scripted([Read(0, millis=millis), Read(2, is_end=True)])]
+    found = Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+    assert found is not None
+    assert found.changed == changed
