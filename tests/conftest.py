@@ -61,6 +61,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """What hypothesis draws begins at the run's seed, too: two runs of one commit try the same."""
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(sample.seed())
+    if config.getoption("hypothesis_profile") != "campaign":
+        sample.draw_no_constants_of_loaded_modules()
     if minutes := config.getoption("minutes"):
         config.pluginmanager.register(Minutes(minutes))
     if not hasattr(config, "workerinput"):

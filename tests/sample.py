@@ -20,16 +20,32 @@ from typing import TypeVar
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 SEED = 20261126
 """The seed of ``make test``."""
 
 T = TypeVar("T")
 
+CONSTANTS_OF_MODULES = providers._get_local_constants
+"""What hypothesis itself would draw, too: a campaign does."""
+
 
 def seed() -> int:
     """The seed of this run: ``ABS_TEST_SEED``, or the fixed one."""
     return int(os.environ.get("ABS_TEST_SEED") or SEED)
+
+
+def draw_no_constants_of_loaded_modules() -> None:
+    """Let hypothesis draw the same for one seed, whatever a process has imported by then.
+
+    It takes numbers and texts of the modules that are loaded, too. A worker has loaded what the files
+    before needed, so a test drew other values in each run, and one run in many failed. The function is
+    a private one: a test holds that it does this.
+    """
+    none = Constants()
+    providers._get_local_constants = lambda: none
 
 
 def cut(items: Iterable[T], size: int, of: str) -> list[T]:

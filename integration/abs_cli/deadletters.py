@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,6 +30,12 @@ Ids = Annotated[list[str], typer.Argument(help="As `abs deadletters list` shows 
 Job = Annotated[str | None, typer.Option("--job", help="Only those of this job.")]
 Code = Annotated[str | None, typer.Option("--code", help="Only those with this reason.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+StateSchema = Annotated[
+    str | None,
+    typer.Option(
+        "--stateschema", help="PostgreSQL: the schema of registers, as in the sink's option."
+    ),
+]
 _SHOWN = ("id", "job", "sink", "epoch", "at", "code", "column", "key", "message")
 
 
@@ -41,12 +45,14 @@ def list_letters(
     deadletter: Place,
     job: Job = None,
     code: Code = None,
+    stateschema: StateSchema = None,
     *,
     replayed: Annotated[bool, typer.Option(help="Also those that were replayed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List dead letters without their rows. Exit code 1 if there is any."""
-    found = _kept(url, deadletter).found(job=job, code=code, replayed=replayed)
+    kept = _kept(url, deadletter, stateschema=stateschema)
+    found = kept.found(job=job, code=code, replayed=replayed)
     if as_json:
         print_json(found)
     elif found:
@@ -65,11 +71,12 @@ def show(
     ids: Ids,
     url: Url,
     deadletter: Place,
+    stateschema: StateSchema = None,
     *,
     as_json: AsJson = False,
 ) -> None:
     """Print dead letters with their rows, as JSON in any case. The rows may be personal data."""
-    found = _kept(url, deadletter).shown(ids)
+    found = _kept(url, deadletter, stateschema=stateschema).shown(ids)
     print_json(found)
     if missing := set(ids) - {str(letter["id"]) for letter in found}:
         errors.print(f"not there: {', '.join(sorted(missing))}")
@@ -87,7 +94,7 @@ def replay(
     ] = None,
     write: Annotated[str | None, typer.Option(help="append or upsert, as in the job.")] = None,
     key: Annotated[str | None, typer.Option(help="As in the job, for upsert.")] = None,
-    stateschema: Annotated[str | None, typer.Option("--stateschema")] = None,
+    stateschema: StateSchema = None,
     *,
     yes: Yes = False,
     as_json: AsJson = False,
@@ -96,9 +103,7 @@ def replay(
 
     All of them or none: a row that is refused again is an error. Correct the target first.
     """
-    options = {"write": write, "key": key, "stateschema": stateschema}
-    given = {name: value for name, value in options.items() if value is not None}
-    kept = _kept(url, deadletter, dbtable, given)
+    kept = _kept(url, deadletter, dbtable, write=write, key=key, stateschema=stateschema)
     confirm(f"write {len(set(ids))} rows to {dbtable or 'their target'}?", yes=yes)
     rows = kept.replay(sorted(set(ids)))
     if as_json:
@@ -107,16 +112,12 @@ def replay(
         people.print(f"{rows} rows written and marked as replayed")
 
 
-def _kept(
-    url: str,
-    deadletter: str,
-    table: str | None = None,
-    more: Mapping[str, str] = MappingProxyType({}),
-) -> KeptLetters:
+def _kept(url: str, deadletter: str, table: str | None = None, **more: str | None) -> KeptLetters:
     from abs_sinks.door import format_at
 
     found = format_at(url)
-    kept = found.dead_letters(url, deadletter, table, more)
+    given = {name: value for name, value in more.items() if value is not None}
+    kept = found.dead_letters(url, deadletter, table, given)
     if kept is None:
         raise ConfigError(
             f"{found.name} keeps no dead letters.",

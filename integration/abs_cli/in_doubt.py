@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.codes import FAILED
-from abs_cli.lost import lost_handles
+from abs_cli.lost import Lost, lost_handles
 from abs_cli.output import (
     AsJson,
     confirm,
@@ -83,17 +83,7 @@ def list_handles(
         fates += [
             (each, fate_of_attempt(states.get(each.handle.job), each.handle)) for each in sent
         ]
-    gone = []
-    for known in states.values():
-        if state.job not in (None, known.job):  # its sinks of the same names are others
-            text = f"not checked: lost handles of job {known.job}; the file is of job {state.job}"
-            errors.print(escape(text), soft_wrap=True)
-        elif elsewhere := state.targets_elsewhere(known):
-            where = escape(", ".join(elsewhere))
-            text = f"not checked: handles of job {escape(known.job)} at {where}"
-            errors.print(text, soft_wrap=True)
-        else:
-            gone += lost_handles(state, known)
+    gone = _gone(state, list(states.values()))
     # Handles that this command cannot act on may be prepared, too: they are reported once.
     told = {each.doubt.handle for each in gone}
     fates = [one for one in fates if one[0].handle not in told]
@@ -114,6 +104,32 @@ def list_handles(
         errors.print(escape(each.text), soft_wrap=True)
     if fates:
         raise typer.Exit(FAILED)
+
+
+def _gone(state: Registers, jobs: Sequence[JobState]) -> list[Lost]:
+    """Lost handles of the jobs; standard error says of which jobs they were not searched, and why.
+
+    Raises ConfigError if a sinks file has other targets than its job, or than all jobs.
+    """
+    gone: list[Lost] = []
+    misfits = 0
+    for known in jobs:
+        whose = f"handles of job {known.job}"
+        try:
+            if state.job not in (None, known.job):  # its sinks of the same names are others
+                said = f"lost {whose}; the file is of job {state.job}"
+            elif elsewhere := state.targets_elsewhere(known):
+                said = f"{whose} at {', '.join(elsewhere)}"
+            else:
+                gone += lost_handles(state, known)
+                continue
+        except ConfigError as error:  # a file that names no job may be of any
+            misfits += 1
+            if state.job is not None or misfits == len(jobs):
+                raise
+            said = f"lost {whose}: {error.what}"
+        errors.print(escape(f"not checked: {said}"), soft_wrap=True)
+    return gone
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
+from psycopg import sql
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
@@ -37,6 +38,8 @@ class Several:
     topic: TopicHarness
     bucket: Bucket
     folder: Path
+    name: str = JOB
+    table: str = "payments"
     register: str = "payments"
     adopt: str | None = None
     starts: int = 0
@@ -59,14 +62,15 @@ class Several:
             **self.alerts,
         }
         return {
-            "payments": {"url": self.url, "dbtable": "payments"},
+            "payments": {"url": self.url, "dbtable": self.table},
             "alerts": kafka,
             "items": self.bucket.options,
         }
 
-    def file(self, **changed: str) -> Path:
+    def file(self, *, names_the_job: bool = True, **changed: str) -> Path:
         """The TOML file; with other options of ``payments``."""
-        lines = [f'job = "{JOB}"', f'register = "{self.register}"']
+        lines = [f'job = "{self.name}"'] if names_the_job else []
+        lines.append(f'register = "{self.register}"')
         if self.spark is not None:
             lines += [f'checkpointLocation = "{self.spark}"']
         for name, options in self.options.items():
@@ -90,7 +94,7 @@ class Several:
             format_ = format_named(kind)
             made.append(SinkSpec(format_, format_.parse(self.options[name]), SCHEMA))
         self.starts += 1
-        run = RunName(JOB, "lineage", f"run-{self.starts}")
+        run = RunName(self.name, "lineage", f"run-{self.starts}")
         checkpoint = str(self.folder / "checkpoint")
         targets = OpenSinks(NAMES, made, register or self.register)
         return EpochRun(run, targets, checkpoint, self.adopt)
@@ -104,7 +108,7 @@ class Several:
             kind = format_named({0: "abs-postgres", 1: "abs-kafka", 2: "abs-s3"}[number])
             sink = SinkSpec(kind, kind.parse(options), SCHEMA).sink(alone=False)
             partition = number * sinkmap.STRIDE
-            task = Task(state.register, JOB, state.generation, epoch, partition, "ab")
+            task = Task(state.register, self.name, state.generation, epoch, partition, "ab")
             writer = sink.writer(task)
             writer.write(pa.record_batch([list(values), list(values)], schema=SCHEMA))
             committable = writer.pre_commit()
@@ -122,7 +126,7 @@ class Several:
         made = self.write(run, epoch, *values)
         shares: list[Share] = [Wrote(each.rows, each) for each in made]
         store = run.targets.register()
-        stored = store.load(JOB)
+        stored = store.load(self.name)
         assert stored is not None
         verdict = decide(
             stored.state,
@@ -133,17 +137,18 @@ class Several:
             rows=sum(share.rows for share in shares),
         )
         assert isinstance(verdict, Changed)
-        store.compare_and_set(JOB, stored.version, verdict.state)
+        store.compare_and_set(self.name, stored.version, verdict.state)
 
     def state(self, run: EpochRun) -> JobState:
-        stored = run.targets.register().load(JOB)
+        stored = run.targets.register().load(self.name)
         assert stored is not None
         return stored.state
 
     def values(self) -> dict[str, list[str]]:
         """What readers see, in each target."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            rows = [row[0] for row in connection.execute("select value from payments")]
+            read = sql.SQL("select value from {}").format(sql.Identifier(self.table))
+            rows = [row[0] for row in connection.execute(read)]
         frame = self.bucket.frame(self.bucket.names())
         found = {
             "payments": rows,

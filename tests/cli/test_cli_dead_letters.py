@@ -34,7 +34,7 @@ def _abs(harness: Buried, *arguments: str) -> tuple[int, str]:
 
 
 def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
-    where = ("--deadletter", harness.dead)
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
     code, printed = _abs(harness, "deadletters", "list", *where, "--json")
     listed = json.loads(printed)
     assert (code, [each["code"] for each in listed]) == (1, ["nul-character", "23514"])
@@ -48,10 +48,7 @@ def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
         {"id": 7, "value": "bad"},
     )
     harness.db.execute(f"alter table {harness.table} drop constraint c")
-    again = (
-        *("deadletters", "replay", ids[1], *where, "--dbtable", harness.table),
-        *("--stateschema", harness.schema, "--yes"),
-    )
+    again = ("deadletters", "replay", ids[1], *where, "--dbtable", harness.table, "--yes")
     assert _abs(harness, *again) == (0, "1 rows written and marked as replayed\n")
     assert _abs(harness, *again) == (0, "0 rows written and marked as replayed\n")
     code, printed = _abs(harness, *again, "--json")

@@ -11,9 +11,10 @@ from abs_core import consent
 from abs_core.errors import ConfigError, IdentityError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity
-from abs_services import KafkaService
+from abs_services import KafkaService, S3Service
 from abs_spark.open_sinks import joined
 from tests.cli.several import JOB, NAMES, Several, abs_, everywhere, parsed
+from tests.spark.bucket import Bucket
 
 pytestmark = pytest.mark.services
 
@@ -69,19 +70,40 @@ def test_a_file_that_names_another_target_is_refused(job: Several) -> None:
     assert not any(job.values().values())
 
 
-def test_a_file_is_of_its_job_and_of_no_other_in_the_register(job: Several) -> None:
-    """Jobs name their sinks alike: those of another job have other targets."""
-    run = job.run()
-    job.decided(run, 0, "a")
-    state = job.state(run)
-    elsewhere = tuple(replace(each, target=f"{each.target}-2") for each in state.sinks)
-    other = replace(state, job="others", register="0123456789abcdef", sinks=elsewhere, open=())
-    run.targets.register().compare_and_set("others", None, other)
-    told = abs_("in-doubt", "list", "--sinks", job.file())
-    assert (told.exit_code, told.exception.__class__) == (1, SystemExit), told.exception
-    assert "not checked: lost handles of job others" in told.stderr
-    assert abs_("in-doubt", "commit", JOB, "--sinks", job.file()).exit_code == 0
-    assert abs_("in-doubt", "list", "--sinks", job.file()).exit_code == 0
+@pytest.fixture
+def second(job: Several, store: S3Service, prefix: str) -> Several:
+    """Another job in the same register, whose sinks of the same names write elsewhere."""
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        connection.execute("create table others (key text, value text)")
+    folder = job.folder / "second"
+    (folder / "checkpoint").mkdir(parents=True)
+    bucket = Bucket(store, f"{prefix}-second")
+    return Several(job.url, job.topic, bucket, folder, name="others", table="others")
+
+
+def test_a_file_is_of_its_job_and_of_no_other_in_the_register(
+    job: Several, second: Several
+) -> None:
+    for one in (job, second):
+        one.decided(one.run(), 0, one.name)
+    for one, other in ((job, second), (second, job)):
+        told = abs_("in-doubt", "list", "--sinks", one.file())
+        assert (told.exit_code, told.exception.__class__) == (1, SystemExit), told.exception
+        assert f"not checked: lost handles of job {other.name}; the file is of" in told.stderr
+        told = abs_("in-doubt", "list", "--sinks", one.file(names_the_job=False))
+        assert (told.exit_code, told.exception.__class__) == (1, SystemExit), told.exception
+        assert f"not checked: lost handles of job {other.name}: In the file, sink" in told.stderr
+    for one in (job, second):
+        assert abs_("in-doubt", "commit", one.name, "--sinks", one.file()).exit_code == 0
+        assert one.values()["items"] == one.values()["payments"] == [one.name]
+        assert abs_("in-doubt", "list", "--sinks", one.file()).exit_code == 0 or one is job
+
+
+def test_a_file_that_fits_no_job_of_the_register_is_refused(job: Several, second: Several) -> None:
+    job.decided(job.run(), 0, "a")
+    wrong = abs_("in-doubt", "list", "--sinks", second.file(names_the_job=False))
+    assert isinstance(wrong.exception, ConfigError)
+    assert "In the file, sink payments writes to" in str(wrong.exception)
 
 
 @pytest.mark.parametrize("to", ["alerts", "items"])

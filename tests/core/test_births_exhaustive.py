@@ -108,6 +108,16 @@ def test_a_certificate_that_failed_and_counts_as_written_is_found(first_too: boo
     print(found.value)
 
 
+def test_the_loss_that_nothing_can_tell_is_seen_by_the_model() -> None:
+    """It is left out, see ``losses``: a job that was never certified loses its whole register."""
+    with pytest.raises(Violated, match="is visible 2 times") as found:
+        explore_losses(Ways(refusals=1, first_too=True, unseen=True, epochs=2))
+    before, _, after = str(found.value).partition("the register ")
+    assert "cannot write the certificate" in before
+    assert "writes the certificate" not in before
+    assert "writes the certificate" in after
+
+
 @pytest.mark.parametrize("refusals", [0, 2])
 def test_nor_where_the_engine_leaves_epochs_out(refusals: int) -> None:
     assert explore_losses(Ways(gaps=True, refusals=refusals)) > 1000
@@ -143,6 +153,9 @@ def test_nor_where_the_operator_consents_and_then_nobody_is_refused(ways: Ways) 
         Ways(epochs=4),
         Ways(losses=2, refusals=4),
         Ways(losses=2, full=True),
+        Ways(losses=2, refusals=3, first_too=True),
+        Ways(runs=4, losses=2, refusals=2, first_too=True),
+        Ways(gaps=True, refusals=3, first_too=True),
         Ways(gaps=True, epochs=4, refusals=1),
         Ways(gaps=True, losses=2, refusals=2),
         Ways(consents=2, losses=2, runs=5, epochs=2, several=True),

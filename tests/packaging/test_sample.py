@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from tests import sample
 from tests.campaign import Minutes
@@ -63,6 +72,45 @@ def test_a_sample_does_not_depend_on_the_day_or_the_seed(
             )
         )
     assert len(drawn) == 1
+
+
+def drawn() -> list[tuple[int, str]]:
+    """What hypothesis draws for one seed."""
+    values = []
+
+    @hypothesis.seed(sample.SEED)
+    @settings(database=None, max_examples=200)
+    @given(st.integers(), st.text())
+    def draw(number: int, text: str) -> None:
+        values.append((number, text))
+
+    draw()
+    return values
+
+
+@pytest.fixture
+def kept_constants(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What hypothesis knows of constants, as it was."""
+    monkeypatch.setattr(providers, "_get_local_constants", providers._get_local_constants)
+    yield
+    providers.CONSTANTS_CACHE.cache.clear()
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_what_hypothesis_draws_does_not_depend_on_the_modules_that_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_constants: None, planted: bool
+) -> None:
+    providers._get_local_constants = sample.CONSTANTS_OF_MODULES
+    if not planted:
+        sample.draw_no_constants_of_loaded_modules()
+    before = drawn()
+    path = tmp_path / f"loaded_{planted}.py"
+    path.write_text("\n".join(f"A{n} = {n * 7919}, 'text {n}'" for n in range(99)))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    monkeypatch.setitem(sys.modules, path.stem, importlib.util.module_from_spec(spec))
+
+    assert (drawn() != before) is planted
 
 
 def test_two_products_of_one_length_are_cut_differently() -> None:

@@ -187,13 +187,10 @@ def to_write(node: Node, value: Any) -> Any:
         case "union":
             if value is None:
                 return None
-            if widened(node) is not None:
-                [*_, branch] = [node.branches[0]]
-                inner = to_write(branch, value)
-                return (branch.name, inner) if branch.name else inner
+            if (one := widened(node)) is not None:
+                return _tagged(one, value)
             [at] = [n for n, each in enumerate(value.values()) if each is not None]
-            branch = node.branches[at]
-            return (branch.name or branch.kind, to_write(branch, value[member(at)]))
+            return _tagged(node.branches[at], value[member(at)])
         case "record":
             return {f.name: to_write(f.node, value[f.name]) for f in node.fields}
         case "array":
@@ -201,3 +198,8 @@ def to_write(node: Node, value: Any) -> Any:
         case "map":
             return {key: to_write(node.inner[0], each) for key, each in value}
     return value
+
+
+def _tagged(branch: Node, value: Any) -> Any:
+    # Always with its type: fastavro would look for it, and finds none for an enum's name further in.
+    return (branch.name or branch.kind, to_write(branch, value))

@@ -35,6 +35,7 @@ class Ways:
         full: whether no certificate can ever be written.
         refusals: how often one that is there cannot be written anew, at most.
         first_too: whether also the first one may be refused so often.
+        unseen: whether all decisions of a job that was never certified may be lost, see ``losses``.
         tries_again: whether one that could not be written is tried again at the next epoch.
         unheard: how many writes take effect without an answer, at most.
         consents: how often the operator consents to go on without the register, at most.
@@ -54,6 +55,7 @@ class Ways:
     full: bool = False
     refusals: int = 0
     first_too: bool = False
+    unseen: bool = False
     tries_again: bool = True
     unheard: int = 0
     consents: int = 0
@@ -68,7 +70,7 @@ class Loss:
         register: what the store holds now.
         held: what it has held before, oldest first.
         top: the highest epoch that was ever decided.
-        below: the one that was decided before it.
+        below: the one that the register held as the last one before.
         begun: the highest epoch that a task has begun: it is not left out when it comes again.
         noted: epochs that the engine's checkpoint holds for done.
         visible: handles whose rows readers see.
@@ -105,7 +107,8 @@ class Loss:
         """The register holds this state now."""
         held = self.held if self.register is None else (*self.held, self.register)
         decided = last(state)
-        top, below = (decided, self.top) if decided > self.top else (self.top, self.below)
+        before = -1 if self.register is None else last(self.register)
+        top, below = (decided, before) if decided > self.top else (self.top, self.below)
         return replace(self, register=state, seen=state, held=held, top=top, below=below)
 
 

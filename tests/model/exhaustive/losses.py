@@ -10,10 +10,20 @@ An operator may consent to go on without the register (``Ways.consents``), and d
 asks for: cleans the target from the named epoch on, and finishes what a register that went back holds
 open. From then on nothing counts as lost. The token stays in the options of all later runs.
 
-**What is left out**: a register that loses exactly its last decision, while the engine has not noted
-the epoch: nothing that is written before a decision can tell that from an epoch that was not decided.
-Where no certificate can be written the first decision is lost so with the whole register, too. And a
-checkpoint that could not be written from the first epoch on, and can be once the register is lost.
+**What is left out**, since no rule of the next run can tell it from a history without a loss:
+
+- A register that loses exactly its last decision, while the engine has not noted the epoch: it is then
+  as before that decision, which may as well never have been made. Where no certificate can be written
+  the first decision is lost so with the whole register, too.
+- All decisions of a job that was never certified (each certificate was refused, which is a warning as
+  long as the gap rule guards the job), while the last epoch is decided and not noted, and the
+  checkpoint can be written again by the next run. That run is given what a query is given that uses
+  this sink for the first time: no register, a readable checkpoint without a certificate, an epoch. It
+  mints, so the epoch is written twice: I3 holds for each register, and there are two. This is the loss
+  of register and certificate together, which docs/explanation/protocol.md names as undetected.
+  ``Ways.unseen`` explores it, and the double epoch is found. Every smaller loss of such a job is
+  explored: the gap rule finds a register that went back to any decision, and what is noted is never
+  doubled.
 """
 
 from __future__ import annotations
@@ -158,14 +168,13 @@ def _moved(world: Loss, step: str, move: Callable[[], Loss]) -> Iterator[tuple[s
 def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.register is None:
         return
-    if ways.first_too and world.certificate is None and world.top >= 0:
-        return  # left out, see above; where it can never be written ``full`` explores it
     less = replace(world, losses=world.losses - 1, lost=True)
     undone = world.top == world.noted
-    if not (ways.full and undone and world.below == -1):
+    anew = undone and ways.first_too and world.certificate is None and not ways.unseen
+    if not (anew or (ways.full and undone and world.below == -1)):
         yield "the register vanishes", replace(less, register=None, held=())
     for number, old in enumerate(world.held):
-        if not (undone and last(old) == world.below):
+        if not ((undone and last(old) == world.below) or (anew and last(old) == -1)):
             what = f"generation {old.generation}, decided up to {last(old)}"
             gone = replace(less, register=old, held=world.held[:number])
             yield f"the register goes back to {what}", gone

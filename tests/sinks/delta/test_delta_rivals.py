@@ -13,11 +13,12 @@ from deltalake import DeltaTable, write_deltalake
 from abs_clients.delta.log import DeltaSnapshot
 from abs_core.errors import HandleLostError, IdentityError, SchemaError, UnavailableError
 from abs_core.model import Committable, HandleName, Outcome
+from abs_services import S3Service
 from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_testing import Row
-from abs_testing.case import Case
+from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
-from tests.sinks.delta.harness import TableHarness
+from tests.sinks.delta.harness import TableHarness, open_table
 
 LEFT: list[Row] = [(1, "a"), (2, "b")]
 RIGHT: list[Row] = [(3, "c")]
@@ -146,6 +147,22 @@ def test_a_clean_up_removes_nothing_of_an_epoch_that_is_not_committed(
     decided(case)
     DeltaTable(harness.options.path).vacuum(0, False, False, full=True)
     case.replayed(LEFT, RIGHT, when="after a clean-up")
+
+
+@pytest.mark.services
+def test_a_clean_up_of_a_bucket_removes_no_upload(store: S3Service, prefix: str) -> None:
+    given = {"endpoint": store.endpoint, "region": store.region}
+    with open_table(f"s3://{store.bucket}/{prefix}", given) as harness:
+        case = Case(harness)
+        decided(case)
+        begun = harness.leftovers(JOB)
+        assert begun
+        address = harness.options.address
+        DeltaTable(address.url, storage_options=address._storage()).vacuum(
+            0, False, False, full=True
+        )
+        assert harness.leftovers(JOB) == begun
+        case.replayed(LEFT, RIGHT, when="after a clean-up")
 
 
 def test_a_completed_file_that_a_clean_up_removed_is_lost_before_the_log_names_it(
