@@ -15,6 +15,7 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.topics import LEAST
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict
+from abs_core.crash import CrashPoint
 from abs_core.errors import (
     CorruptionError,
     NotPreparedError,
@@ -335,6 +336,23 @@ def test_a_change_writes_its_parts_then_itself_then_takes_the_old_parts_away(
     for key, value in [*before, *producer.records]:
         cells.apply(key, value)
     assert cells.get("job", "here") == producer.cell
+
+
+@pytest.mark.parametrize("point", [None, CrashPoint.INSIDE_CO_COMMIT])
+def test_a_kill_can_be_asked_for_between_the_rows_of_a_change_and_its_commit(
+    point: CrashPoint | None, monkeypatch: Patch
+) -> None:
+    said = list[object]()
+    monkeypatch.setattr(store, "reached", said.append)
+    monkeypatch.setattr(Producer, "commit", lambda _: said.append("commit"))
+    tail = SimpleNamespace(reads=3, wrote=lambda *_: None)
+    held: Any = SimpleNamespace(
+        topic=lambda: SimpleNamespace(max_message_bytes=4096), tail=lambda _: tail
+    )
+    rows: Any = SimpleNamespace(point=point)
+    given: Any = Producer(None)
+    assert KafkaRegister(OPTIONS, held)._write(given, "job", "2-new", "x", rows, None)
+    assert said == [*([] if point is None else [point]), "commit"]
 
 
 def test_a_change_whose_commit_is_not_answered_leaves_the_cell_as_it_was_known() -> None:
