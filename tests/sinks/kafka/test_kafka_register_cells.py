@@ -144,6 +144,16 @@ def test_two_of_several_replicas_must_have_a_record(
     assert given == set_to
 
 
+def test_what_was_known_of_a_topic_before_it_was_made_does_not_count(monkeypatch: Patch) -> None:
+    def topics(_: object, names: Sequence[str], *, again: bool = False) -> dict[str, Any]:
+        return {name: SimpleNamespace(replicas=1 if again else 3, configs=()) for name in names}
+
+    admin = SimpleNamespace(create=lambda *_: None)
+    monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
+    monkeypatch.setattr(topic, "topics_in_time", topics)
+    assert topic.made(OPTIONS.kafka, "t", 4, {}).replicas == 1
+
+
 def _changing(
     held: Sequence[str | None], done: Sequence[bool | Exception | None], monkeypatch: Patch
 ) -> tuple[KafkaRegister, list[str]]:
