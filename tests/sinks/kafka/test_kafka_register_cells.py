@@ -144,14 +144,23 @@ def test_two_of_several_replicas_must_have_a_record(
     assert given == set_to
 
 
-def test_what_was_known_of_a_topic_before_it_was_made_does_not_count(monkeypatch: Patch) -> None:
+def test_what_was_known_of_a_topic_before_does_not_count(monkeypatch: Patch) -> None:
+    now, before = (
+        SimpleNamespace(replicas=1, partitions=partitions, configs=(), cleanup_policy="compact")
+        for partitions in (8, 4)
+    )
+
     def topics(_: object, names: Sequence[str], *, again: bool = False) -> dict[str, Any]:
-        return {name: SimpleNamespace(replicas=1 if again else 3, configs=()) for name in names}
+        return dict.fromkeys(names, now if again else before)
 
     admin = SimpleNamespace(create=lambda *_: None)
     monkeypatch.setattr(topic, "cluster", lambda _: SimpleNamespace(admin=admin))
-    monkeypatch.setattr(topic, "topics_in_time", topics)
-    assert topic.made(OPTIONS.kafka, "t", 4, {}).replicas == 1
+    for name in ("topics_in_time", "topic_facts"):
+        monkeypatch.setattr(topic, name, topics)
+    assert topic.made(OPTIONS.kafka, "t", 4, {}).partitions == 8
+    found = topic.find_topic(OPTIONS.kafka, "t")
+    assert found is not None
+    assert found.partitions == 8
 
 
 def _changing(

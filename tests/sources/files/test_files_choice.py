@@ -123,6 +123,23 @@ def test_a_path_names_a_folder_a_file_or_a_glob(
     assert sorted(word for words_ in found for word in words_) == expected
 
 
+def test_a_file_that_goes_while_the_folder_is_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Folder(tmp_path)
+    for name in ("goes", "stays"):
+        put(disk, name, 1)
+    wants = Pattern.wants
+
+    def going(pattern: Pattern, path: str) -> bool:
+        if path == "goes":
+            (disk.path / path).unlink()  # its name is read already
+        return wants(pattern, path)
+
+    monkeypatch.setattr(Pattern, "wants", going)
+    assert epochs(source_on(disk), Limit()) == [["stays"]]
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [

@@ -139,10 +139,10 @@ def test_many_small_files_share_a_split_and_a_big_one_has_several(tmp_path: Path
     assert len({split.source for split in splits}) == 8
 
 
-@pytest.mark.parametrize(("short", "splits"), [(0, 1), (1, 2)])
+@pytest.mark.parametrize(("short", "splits"), [(0, 2), (1, 4)])
 def test_a_split_has_so_many_bytes_at_most(short: int, splits: int) -> None:
-    pins = [Pin("a", 5, "s"), Pin("b", 7, "s")]
-    most = sum(pin.size + OPEN_COST for pin in pins) - short
+    pins = [Pin(name, 5, "s") for name in "abcd"]
+    most = 2 * (5 + OPEN_COST) - short
     assert len(pack(pins, most, 1, lambda _: True)) == splits
 
 
