@@ -33,7 +33,7 @@ from abs_testing import (
     check_crashes,
     run_check,
 )
-from abs_testing.check_register import CHECKS, NewStore
+from abs_testing.check_register import CHECKS, INVENTORY_CHECKS, NewStore
 from abs_testing.checks import refusals
 from abs_testing.rules import Check, checks_in
 from tests.kit.crash_points import WORST
@@ -102,7 +102,7 @@ def in_each(ways: Sequence[Way]) -> Callable[[pytest.Metafunc], None]:
     return pytest_generate_tests
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", [*CHECKS, *INVENTORY_CHECKS], ids=lambda check: check.__name__)
 def test_the_register_keeps_the_rule(
     check: Callable[[NewStore], None], new_store: NewStore
 ) -> None:
