@@ -260,6 +260,14 @@ def test_a_folder_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
         FileRegister(tmp_path / "file" / "register").compare_and_set("job", None, STATE)
 
 
+def test_a_folder_that_is_not_there_holds_no_job_and_is_not_made_by_looking(tmp_path: Path) -> None:
+    register = FileRegister(tmp_path / "register")
+    assert register.load("job") is None
+    assert register.retire("job") is False
+    assert register.jobs() == []
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_register_refuses_by_conflict_not_by_error(tmp_path: Path) -> None:
     assert FileRegister(tmp_path).compare_and_set("job", "1", STATE) == Conflict()
 

@@ -26,6 +26,7 @@ from abs_core.errors import (
 )
 from abs_core.model import TOGETHER, Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
+from abs_core.wal import Entry
 from abs_sinks.lake.committer import (
     EPOCHS,
     FILES,
@@ -41,7 +42,7 @@ from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.layout import FileName
 from abs_sinks.s3.register import RegisterObject
 from abs_sinks.s3.upload_commit import PendingUploads
-from abs_sinks.s3.uploads import Upload, uploads_from_text, uploads_to_text
+from abs_sinks.s3.uploads import Pending, Upload, uploads_from_text, uploads_to_text
 from abs_testing.case import raises
 
 OPTIONS = S3Options.parse({"path": "s3://bucket/folder"})
@@ -95,6 +96,20 @@ def test_the_files_of_a_compose_that_fails_are_discarded(
     )
     raises(UnavailableError, lambda: wal.compose(options, pa.schema([]), [committable()]))
     assert len({*discarded}) == len(discarded) == 1 + letters
+
+
+def test_a_segment_that_is_not_sealed_has_no_size_and_a_sealed_one_counts(
+    monkeypatch: Patch,
+) -> None:
+    other = replace(HANDLE, partition=1)
+    sealed = Listed("key", 7, "etag", datetime(2026, 1, 1, tzinfo=UTC))
+    store: Any = segments.S3Segments(OPTIONS)
+    opened = [(each, Pending("key", "id", 2.0)) for each in (HANDLE, other)]
+    monkeypatch.setattr(store, "_open", lambda _: opened)
+    monkeypatch.setattr(
+        segments, "SEGMENTS", SimpleNamespace(of_job=lambda *_: [(other, sealed, 3.0)])
+    )
+    assert store.list("job") == [Entry(HANDLE, 0, 2.0, False), Entry(other, 7, 3.0, True)]
 
 
 def test_a_segment_that_was_swept_while_it_was_sealed_is_an_error(monkeypatch: Patch) -> None:

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from awscrt.checksums import crc64nvme
+from botocore.exceptions import ClientError
 
 from abs_clients.s3.objects import Head
-from abs_core.errors import ContentionError
+from abs_core.errors import ContentionError, TargetError
 from abs_core.model import HandleName, Outcome
-from abs_sinks.s3 import S3Options, upload_commit
+from abs_sinks.s3 import S3Options, upload_commit, uploads
 from abs_sinks.s3.manifests import ManifestName
 from abs_sinks.s3.upload_commit import PendingUploads
-from abs_sinks.s3.uploads import HANDLE, Completed, Refusal, Upload
+from abs_sinks.s3.uploads import HANDLE, Completed, Refusal, Upload, Uploads
 from abs_testing.case import raises
 
 NAME = HandleName("0123456789abcdef", "job", 1, 0, 0, "abc")
@@ -128,6 +129,63 @@ def test_a_refused_upload_is_completed_again_only_where_it_is_whole_and_no_objec
         committed = Outcome.COMMITTED if ours or sent_again else Outcome.UNKNOWN
         assert pending(server).complete(NAME, UPLOAD) is committed
     assert server.tries == [True, False][: 1 + sent_again]
+
+
+def _refusing(code: str, status: int, monkeypatch: Patch) -> Uploads:
+    """Uploads of a server that answers so to each call."""
+    said: Any = {
+        "Error": {"Code": code, "Message": "on purpose"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+
+    class Client:
+        def __getattr__(self, name: str) -> Any:
+            def call(**_: object) -> None:
+                raise ClientError(said, name)
+
+            return call
+
+    monkeypatch.setattr(uploads, "client", lambda _: Client())
+    monkeypatch.setattr(uploads, "direct_parts", lambda *_: None)
+    return Uploads(S3Options.parse({"path": "s3://bucket/folder"}))
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "told"),
+    [
+        ("InvalidPart", 400, True),
+        ("NoSuchUpload", 404, True),
+        ("ConditionalRequestConflict", 409, True),
+        ("PreconditionFailed", 412, True),
+        ("RequestTimeout", 400, False),
+        ("OperationAborted", 409, False),
+        ("NoSuchBucket", 404, False),
+        ("AccessDenied", 403, False),
+        ("SlowDown", 503, False),
+    ],
+)
+def test_a_refusal_says_something_of_the_upload_or_is_an_error(
+    code: str, status: int, told: bool, monkeypatch: Patch
+) -> None:
+    server = _refusing(code, status, monkeypatch)
+    if told:
+        refusal = server.complete(UPLOAD, if_absent=False)
+        assert refusal == Refusal(code, status, "on purpose")
+    else:
+        raises(TargetError, lambda: server.complete(UPLOAD, if_absent=False))
+
+
+@pytest.mark.parametrize(("code", "gone"), [("NoSuchUpload", True), ("NoSuchKey", False)])
+def test_an_upload_is_gone_only_where_the_server_says_so(
+    code: str, gone: bool, monkeypatch: Patch
+) -> None:
+    server = _refusing(code, 404, monkeypatch)
+    if gone:
+        assert server.parts("folder/file", "id") is None
+        server.abort("folder/file", "id")
+    else:
+        raises(TargetError, lambda: server.parts("folder/file", "id"))
+        raises(TargetError, lambda: server.abort("folder/file", "id"))
 
 
 def test_an_object_without_a_checksum_is_ours_by_its_content_only() -> None:
