@@ -46,6 +46,13 @@ def test_a_place_is_the_same_place_after_its_text(
     assert TopicOffsets.parse(respaced).text == before.text
 
 
+def test_equal_places_are_equal_texts() -> None:
+    offsets = {(topic, n): n for topic in "ab" for n in range(12)}
+    one = TopicOffsets({"a": ID, "b": ID}, offsets)
+    other = TopicOffsets({"b": ID, "a": ID}, dict(reversed(offsets.items())))
+    assert one.text == other.text
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "1", '{"t":{"0":3}}', '{"t":null}', '{"t":{"id":1}}'])
 def test_offsets_of_another_source_are_refused(text: str) -> None:
     with pytest.raises(ReplayMismatchError, match="not offsets of this source"):

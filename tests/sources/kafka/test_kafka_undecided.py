@@ -42,7 +42,7 @@ def test_undecided_attempts_are_told_with_all_of_their_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     batches = [
-        batch(10, (None, 1), (TWO, 5000), (ONE, 7000), (DONE, 1)),
+        batch(10, (None, 1), (TWO, 5000), (ONE, 7000), (DONE, 1), (ONE, 8000)),
         batch(20, (ONE, 6000), (ONE, 9000)),
     ]
     asked = list[Any]()
@@ -53,7 +53,7 @@ def test_undecided_attempts_are_told_with_all_of_their_records(
     monkeypatch.setattr(module, "attempt_filter", lambda *_: attempts)
     found = undecided({"bootstrap.servers": "a:1"}, "t")
     assert found == [
-        Undecided(ONE, 3, "t-3 offset 12", 6000),
+        Undecided(ONE, 4, "t-3 offset 12", 6000),
         Undecided(TWO, 1, "t-3 offset 11", 5000),
     ]
     [options] = asked
