@@ -272,6 +272,7 @@ class Answers:
     ("state", "error"),
     [
         (None, RegisterLostError),
+        (replace(STATE, register="0" * 16), RegisterLostError),
         (replace(STATE, register="f" * 16), RegisterLostError),
         (replace(STATE, generation=2), FencedError),
     ],
@@ -314,6 +315,17 @@ def test_a_column_that_an_option_names_must_be_in_table_and_input(
         error = raises(SchemaError, lambda: apply.resolve_column(plan, wanted, "orderby"))
         assert said in error.what
         assert ", ".join(names) in (error.remedy or ""), "it names what can be taken"
+
+
+@pytest.mark.parametrize(
+    ("row", "said"), [(("7, x", 3), "(7, x) appears 3 times"), (None, "takes them for the same")]
+)
+def test_a_key_that_comes_twice_is_told_with_its_value_and_number(
+    row: tuple[str, int] | None, said: str
+) -> None:
+    plan: Any = SimpleNamespace(table=SimpleNamespace(label="t"))
+    server: Any = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchone=lambda: row))
+    assert said in apply.duplicate_key(server, plan, ("a", "b"), sql.SQL("select 1")).what
 
 
 def test_a_handle_whose_proof_is_in_another_schema_is_not_taken_for_unknown() -> None:
