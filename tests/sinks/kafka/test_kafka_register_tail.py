@@ -188,3 +188,22 @@ def test_a_cells_time_is_its_records_where_that_has_one(
     found = Tail(SETTINGS, "r", 0).load("job", PATIENCE)
     assert found is not None
     assert found.changed == changed
+
+
+@pytest.mark.parametrize(
+    ("end", "stable", "own"), [(4, 4, True), (3, 3, False), (5, 5, False), (4, 3, False)]
+)
+def test_own_records_are_taken_unread_only_where_they_are_all_that_is_new(
+    end: int, stable: int, own: bool, consumers: list[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = Scripted([Read(0), Read(2, is_end=True)])
+    consumers += [consumer]
+    tail = Tail(SETTINGS, "r", 0)
+    tail.load("job", PATIENCE)
+    later = version_after(VERSION)
+    tail.wrote(records_of("job", later, "own", 1000), tail.reads)  # a record, and its marker
+    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: Extent(0, end, stable))
+    consumer.messages = [Read(2), Read(end, is_end=True)]
+    found = StoredCell(later, "own") if own else StoredCell(VERSION, "text")
+    assert tail.load("job", PATIENCE) == found
+    assert len(consumer.messages) == (2 if own else 1 if end == 3 else 0)
