@@ -25,6 +25,7 @@ from tests.sinks.lake.test_lake_readers import duckdb_at
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.lake import Lake
+from tests.spark.tending import Tending
 from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -183,3 +184,37 @@ def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes_to_the_table(
 def alone(world: World, lake: Lake) -> Job:
     given = {**lake.given, "job": "job"}
     return replace(world.job, format=lake.format, options=given, continuous=True)
+
+
+PREPARED = (CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE)
+"""An epoch's files are prepared, and none is completed: before its decision, and after it."""
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("point", PREPARED)
+def test_sparks_own_compaction_and_cleaning_beside_a_killed_job_lose_and_double_nothing(
+    spark: SparkSession,
+    new_world: Callable[[str], World],
+    tmp_path: Path,
+    kind: str,
+    point: CrashPoint,
+) -> None:
+    """They are delta-spark's and iceberg-spark's, with the shortest retention; they read it, too."""
+    world, lake = new_world("2pc"), Lake(kind, tmp_path)
+    world.add_files(range(2), ROWS)
+    job = replace(alone(world, lake), continuous=False)
+    run_to_end(spark, job)
+    with Tending(kind, lake.given, tmp_path / "tending") as others:
+        world.add_files(range(2, FILES), ROWS)
+        killed_at(point, 1, job, world.folder / "killed")
+        staged = lake.staged()
+        assert staged
+        others.clean()
+        assert sorted(lake.staged()) == sorted(staged)
+        run_to_end(spark, job)
+        told = others.result()
+    assert told["done"] > 0
+    assert Counter(told["ids"]) == lake.ids() == expected()
+    assert lake.staged() == []

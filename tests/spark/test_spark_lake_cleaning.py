@@ -1,0 +1,74 @@
+"""What Spark's own clean-ups remove of an epoch that is not committed, with the shortest retention."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from abs_clients.delta.log import DeltaSnapshot
+from abs_clients.iceberg.table import IcebergSnapshot
+from abs_core.errors import HandleLostError
+from abs_services import S3Service
+from abs_testing.case import JOB, LEFT, MORE, RIGHT, Case, raises
+from abs_testing.cuts import Cut, Halted
+from tests.sinks.lake.conftest import KINDS, in_bucket, in_folder
+from tests.spark.tending import Tending
+
+pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
+
+SNAPSHOTS = {"delta": DeltaSnapshot, "iceberg": IcebergSnapshot}
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("kind", ["delta"])
+def test_uploads_of_epochs_that_are_not_committed_outlast_a_clean_up(
+    kind: str, store: S3Service, prefix: str, tmp_path: Path
+) -> None:
+    """Before their decision and after it."""
+    with in_bucket(kind, tmp_path, store, prefix)() as harness:
+        case = Case(harness)
+        case.run("before").epoch(0, MORE)
+        case.halted(Cut("commit"), LEFT)
+        raises(Halted, lambda: case.run("undecided", cut=Cut("inspect")).epoch(0, RIGHT))
+        begun = [*harness.leftovers(JOB), *harness.leftovers("undecided")]
+        assert len(begun) == 2
+        with Tending(kind, given(harness), tmp_path / "tending", store.endpoint) as others:
+            others.clean()
+            assert [*harness.leftovers(JOB), *harness.leftovers("undecided")] == begun
+            case.run().epoch(0, LEFT)
+            case.run("undecided").epoch(0, RIGHT)
+            ids = others.result()["ids"]
+    assert sorted(ids) == sorted(id_ for id_, _ in (*LEFT, *MORE, *RIGHT))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_completed_file_that_a_clean_up_removed_is_an_error_and_the_table_does_not_name_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with in_folder(kind, tmp_path)() as harness:
+        case = Case(harness)
+        case.run("before").epoch(0, MORE)
+        with monkeypatch.context() as patch:
+            patch.setattr(SNAPSHOTS[kind], "add", dies)
+            with pytest.raises(KeyboardInterrupt):
+                case.run().epoch(0, LEFT)
+        [completed] = harness.leftovers(JOB)
+        with Tending(kind, given(harness), tmp_path / "tending") as others:
+            others.clean()
+            assert harness.leftovers(JOB) == [], f"{completed} is there"
+            raises(HandleLostError, lambda: case.run().epoch(0, LEFT))
+            ids = others.result()["ids"]
+        case.holds(MORE, when="after a file was lost")
+    assert sorted(ids) == sorted(id_ for id_, _ in MORE)
+
+
+def given(harness: Any) -> dict[str, str]:
+    """What ``Tending`` asks of the table."""
+    if hasattr(harness.options, "path"):
+        return {"path": harness.options.path}
+    return {"catalog.uri": harness.catalog["uri"]}
