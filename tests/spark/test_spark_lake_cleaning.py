@@ -36,11 +36,13 @@ def test_uploads_of_epochs_that_are_not_committed_outlast_a_clean_up(
         assert len(begun) == 2
         with Tending(kind, given(harness), tmp_path / "tending", store.endpoint) as others:
             others.clean()
-            assert [*harness.leftovers(JOB), *harness.leftovers("undecided")] == begun
-            case.run().epoch(0, LEFT)
-            case.run("undecided").epoch(0, RIGHT)
+            # On S3 delta-spark may overwrite a commit of others: it has ended before there is one.
             ids = others.result()["ids"]
-    assert sorted(ids) == sorted(id_ for id_, _ in (*LEFT, *MORE, *RIGHT))
+        assert sorted(ids) == sorted(id_ for id_, _ in MORE)
+        assert [*harness.leftovers(JOB), *harness.leftovers("undecided")] == begun
+        case.run().epoch(0, LEFT)
+        case.run("undecided").epoch(0, RIGHT)
+        case.holds((*LEFT, *MORE, *RIGHT), when="after a clean-up")
 
 
 @pytest.mark.parametrize("kind", KINDS)

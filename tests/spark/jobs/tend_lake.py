@@ -111,6 +111,7 @@ class Iceberg:
         The procedure keeps files of a day; the action that it calls keeps none.
         """
         jvm, session = self.spark._jvm, self.spark._jsparkSession
+        assert jvm is not None
         table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session, self.table)
         # In a folder this listing takes no folder for hidden: not the job's register, either.
         in_bucket = table.location().startswith("s3")
@@ -122,7 +123,7 @@ class Iceberg:
 
 def main(kind: str, place: str, folder: str, endpoint: str = "") -> None:
     spark = session(place, endpoint)
-    table = {"delta": Delta, "iceberg": Iceberg}[kind](spark, place)
+    table = Delta(spark, place) if kind == "delta" else Iceberg(spark, place)
     enough, asked = Path(folder, "enough"), Path(folder, "clean")
     told = {"done": 0, "lost": 0}
 
