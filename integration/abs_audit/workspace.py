@@ -122,11 +122,25 @@ def load(
 def locate(
     connection: DuckDBPyConnection, expected: Relation, actual: Relation, plan: Plan
 ) -> None:
-    """Read both sides once more for where they hold the records in ``sampled``, if there are any."""
-    if connection.execute("select 1 from sampled limit 1").fetchall():
-        meter_here().begin("looking where the differences are", connection)
-        _place(connection, expected, plan, actual=False)
-        _place(connection, actual, plan, actual=True)
+    """Read both sides once more for where they hold the records in ``sampled``, if there are any.
+
+    A side that cannot be read now has its error in the place of places: the comparison is done, and
+    its report says so.
+    """
+    if not connection.execute("select 1 from sampled limit 1").fetchall():
+        return
+    meter_here().begin("looking where the differences are", connection)
+    for relation, is_actual, elsewhere in (
+        (expected, False, "unexpected"),
+        (actual, True, "missing"),
+    ):
+        try:
+            _place(connection, relation, plan, actual=is_actual)
+        except AbsError as error:
+            connection.execute(
+                "insert into places select distinct verdict, ?, ? from sampled where kind <> ?",
+                [is_actual, f"a place that could not be read: {error}", elsewhere],
+            )
 
 
 def _place(connection: DuckDBPyConnection, relation: Relation, plan: Plan, *, actual: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit import Files, Report, audit, relation
+from abs_audit.contracts import PLACE
+from abs_core.errors import UnavailableError
 from abs_services import KafkaService, S3Service
 from tests.audit.conftest import BY_ID
 
@@ -73,6 +77,35 @@ def test_a_difference_in_files_is_named_with_its_file(kind: str, tmp_path: Path)
     assert report.differences.samples["missing"][0].expected_in == (
         str(tmp_path / f"expected.{kind}"),
     )
+
+
+class Away(Files):
+    """Files that can be read, but not for places."""
+
+    @contextmanager
+    def rows(
+        self, connection: DuckDBPyConnection, names: Sequence[str]
+    ) -> Iterator[DuckDBPyRelation]:
+        if PLACE in names:
+            raise UnavailableError("The store does not answer.")
+        with super().rows(connection, names) as rows:
+            yield rows
+
+
+def test_a_side_that_is_away_when_places_are_looked_for_does_not_take_the_report(
+    tmp_path: Path,
+) -> None:
+    _json(tmp_path / "expected.json", EXPECTED)
+    _json(tmp_path / "actual.json", [*FIRST, *SECOND])
+    expected, actual = (str(tmp_path / f"{name}.json") for name in ("expected", "actual"))
+
+    report = audit(Files((expected,)), Away((actual,)), BY_ID)
+
+    assert not report.clean
+    assert places(report)["missing"] == (1, 0)
+    for kind in ("duplicate", "unexpected", "corrupted"):
+        (told,) = found(report, kind)
+        assert "could not be read: The store does not answer." in told
 
 
 def test_a_record_that_is_there_very_often_has_some_of_its_places(compare: Any) -> None:
