@@ -9,6 +9,7 @@ from rich.table import Table
 
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, confirm, errors, people, print_json, print_table
+from abs_cli.sites import SCHEMA
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,12 +31,7 @@ Ids = Annotated[list[str], typer.Argument(help="As `abs deadletters list` shows 
 Job = Annotated[str | None, typer.Option("--job", help="Only those of this job.")]
 Code = Annotated[str | None, typer.Option("--code", help="Only those with this reason.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-StateSchema = Annotated[
-    str | None,
-    typer.Option(
-        "--stateschema", help="PostgreSQL: the schema of registers, as in the sink's option."
-    ),
-]
+Schema = Annotated[str | None, SCHEMA]
 _SHOWN = ("id", "job", "sink", "epoch", "at", "code", "column", "key", "message")
 
 
@@ -45,7 +41,7 @@ def list_letters(
     deadletter: Place,
     job: Job = None,
     code: Code = None,
-    stateschema: StateSchema = None,
+    stateschema: Schema = None,
     *,
     replayed: Annotated[bool, typer.Option(help="Also those that were replayed.")] = False,
     as_json: AsJson = False,
@@ -71,7 +67,7 @@ def show(
     ids: Ids,
     url: Url,
     deadletter: Place,
-    stateschema: StateSchema = None,
+    stateschema: Schema = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -94,7 +90,7 @@ def replay(
     ] = None,
     write: Annotated[str | None, typer.Option(help="append or upsert, as in the job.")] = None,
     key: Annotated[str | None, typer.Option(help="As in the job, for upsert.")] = None,
-    stateschema: StateSchema = None,
+    stateschema: Schema = None,
     *,
     yes: Yes = False,
     as_json: AsJson = False,

@@ -49,12 +49,10 @@ Sinks = Annotated[
         "(format, options) for each sink, and register = 'NAME'.",
     ),
 ]
-Schema = Annotated[
-    str,
-    typer.Option(
-        "--stateschema", help="PostgreSQL: the schema of registers, as in the sink's option."
-    ),
-]
+SCHEMA = typer.Option(
+    "--stateschema", help="PostgreSQL: the schema of registers, as in the sink's option."
+)
+Schema = Annotated[str, SCHEMA]
 Job = Annotated[str, typer.Argument(help="The name of the job, as `abs register list` shows it.")]
 
 
