@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from abs_clients.delta.log import DeltaSnapshot
@@ -22,11 +23,17 @@ SNAPSHOTS = {"delta": DeltaSnapshot, "iceberg": IcebergSnapshot}
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("kind", ["delta"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_uploads_of_epochs_that_are_not_committed_outlast_a_clean_up(
     kind: str, store: S3Service, prefix: str, tmp_path: Path
 ) -> None:
-    """Before their decision and after it."""
+    """Before their decision and after it; a file that nobody names is removed beside them."""
+    client = boto3.client("s3", endpoint_url=store.endpoint, region_name=store.region)
+
+    def files() -> list[str]:
+        found = client.list_objects_v2(Bucket=store.bucket, Prefix=prefix)["Contents"]
+        return [each["Key"] for each in found if each["Key"].endswith(".parquet")]
+
     with in_bucket(kind, tmp_path, store, prefix)() as harness:
         case = Case(harness)
         case.run("before").epoch(0, MORE)
@@ -34,11 +41,16 @@ def test_uploads_of_epochs_that_are_not_committed_outlast_a_clean_up(
         raises(Halted, lambda: case.run("undecided", cut=Cut("inspect")).epoch(0, RIGHT))
         begun = [*harness.leftovers(JOB), *harness.leftovers("undecided")]
         assert len(begun) == 2
+        [named] = files()
+        source = {"Bucket": store.bucket, "Key": named}
+        orphan = f"{named.rpartition('/')[0]}/orphan.parquet"
+        client.copy_object(Bucket=store.bucket, Key=orphan, CopySource=source)
         with Tending(kind, given(harness), tmp_path / "tending", store.endpoint) as others:
             others.clean()
             # On S3 delta-spark may overwrite a commit of others: it has ended before there is one.
             ids = others.result()["ids"]
         assert sorted(ids) == sorted(id_ for id_, _ in MORE)
+        assert files() == [named]
         assert [*harness.leftovers(JOB), *harness.leftovers("undecided")] == begun
         case.run().epoch(0, LEFT)
         case.run("undecided").epoch(0, RIGHT)

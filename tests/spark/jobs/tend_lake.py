@@ -67,6 +67,7 @@ def session(place: str, endpoint: str) -> SparkSession:
     if endpoint:
         settings |= {
             "spark.sql.catalog.default.io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            "spark.sql.catalog.default.client.region": "us-east-1",
             "spark.sql.catalog.default.s3.endpoint": endpoint,
             "spark.sql.catalog.default.s3.path-style-access": "true",
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
