@@ -4,8 +4,9 @@
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
 ``"conf": {...}`` where the session is to be set for this job, ``"select": [...]`` the expressions of
-what is written: it runs a streaming job over the parquet
+what is written, ``"sql": [...]`` statements to be run before: it runs a streaming job over the parquet
 files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
+A question with anything else is an error.
 It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PARTIAL = "bench-kafka"
+KEYS = {"format", "options", "input", "schema", "files", "conf", "select", "sql"}
 
 
 def main() -> None:
@@ -38,12 +40,16 @@ def main() -> None:
 
 def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
     """The job, to its end: rows and milliseconds of each epoch."""
+    if unread := asked.keys() - KEYS:
+        raise ValueError(f"nobody reads {', '.join(sorted(unread))}")
     if asked["format"] == PARTIAL:
         from benchmarks.kafka_stage import KafkaStage
 
         spark.dataSource.register(KafkaStage)
     for key, value in asked.get("conf", {}).items():
         spark.conf.set(key, value)
+    for statement in asked.get("sql", ()):
+        spark.sql(statement)
     frame = spark.readStream.schema(asked["schema"]).option("maxFilesPerTrigger", asked["files"])
     rows = frame.parquet(asked["input"]).selectExpr(*asked.get("select", ["*"]))
     writer = rows.writeStream.format(asked["format"])
