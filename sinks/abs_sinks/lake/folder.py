@@ -20,7 +20,7 @@ from abs_core.contracts import Inventory
 from abs_core.durable import disk_errors, flush_folder, make_durably
 from abs_core.model import Finding, HandleName, Outcome
 from abs_core.patience import Patience
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.preflight import preflight
