@@ -3,10 +3,11 @@
     python write_job.py [JAR ...]
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
-``"conf": {...}`` where the session is to be set for this job, ``"select": [...]`` the expressions of
-what is written: it runs a streaming job over the parquet
-files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
-It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
+``"conf": {...}`` where the session is to be set for this job, ``"register": true`` for a format of ours
+as its users have it, ``"select": [...]`` the expressions of what is written: it runs a streaming job
+over the parquet files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own
+``durationMs``. It imports nothing of ours but for ``register`` and the format ``bench-kafka``, so that
+another version of Spark runs it.
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
         from benchmarks.kafka_stage import KafkaStage
 
         spark.dataSource.register(KafkaStage)
+    if asked.get("register"):
+        import abs_spark
+
+        abs_spark.register(spark)
     for key, value in asked.get("conf", {}).items():
         spark.conf.set(key, value)
     frame = spark.readStream.schema(asked["schema"]).option("maxFilesPerTrigger", asked["files"])
