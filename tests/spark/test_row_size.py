@@ -11,7 +11,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.pandas import functions as pandas_functions
 
 import abs_spark
 from abs_spark.foreach.row_size import (
@@ -76,6 +76,9 @@ def test_a_failed_epoch_leaves_the_session_as_it_was(session: SparkSession) -> N
     with pytest.raises(ValueError, match="on purpose"), batches_by_rows(session, 5):
         raise ValueError("on purpose")
     assert dict(session.conf.getAll) == before
+
+
+pandas_udf: Any = pandas_functions.pandas_udf
 
 
 def total(given: pd.Series) -> int:
