@@ -3,12 +3,12 @@
     python write_job.py [JAR ...]
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
-``"conf": {...}`` where the session is to be set for this job, ``"register": true`` for a format of ours
-as its users have it, ``"select": [...]`` the expressions of what is written, ``"sql": [...]`` statements
-to be run before: it runs a streaming job over the parquet files, ``N`` an epoch, to its end, and answers
-with each epoch's rows and Spark's own ``durationMs``. A question with anything else is an error.
-It imports nothing of ours but for ``abs_spark.register`` and the format ``bench-kafka``, so that another version
-of Spark runs it.
+``"conf": {...}`` where the session is to be set for this job, ``"register": true`` for a format of
+ours as its users have it, ``"select": [...]`` the expressions of what is written, ``"sql": [...]``
+statements to be run before: it runs a streaming job over the parquet files, ``N`` an epoch, to its end,
+and answers with each epoch's rows and Spark's own ``durationMs``. A question with anything else is an
+error. It imports nothing of ours but for ``abs_spark.register`` and the format ``bench-kafka``, so that
+another version of Spark runs it.
 """
 
 from __future__ import annotations
