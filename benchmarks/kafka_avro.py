@@ -29,8 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_clients.avro.registry import header_of
 from abs_clients.avro.schema import parsed
-from abs_clients.avro.wire import header_of
 from abs_core.contracts import Task
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.avro.encode import encode
