@@ -40,7 +40,8 @@ At = Annotated[
     typer.Option(
         metavar="MOMENT",
         help="Kill in this phase of an epoch only: committed (the sink's commit() is through, and "
-        "Spark's commits/N is not written), writing, or between. Default with --checkpoint: each.",
+        "Spark's commits/N is not written), writing, or between. With --every it is every second kill "
+        "that waits for it. Default with --checkpoint: each.",
     ),
 ]
 Checkpoint = Annotated[
