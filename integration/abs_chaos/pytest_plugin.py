@@ -115,13 +115,18 @@ def abs_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 
 @pytest.fixture
-def abs_faults() -> Iterator[Callable[[str, int], Relay]]:
-    """Puts a relay before a server: ``abs_faults(host, port)``; clients connect to its ``port``.
+def abs_faults() -> Iterator[Callable[..., Relay]]:
+    """Puts a relay before a server: ``abs_faults(address)``; clients connect to its ``address``.
 
-    It loses a request or a reply, delays a request, or stands still: ``abs_testing.relay``. Not for
-    Kafka, whose brokers tell clients to connect to them directly.
+    ``abs_chaos.faults.before`` says which addresses it knows. Before a server of another kind,
+    ``abs_faults(host, port)``, clients connect to its ``port``, and no request can be doubled.
     """
+    from abs_chaos.faults import before
     from abs_testing.relay import Relay
 
+    def made(address: str, port: int | None = None) -> Relay:
+        relay = before(address) if port is None else Relay((address, port), answers=False)
+        return stack.enter_context(relay)
+
     with contextlib.ExitStack() as stack:
-        yield lambda host, port: stack.enter_context(Relay((host, port), answers=False))
+        yield made

@@ -54,16 +54,12 @@ def test_job(doubled, table, abs_postgres, abs_job, tmp_path):
     assert_exactly_once(ROWS, abs_postgres, table="target", key=["id"], settle=0)
 
 def test_lost_reply(table, abs_postgres, abs_faults):
-    from urllib.parse import urlsplit, urlunsplit
     from abs_testing.calls import Loss
-    parts = urlsplit(abs_postgres)
-    relay = abs_faults(parts.hostname, parts.port)
-    user = parts.netloc.rpartition("@")[0]
-    url = urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{relay.port}"))
+    relay = abs_faults(abs_postgres)
     with pytest.raises(psycopg.OperationalError):
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(relay.address) as connection:
             connection.execute("insert into target values (1, 'n1')")
-            relay.lose_if(Loss.REPLY, lambda message: b"COMMIT" in message)
+            relay.arm(1, Loss.REPLY, "COMMIT")
     assert relay.fired
     assert table.execute("select id from target").fetchall() == [(1,)]
 
