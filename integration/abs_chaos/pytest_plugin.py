@@ -96,6 +96,18 @@ def abs_s3(abs_s3_server: S3Service, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture
+def abs_registry() -> Iterator[str]:
+    """The URL of an empty schema registry: a stand-in with Confluent's API, in pytest's process.
+
+    It does not check whether schemas are compatible.
+    """
+    from abs_chaos.registry import StandIn
+
+    with StandIn() as served:
+        yield served.url
+
+
+@pytest.fixture
 def abs_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Makes jobs: ``abs_job(script_or_function, *arguments, checkpoint=..., env=...)``.
 

@@ -75,6 +75,14 @@ def test_bucket(again, abs_s3):
     client.create_multipart_upload(Bucket=abs_s3.name, Key="open")
     client.close()
 
+@pytest.mark.parametrize("again", range(2))
+def test_registry(again, abs_registry):
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    with SchemaRegistryClient({"url": abs_registry}) as client:
+        client.register_schema("orders-value", Schema(json.dumps("long"), "AVRO"))
+        latest = client.get_latest_version("orders-value")
+    assert (latest.version, latest.schema_id, latest.schema.schema_str) == (1, 1, '"long"')
+
 def test_topic(abs_kafka):
     from confluent_kafka import Producer
     producer = Producer({"bootstrap.servers": abs_kafka.bootstrap})
@@ -134,7 +142,7 @@ def test_fixtures_give_places_and_jobs_and_the_audit_as_an_assertion(tmp_path: P
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_mine.py").write_text(SESSION)
     done = session(tmp_path, "-q", "-ra")
-    assert counted(done.stdout.splitlines()[-1]) == {"passed": 7, "failed": 2}, done.stdout
+    assert counted(done.stdout.splitlines()[-1]) == {"passed": 9, "failed": 2}, done.stdout
     assert re.search(
         r"FAILED test_mine.py::test_job\[True\] .*not exactly once: \d+ dup", done.stdout
     )
