@@ -133,7 +133,8 @@ def measure(contestant: Contestant, servers: Servers, sizes: Sizes) -> Row:
         plain, found = _run(contestant, servers, sizes, kills=0)
         if any(found.values()):
             return replace(row, failed=f"wrong without kills: {found}")
-        for ran in (sizes, replace(sizes, epochs=2 * sizes.epochs)):
+        killed, ran, between = plain, sizes, 0
+        for ran in (sizes, replace(sizes, epochs=2 * sizes.epochs)) if sizes.kills else ():
             killed, found = _run(contestant, servers, ran, kills=sizes.kills)
             between = sum(each.found is Moment.COMMITTED for each in killed.kills)
             if len(killed.kills) >= sizes.kills and between >= sizes.kills // 2:
