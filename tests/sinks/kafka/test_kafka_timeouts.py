@@ -175,11 +175,13 @@ def test_a_driver_whose_clock_is_behind_decides_at_once_or_not_at_all(
 def test_a_clock_that_is_behind_and_is_trusted_is_found(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clock = _Clock(-3600.0)
+
     def trusting(prepared: OpenTransaction, *_: object) -> Inspection:
         ends = (prepared.start_ms + prepared.timeout_ms) / 1000
-        return Inspection(Outcome.PREPARED, ends - twophase.time.time())
+        return Inspection(Outcome.PREPARED, ends - clock.time())
 
-    monkeypatch.setattr(twophase, "time", _Clock(-3600.0))
+    monkeypatch.setattr(twophase, "time", clock)
     monkeypatch.setattr(twophase, "_inspection", trusting)
     with pytest.raises(AssertionError, match="NotPreparedError"):
         raises(NotPreparedError, lambda: _commit_late(case))
