@@ -177,9 +177,8 @@ def test_a_clock_that_is_behind_and_is_trusted_is_found(
 ) -> None:
     def trusting(prepared: OpenTransaction, *_: object) -> Inspection:
         ends = (prepared.start_ms + prepared.timeout_ms) / 1000
-        return Inspection(Outcome.PREPARED, ends - twophase.time.time())
+        return Inspection(Outcome.PREPARED, ends - _Clock(-3600.0).time())
 
-    monkeypatch.setattr(twophase, "time", _Clock(-3600.0))
     monkeypatch.setattr(twophase, "_inspection", trusting)
     with pytest.raises(AssertionError, match="NotPreparedError"):
         raises(NotPreparedError, lambda: _commit_late(case))
