@@ -27,22 +27,13 @@ from abs_core.errors import AbsError
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from benchmarks.scoreboard.contestants import Contestant, States
 from benchmarks.scoreboard.job import STAGE, TABLE
+from tests.spark.jobs.session import CONF
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 ROOTS = ("", "clients", "sinks", "sources", "integration")
 FILES_PER_EPOCH = 2
 SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string()), ("amount", pa.float64())])
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "WARN",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.python.authenticate.socketTimeout": "120s",
-}
 
 
 @dataclass(frozen=True, slots=True)

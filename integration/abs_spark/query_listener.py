@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
 from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.utils import is_remote
 
 from abs_spark import observers
 from abs_spark.foreach.end_watcher import end_watcher
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _meter = metrics.get_meter("abs_spark")
 _failures = _meter.create_counter("abs.failures", "{query}", "Queries that ended with an error")
+_log = logging.getLogger("abs_spark.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class Listener(StreamingQueryListener):
         self._observe = observe
         self._jobs: dict[str, str] = {}
         self._ours: set[str] = set()
+        self._warned = False
 
     def close(self) -> None:
         """Tell the observers nothing more."""
@@ -75,6 +79,13 @@ class Listener(StreamingQueryListener):
         """Keep what the query's end does not tell: its name, and whether it writes by this project."""
         if event.name:
             self._jobs[str(event.id)] = event.name
+        if self._observe and not self._warned and is_remote():
+            self._warned = True
+            _log.warning(
+                "abs_spark.listener: under Spark Connect the events of the protocol (Committed and "
+                "others) occur in the server; this listener is told BatchDone and QueryEnded only. "
+                "What to do: name the observer in ABS_OBSERVE, in the server's environment"
+            )
         self._is_ours(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
@@ -101,13 +112,10 @@ class Listener(StreamingQueryListener):
 
     def _is_ours(self, query: str) -> bool:
         """Whether the query writes by this project; a client of Connect cannot know: then all do."""
-        try:
-            from py4j.protocol import Py4JError
-            from pyspark import SparkContext
-        except ImportError:
+        if is_remote():
             return True
-        if SparkContext._active_spark_context is None:
-            return True
+        from py4j.protocol import Py4JError
+
         try:
             if query in end_watcher.functions or active_query(query) is not None:
                 self._ours.add(query)
@@ -136,7 +144,7 @@ def listener(*observe: Told) -> Any:
 
     A format's own events occur in a process of Spark's: see ``ABS_OBSERVE`` in
     docs/how-to/watching.md. Under Spark Connect ``abs_spark.epoch``'s do, too, so the client's listener
-    gets Spark's news only.
+    gets Spark's news only, of all queries of its session, and a warning in the log says so.
 
     Args:
         observe: called with an event; one that raises is logged, and the query goes on.

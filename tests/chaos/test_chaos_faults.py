@@ -131,7 +131,7 @@ def in_s3(server: S3Service) -> Iterator[Target]:
 
 @pytest.fixture(params=KINDS)
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
-    opened = {"postgres": in_postgres, "kafka": in_kafka, "s3": in_s3}[request.param]
+    opened: Any = {"postgres": in_postgres, "kafka": in_kafka, "s3": in_s3}[request.param]
     with opened(request.getfixturevalue(request.param)) as target:
         yield target
 

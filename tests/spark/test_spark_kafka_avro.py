@@ -46,6 +46,7 @@ def values(topic: TopicHarness, isolation: str) -> set[bytes]:
             topic._consumer = None
 
 
+@pytest.mark.campaign  # the sample has the sink's own replays: test_kafka_avro_sink.py
 def test_a_replay_after_a_kill_writes_the_same_bytes_although_the_schema_has_evolved(
     kafka: KafkaService, registry: StandIn, spark: SparkSession, tmp_path: Path
 ) -> None:

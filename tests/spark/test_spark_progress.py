@@ -103,14 +103,45 @@ print(urllib.request.urlopen("http://127.0.0.1:9464/metrics").read().decode())
 """
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="Debian's package prometheus has it")
-def test_the_alert_rules_are_valid_and_fire() -> None:
-    folder = ALERTS.parent
+def promtool(folder: Path) -> str:
+    """What it says against the rules of a folder and their test; empty if nothing."""
     for words in (("check", "rules", ALERTS.name), ("test", "rules", "alerts_test.yml")):
         made = subprocess.run(
             ["promtool", *words], cwd=folder, capture_output=True, text=True, check=False
         )
-        assert made.returncode == 0, made.stdout + made.stderr
+        if made.returncode:
+            return made.stdout + made.stderr
+    return ""
+
+
+has_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="Debian's package prometheus has it"
+)
+
+
+@has_promtool
+def test_the_alert_rules_are_valid_and_fire() -> None:
+    assert promtool(ALERTS.parent) == ""
+
+
+@has_promtool
+@pytest.mark.parametrize(
+    ("part", "alert"),
+    [
+        (r" or sum by \(job\) \(abs_dead_letters_total unless .*", "AbsDeadLetters"),
+        (r"max by \(job\) \(resets\(.*?\)\) >= 3 or ", "AbsRecoversAgainAndAgain"),
+        (r"(?<=present_over_time\(abs_epochs_total\[)1d", "AbsJobGone"),
+    ],
+)
+def test_a_rule_that_misses_a_first_value_a_restart_or_a_long_absence_is_found(
+    tmp_path: Path, part: str, alert: str
+) -> None:
+    rules, planted = re.subn(part, "15m" if alert == "AbsJobGone" else "", ALERTS.read_text())
+    assert planted == 1
+    (tmp_path / ALERTS.name).write_text(rules)
+    shutil.copy(ALERTS.parent / "alerts_test.yml", tmp_path)
+    said = promtool(tmp_path).partition("got:")
+    assert said[0].count(alert) > said[2].count(alert)
 
 
 def test_every_event_is_one_log_line_that_names_the_job(caplog: pytest.LogCaptureFixture) -> None:
