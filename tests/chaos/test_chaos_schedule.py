@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from abs_chaos.aim import PATIENCE_EPOCHS, Aim
 from abs_chaos.moments import Moment, Sight, story
+from abs_chaos.run import ChaosSettings
 from abs_chaos.schedule import (
     AWAY_S,
     MAX_DELAY_S,
@@ -208,6 +210,16 @@ def test_by_the_clock_every_second_kill_waits_for_its_phase_and_is_tried_until_i
     third = aim.next
     assert third is not None
     assert third.moment is Moment.ANY
+
+
+def test_who_gives_a_time_and_a_phase_gets_kills_of_both(tmp_path: Path) -> None:
+    both = ChaosSettings(
+        ["true"], tmp_path, 7, 2, tmp_path, every_s=10.0, moment=Moment.COMMITTED
+    ).aim()
+    assert both.next == by_the_clock(7, 2, 10.0)[0]
+    both.killed(WRITING)
+    assert both.next is not None
+    assert both.next.moment is Moment.COMMITTED
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 3))
