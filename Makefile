@@ -18,7 +18,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route epoch
 
 quick: setup ## tests without servers, Spark and killed processes: what to run while you write
-	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 3 --dist loadfile
+	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 2 --dist loadfile
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
@@ -40,7 +40,7 @@ prefetch: setup ## fetches and makes what the tests need once
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks
 
-scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; 20 minutes
+scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; 30 minutes
 	$(BIN)/python -m benchmarks.scoreboard
 
 # Hours; MINUTES=30 stops after so many and says what share of the tests ran.

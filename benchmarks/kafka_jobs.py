@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +25,7 @@ from benchmarks.meter import metered
 from benchmarks.other_spark import Installed, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
-from benchmarks.report import Comparison, Result
+from benchmarks.report import Comparison, Result, epoch_times
 from benchmarks.session import BATCHES_BY_ROWS
 from benchmarks.write_job import PARTIAL
 from tests.kit.kafka import make_topic
@@ -171,12 +170,7 @@ def compared(
             "rows per epoch": f"{given.rows:,}",
             "partitions": PARTITIONS,
             "tasks": FILES,
-            **{
-                f"ms of an epoch of {side} (median)": round(
-                    median(s.wall_s for s in samples[side]) * 1e3 / EPOCHS
-                )
-                for side in jobs
-            },
+            **epoch_times(samples, EPOCHS),
         },
         notes=(
             f"wall is triggerExecution of {EPOCHS} epochs; the first of each run is left out",

@@ -33,7 +33,7 @@ from benchmarks import rows as made
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
-from benchmarks.report import Comparison, Result
+from benchmarks.report import Comparison, Result, epoch_times
 from benchmarks.s3_folder import fresh_folder
 
 ROWS, TASKS, BATCH = 500_000, 2, 100_000
@@ -102,10 +102,7 @@ def run(service: S3Service, *, pairs: int, rows: int | None, tell: Tell) -> Iter
         facts={
             "rows per epoch": f"{wanted:,}",
             "tasks": TASKS,
-            **{
-                f"ms of an epoch of {name} (median)": round(median(s.wall_s for s in found) * 1e3)
-                for name, found in samples.items()
-            },
+            **epoch_times(samples),
             **{f"CPU ms of a small epoch, {kind}": trend(kind) for kind in ("delta", "iceberg")},
         },
         notes=(

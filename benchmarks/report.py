@@ -67,6 +67,20 @@ class Result:
         return [comparison.bar.judge(self.found(comparison)) for comparison in self.comparisons]
 
 
+def epoch_times(samples: Mapping[str, Sequence[Sample]], epochs: int = 1) -> dict[str, int]:
+    """What an epoch takes on each side, as facts of a result.
+
+    Args:
+        epochs: of a sample.
+    """
+    return {
+        f"ms of an epoch of {side} (median)": round(
+            median(sample.wall_s for sample in found) * 1e3 / epochs
+        )
+        for side, found in samples.items()
+    }
+
+
 _COLOURS = {Verdict.MET: "green", Verdict.UNCLEAR: "yellow", Verdict.MISSED: "red"}
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from deltalake import DeltaTable
@@ -23,7 +22,7 @@ from benchmarks.meter import metered
 from benchmarks.other_spark import Installed, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Sample
-from benchmarks.report import Comparison, Result
+from benchmarks.report import Comparison, Result, epoch_times
 from benchmarks.rows import SPARK_SCHEMA, write_epochs
 from benchmarks.spark_s3 import EPOCHS, FILES, UNCOUNTED, Input
 
@@ -101,12 +100,7 @@ def run(other: Installed, *, pairs: int, rows: int | None, tell: Tell) -> Iterat
         facts={
             "rows per epoch": f"{given.rows:,}",
             "tasks": FILES,
-            **{
-                f"ms of an epoch of {side} (median)": round(
-                    median(sample.wall_s for sample in found) * 1e3 / EPOCHS
-                )
-                for side, found in samples.items()
-            },
+            **epoch_times(samples, EPOCHS),
         },
         notes=(
             f"wall is triggerExecution of {EPOCHS} epochs; the first of each run is left out",

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import median
 from types import MappingProxyType
 
 import pyarrow.parquet as pq
@@ -25,7 +24,7 @@ from benchmarks.meter import metered
 from benchmarks.other_spark import THIS, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Sample
-from benchmarks.report import Comparison, Result
+from benchmarks.report import Comparison, Result, epoch_times
 from benchmarks.rows import SPARK_SCHEMA, write_epochs
 from benchmarks.s3_folder import fresh_folder
 from benchmarks.session import BATCHES_BY_ROWS
@@ -69,6 +68,7 @@ class Job:
                 "input": str(self.input.folder),
                 "schema": SPARK_SCHEMA,
                 "files": FILES,
+                "register": form.startswith("abs-"),
             }
             with metered() as taken:
                 epochs = self.session.ask(asked)["epochs"]
@@ -102,12 +102,7 @@ def run(service: S3Service, *, pairs: int, rows: int | None, tell: Tell) -> Resu
         facts={
             "rows per epoch": f"{given.rows:,}",
             "tasks": FILES,
-            **{
-                f"ms of an epoch of {name} (median)": round(
-                    median(sample.wall_s for sample in found) * 1e3 / EPOCHS
-                )
-                for name, found in samples.items()
-            },
+            **epoch_times(samples, EPOCHS),
         },
         notes=(
             f"wall is triggerExecution of {EPOCHS} epochs; the first of each run is left out",

@@ -1,34 +1,15 @@
-"""Determines the moment of the next kill: by the job's phases, or by the clock. No I/O."""
+"""Determines the moment of the next kill: by the job's phases, by the clock, or by both. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from dataclasses import replace
 
 from abs_chaos.moments import Moment, Sight
 from abs_chaos.schedule import Kill
 
 PATIENCE_EPOCHS = 3
 """After so many epochs without its moment, a kill takes any other."""
-
-
-class Aiming(Protocol):
-    """Which kill is next, and when; ``Aim`` and ``Clock``."""
-
-    @property
-    def next(self) -> Kill | None: ...
-
-    def pause(self, sight: Sight) -> float:
-        """Seconds until the next look."""
-        ...
-
-    def due(self, sight: Sight, now: float) -> bool:
-        """Whether to kill now (seconds of any clock)."""
-        ...
-
-    def killed(self, found: Sight) -> None:
-        """Note that the kill was carried out, and what it hit."""
-        ...
 
 
 class Aim:
@@ -39,6 +20,7 @@ class Aim:
 
     def __init__(self, planned: Sequence[Kill]) -> None:
         self._left = list(planned)
+        self._began: float | None = None
         self._seen_at: float | None = None
         self._killed_generation: int | None = None
 
@@ -49,6 +31,8 @@ class Aim:
     def pause(self, sight: Sight) -> float:
         """Seconds until the next look: phases may last a few milliseconds."""
         kill = self.next
+        if kill is not None and (kill.after_s or kill.moment is Moment.ANY):
+            return 0.02
         if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
             return 0.05
         return 0.005 if kill.moment in (Moment.WRITING, Moment.RECOVERING) else 0.0005
@@ -56,7 +40,17 @@ class Aim:
     def due(self, sight: Sight, now: float) -> bool:
         """Whether to kill now (seconds of any clock)."""
         kill = self.next
-        if kill is None or sight.planned is None or sight.planned < kill.epoch:
+        if kill is None:
+            return False
+        if self._began is None:
+            self._began = now
+        if now < self._began + kill.after_s:
+            return False
+        if kill.moment is Moment.ANY:
+            return True
+        if kill.after_s:  # from this epoch on it waits for its phase
+            kill = self._left[0] = replace(kill.later(sight.planned or 0), after_s=0.0)
+        if sight.planned is None or sight.planned < kill.epoch:
             return False
         if (sight.epoch is None) != (kill.moment is Moment.BETWEEN):
             return False
@@ -67,7 +61,7 @@ class Aim:
     def killed(self, found: Sight) -> None:
         """Note that the kill was carried out, and what it hit."""
         kill = self._left.pop(0)
-        self._seen_at = None
+        self._began = self._seen_at = None
         self._killed_generation = found.generation
         at = max(found.planned or 0, kill.epoch)
         if kill.moment is Moment.COMMITTED and found.moment is not Moment.COMMITTED:
@@ -84,27 +78,3 @@ class Aim:
         if kill.moment is Moment.RECOVERING:
             return late or sight.generation not in (None, self._killed_generation)
         return late or sight.moment is kill.moment
-
-
-class Clock:
-    """Kills by the clock: each so long after the job's start, or after the one before it."""
-
-    def __init__(self, planned: Sequence[Kill]) -> None:
-        self._left = list(planned)
-        self._began: float | None = None
-
-    @property
-    def next(self) -> Kill | None:
-        return self._left[0] if self._left else None
-
-    def pause(self, sight: Sight) -> float:
-        return 0.02
-
-    def due(self, sight: Sight, now: float) -> bool:
-        if self._began is None:
-            self._began = now
-        return bool(self._left) and now >= self._began + self._left[0].delay_s
-
-    def killed(self, found: Sight) -> None:
-        del self._left[0]
-        self._began = None

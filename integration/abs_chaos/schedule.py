@@ -43,12 +43,14 @@ class Kill:
         moment: the awaited phase.
         delay_s: seconds after the phase was seen.
         blow: what happens to a server instead; the job is left alone.
+        after_s: seconds after the job's start, or restart, from which on it waits for the phase.
     """
 
     epoch: int
     moment: Moment
     delay_s: float
     blow: Blow | None = None
+    after_s: float = 0.0
 
     def later(self, epoch: int) -> Kill:
         """The same kill, not before ``epoch``."""
@@ -82,14 +84,21 @@ def schedule(
     return tuple(planned)
 
 
-def by_the_clock(seed: int, kills: int, every_s: float) -> tuple[Kill, ...]:
-    """Kills whose delays are drawn anew for each: half of ``every_s`` to one and a half.
+def by_the_clock(
+    seed: int, kills: int, every_s: float, moment: Moment | None = None
+) -> tuple[Kill, ...]:
+    """Kills whose times are drawn anew for each: half of ``every_s`` to one and a half.
 
     Args:
         every_s: seconds from the job's start, or restart, to its next kill, on average.
+        moment: every second kill then waits for this phase.
     """
     draw = random.Random(seed)  # noqa: S311 (a schedule is no secret)
-    return tuple(Kill(0, Moment.ANY, draw.uniform(0.5, 1.5) * every_s) for _ in range(kills))
+    turns = (Moment.ANY, moment or Moment.ANY)
+    return tuple(
+        Kill(0, turn, _delay(draw, turn), after_s=draw.uniform(0.5, 1.5) * every_s)
+        for turn in (turns[number % 2] for number in range(kills))
+    )
 
 
 def with_blows(

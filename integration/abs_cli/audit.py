@@ -12,7 +12,7 @@ import typer
 from abs_cli.audit_follow import followed
 from abs_cli.audit_job import compared_by, progress_shown, report_job
 from abs_cli.codes import FAILED, exit_code
-from abs_cli.output import AsJson, errors, people, print_json, write_report
+from abs_cli.output import AsJson, ReportTo, errors, people, print_json, write_report
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
@@ -98,10 +98,6 @@ StateSchema = Annotated[
         help="PostgreSQL: the schema of registers and staging tables.",
     ),
 ]
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write the report as a page for a browser."),
-]
 Follow = Annotated[
     bool,
     typer.Option(
@@ -149,7 +145,7 @@ def audit(
     deadletters: DeadLetters = None,
     memory: Memory = 1024,
     temporary: Temporary = None,
-    html: Html = None,
+    report: ReportTo = None,
     follow: Follow = False,
     every: Every = 10.0,
     late: Late = 60.0,
@@ -176,9 +172,10 @@ def audit(
     with exit_code_1_for_findings_only():
         if deadletters is not None and sinks is not None:
             raise typer.BadParameter("not with --sinks.", param_hint="--deadletters")
-        if sinks is not None and (follow or html):
-            asked = "--follow" if follow else "--html"
-            raise typer.BadParameter("not with --sinks.", param_hint=asked)
+        if sinks is not None and follow:
+            raise typer.BadParameter("not with --sinks.", param_hint="--follow")
+        if report is not None and (sinks is not None or follow):
+            raise typer.BadParameter("not with --sinks or --follow.", param_hint="--report")
         if sinks is not None:
             clean = report_job(sinks, compared, by_epoch=epochs, strict=strict, as_json=as_json)
         elif epochs or strict:
@@ -196,7 +193,7 @@ def audit(
             if follow:
                 clean = followed(source, target, compared, every, late, times, as_json=as_json)
             else:
-                clean = _report_target(source, target, compared, html, as_json=as_json)
+                clean = _report_target(source, target, compared, report, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)
 
@@ -242,7 +239,7 @@ def _report_target(
     source: Relation,
     target: Relation,
     settings: AuditSettings,
-    html: Path | None,
+    file: Path | None,
     *,
     as_json: bool,
 ) -> bool:
@@ -251,8 +248,8 @@ def _report_target(
 
     with progress_shown():
         report = abs_audit.audit(source, target, settings)
-    if html is not None:
-        write_report(page(report), html)
+    if file is not None:
+        write_report(file, lambda: page(report), report.to_dict)
     if as_json:
         print_json(report.to_dict())
     else:

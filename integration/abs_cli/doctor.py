@@ -174,8 +174,9 @@ class Looked:
 
 
 SPEED = (
-    "for large epochs of a format set spark.sql.execution.arrow.maxBytesPerBatch to 2147483647 in the "
-    "session, unless rows have 100 kB and more; abs_spark.epoch does it by itself"
+    "for large epochs of a format call abs_spark.register(spark) in the program that starts the query; "
+    "under Spark Connect and for batch writes set spark.sql.execution.arrow.maxBytesPerBatch to "
+    "2147483647 in the session, unless rows have 100 kB and more; abs_spark.epoch does it by itself"
 )
 """What no option can do: Spark reads it from the session."""
 

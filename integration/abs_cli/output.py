@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -42,9 +43,29 @@ def print_json(value: Any, file: Path | None = None) -> None:
         file.write_text(text)
 
 
-def write_report(text: str, file: Path) -> None:
-    """Write a report to a file."""
-    file.write_text(text, "utf-8")
+def _of_a_kind(file: Path | None) -> Path | None:
+    if file is not None and file.suffix not in (".json", ".html"):
+        raise typer.BadParameter("name a file that ends in .json or .html.")
+    return file
+
+
+ReportTo = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        callback=_of_a_kind,
+        help="Also write the result to FILE.json, or as a page for a browser to FILE.html.",
+    ),
+]
+
+
+def write_report(file: Path, page: Callable[[], str], document: Callable[[], Any]) -> None:
+    """Write a result as a page or as JSON, as the file's name says."""
+    if file.suffix == ".html":
+        file.write_text(page(), "utf-8")
+    else:
+        print_json(document(), file)
 
 
 def confirm(question: str, *, yes: bool) -> None:

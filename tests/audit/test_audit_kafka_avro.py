@@ -18,10 +18,10 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from abs_audit import Files, Report, audit, relation
+from abs_chaos.registry import StandIn
 from abs_core.errors import ConfigError, DataError, OptionError
 from abs_services import KafkaService
 from tests.audit.conftest import BY_ID
-from tests.kit.registry import StandIn
 
 pytestmark = pytest.mark.services
 
@@ -140,6 +140,7 @@ def test_a_record_that_is_none_is_an_error_with_its_place(
 
 
 def test_a_topic_without_a_schema_and_a_file_without_a_registry_are_told(there: Topic) -> None:
+    there.send_bytes(b"{}")  # that it is not there yet would be waited for
     with pytest.raises(ConfigError, match=f"no schema under {there.name}-value"):
         there.audit()
     for url in ("?value=avro", f"?value=avro&config={there.folder / 'none'}"):

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from abs_audit import Report
+
+pytestmark = pytest.mark.long
 
 NAN = float("nan")
 Row = tuple[int | None, str | None, float | None]

@@ -191,10 +191,8 @@ def test_what_makes_no_sense_is_refused_before_the_job_starts(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("mode", "wrong"),
-    [pytest.param("exact", None, marks=pytest.mark.campaign), ("doubling", "doubled")],
-)
+@pytest.mark.campaign  # the sample has the example of the page: test_chaos_plugin.py
+@pytest.mark.parametrize(("mode", "wrong"), [("exact", None), ("doubling", "doubled")])
 def test_a_spark_job_into_a_table_is_judged(place: Place, mode: str, wrong: str | None) -> None:
     place.fill(16)
     words = [*place.target, *place.checkpoint, "--seed", "7", "--kills", "1", "--at", "committed"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_chaos.aim import PATIENCE_EPOCHS, Aim, Clock
+from abs_chaos.aim import PATIENCE_EPOCHS, Aim
 from abs_chaos.moments import Moment, Sight, story
 from abs_chaos.schedule import (
     AWAY_S,
@@ -130,12 +130,12 @@ def test_a_phase_that_never_shows_does_not_hold_up_the_run() -> None:
 
 
 def test_kills_by_the_clock_come_in_their_own_time_after_each_start() -> None:
-    clock = Clock(by_the_clock(7, 2, every_s=10.0))
-    first, second = (Clock(by_the_clock(seed, 2, every_s=10.0)) for seed in (7, 8))
+    clock = Aim(by_the_clock(7, 2, every_s=10.0))
+    first, second = (Aim(by_the_clock(seed, 2, every_s=10.0)) for seed in (7, 8))
     assert first.next == clock.next != second.next
     for began in (100.0, 200.0):
         assert clock.next is not None
-        wait = clock.next.delay_s
+        wait = clock.next.after_s
         assert 5.0 <= wait <= 15.0
         assert not clock.due(Sight(), began)
         assert not clock.due(Sight(), began + wait - 0.1)
@@ -143,6 +143,32 @@ def test_kills_by_the_clock_come_in_their_own_time_after_each_start() -> None:
         clock.killed(Sight())
     assert clock.next is None
     assert not clock.due(Sight(), 1000.0)
+
+
+def test_by_the_clock_every_second_kill_waits_for_its_phase_and_is_tried_until_it_hits() -> None:
+    planned = by_the_clock(7, 4, every_s=10.0, moment=Moment.COMMITTED)
+    assert [kill.moment for kill in planned] == [Moment.ANY, Moment.COMMITTED] * 2
+    assert all(5.0 <= kill.after_s <= 15.0 for kill in planned)
+    aim = Aim(planned)
+    began = 100.0
+    assert not aim.due(COMMITTED, began)
+    assert aim.due(WRITING, began + planned[0].after_s)
+    aim.killed(WRITING)
+    began = 200.0
+    assert not aim.due(COMMITTED, began)
+    assert not aim.due(COMMITTED, began + planned[1].after_s - 0.1)
+    later = Sight(planned=20, noted=19, finished=19)
+    assert not aim.due(later, began + planned[1].after_s), "its phase is not there"
+    assert aim.due(Sight(planned=20, noted=19, finished=20), began + planned[1].after_s + 1.0)
+    aim.killed(Sight(planned=20, noted=20, finished=20))
+    tried = aim.next
+    assert tried is not None
+    assert tried.moment is Moment.COMMITTED, "it came too late"
+    assert aim.due(Sight(planned=21, noted=20, finished=21), 300.0)
+    aim.killed(Sight(planned=21, noted=20, finished=21))
+    third = aim.next
+    assert third is not None
+    assert third.moment is Moment.ANY
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 3))

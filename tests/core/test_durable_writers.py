@@ -14,7 +14,7 @@ import abs_core.wal.folder
 from abs_cli.trail import noted
 from abs_clients.delta.evolve import put_version
 from abs_core.model import HandleName, JobState, Outcome
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_services.lasting import changing_state
@@ -93,7 +93,7 @@ def services(folder: Path) -> None:
 
 
 WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
-    register: ("abs_core/registers/file.py",),
+    register: ("abs_core/registers.py",),
     segment: ("abs_core/wal/folder.py",),
     data_file: ("abs_sinks/lake/folder.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),

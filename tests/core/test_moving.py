@@ -14,7 +14,7 @@ from abs_core.contracts import Conflict, Version
 from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
 from abs_core.model import JobState
 from abs_core.moving import move, rename, reset
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
 from tests.kit.fake_harness import open_fake

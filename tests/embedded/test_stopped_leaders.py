@@ -21,6 +21,8 @@ from tests.embedded.test_a_newer_run import MANY, run_on
 from tests.kit.stopped import Pause, Stopped, StoppedSink
 from tests.sample import members
 
+pytestmark = pytest.mark.long
+
 POSITIONS = 40
 """Calls of a start and of some checkpoints."""
 BEGUN = 10

@@ -39,6 +39,16 @@ pytestmark = pytest.mark.services
 Opener = Callable[[Cell], AbstractContextManager[Poisoned]]
 
 CELLS = {cell.name: cell for cell in cells()}
+ONE_OF_EACH = [
+    name
+    for system in RECIPES
+    for name in sample.cut(
+        [name for name, cell in CELLS.items() if cell.system == system], 1, f"poison, {system}"
+    )
+]
+SAMPLED = [
+    pytest.param(name, marks=() if name in ONE_OF_EACH else pytest.mark.campaign) for name in CELLS
+]
 QUICK = (f"{CrashPoint.AFTER_PRE_COMMIT}#4", f"{CrashPoint.AFTER_DECIDE}#2")
 """The second epoch dies: of one task, and where it is decided."""
 
@@ -98,7 +108,7 @@ def check(target: Poisoned, cell: Cell, when: str) -> None:
     assert within(20.0, lambda: not target.leftovers(JOB)), (when, target.leftovers(JOB))
 
 
-@pytest.mark.parametrize("name", sample.members(list(CELLS), 5, "poison of each kind"))
+@pytest.mark.parametrize("name", SAMPLED)
 def test_poison_of_each_kind_is_dead_once_where_a_process_dies(
     opener: Opener, fork_server: ForkServer, name: str
 ) -> None:

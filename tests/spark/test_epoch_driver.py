@@ -152,6 +152,21 @@ def test_a_location_that_is_no_querys_checkpoint_is_refused_and_nothing_is_made_
     assert running(session, 0, str(other), "process").run == "run"
 
 
+def test_another_querys_checkpoint_is_refused_and_both_queries_are_named(tmp_path: Path) -> None:
+    session = of_classic("0b54d2ac-5d1e-4b2f-9a55-6a0e2f3a4b5c")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "metadata").write_text('{"id":"61aa7b80-6b0c-4f0c-8f8e-6a2d0d1c9e11"}')
+    with pytest.raises(OptionError, match="the checkpoint of another query") as refused:
+        running(session, 0, str(other), "process")
+    for named in (str(other), "61aa7b80-6b0c", "5a0ec7f7-a3e8"):
+        assert named in refused.value.what
+    (other / "metadata").write_text('{"id":"5a0ec7f7-a3e8-4a5e-8d7c-3a6a9a2a1f10"}')
+    assert (
+        running(session, 0, str(other), "process").query == "5a0ec7f7-a3e8-4a5e-8d7c-3a6a9a2a1f10"
+    )
+
+
 def test_pyspark_3_under_connect_is_refused_as_it_loses_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +202,15 @@ def of_connect(folder: Path, *more: str) -> tuple[Any, Path]:
     for name in more:
         (folder / name).mkdir()
     return SimpleNamespace(sparkSession=object()), folder
+
+
+def test_under_connect_a_batch_is_known_by_its_querys_checkpoint_only(tmp_path: Path) -> None:
+    batch, checkpoint = of_connect(tmp_path)
+    with pytest.raises(ConfigError, match="outside of that batch of a streaming query"):
+        running(batch.sparkSession, 1, str(checkpoint), "process")
+    (checkpoint / "metadata").unlink()
+    with pytest.raises(ConfigError, match="found by its checkpoint, which cannot be read"):
+        running(batch.sparkSession, 0, str(checkpoint), "process")
 
 
 def to_a_table(checkpoint: Path, mode: str | None) -> Epoch:

@@ -65,22 +65,12 @@ def test_killed_at_any_point_each_row_is_in_the_table_once(
     assert lake.staged() == []
 
 
-@sample.cases(1, of="lake")
-@pytest.mark.parametrize("point", sample.members(POINTS, 1, "lake beside"))
+@pytest.mark.campaign  # the sample has one of both kinds beside Kafka, too: test_spark_lake_beside.py
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_an_epoch_is_in_postgresql_and_in_the_table_or_in_none(
     spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
 ) -> None:
-    _beside(spark, new_world("2pc"), lake, point)
-
-
-@sample.cases(1, of="lake")
-def test_killed_between_the_commits_of_database_and_table_the_rest_is_committed(
-    spark: SparkSession, new_world: Callable[[str], World], lake: Lake
-) -> None:
-    _beside(spark, new_world("2pc"), lake, CrashPoint.BETWEEN_COMMITS)
-
-
-def _beside(spark: SparkSession, world: World, lake: Lake, point: CrashPoint) -> None:
+    world = new_world("2pc")
     world.add_files(range(FILES), ROWS)
     job = beside_postgres(world, lake)
     killed_at(point, 1, job, world.folder / "killed", world.url)

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_testing.case import within
-from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.sinks.lake.tending import Beside
@@ -135,7 +134,10 @@ def test_killed_anywhere_while_the_table_is_compacted_each_row_is_everywhere_onc
     killed_beside(spark, new_three(kind), point, 1)
 
 
-@pytest.mark.parametrize("kind", sample.members(KINDS, 1, "two drivers on a table"))
+# In the sample: such drivers into PostgreSQL and into three targets, and the contract's rules of
+# zombies on both kinds of tables.
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_table(
     spark: SparkSession, new_world: Callable[[str], World], tmp_path: Path, kind: str
 ) -> None:

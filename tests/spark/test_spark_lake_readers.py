@@ -40,7 +40,12 @@ def test_sparks_own_libraries_read_each_row_once(tmp_path: Path) -> None:
     script = Path(__file__).with_name("jobs") / "read_lake.py"
     done = subprocess.run(
         [python, script, delta.options.path, metadata, tmp_path / "scratch"],
-        env={**os.environ, "PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python)},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -68,7 +68,7 @@ def live(life: Mapping[str, Any]) -> None:
     """Start, and work through the epochs that the engine does not hold for done."""
     from abs_core import crash
     from abs_core.patience import Patience
-    from abs_core.registers.file import FileRegister
+    from abs_core.registers import FileRegister
 
     engine = _moved("abs_testing.engine", "abs_core.testing.engine")
     folder = Path(life["folder"])

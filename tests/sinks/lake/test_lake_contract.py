@@ -73,6 +73,7 @@ def test_a_crash_at_a_point_loses_and_doubles_nothing_on_a_server(
     assert set(killed.points) >= points
 
 
+@pytest.mark.long
 def test_no_call_that_is_lost_delayed_or_doubled_loses_or_doubles_a_row(
     opener: TableOpener,
 ) -> None:

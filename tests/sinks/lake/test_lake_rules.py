@@ -21,10 +21,21 @@ from tests.sinks.lake.conftest import KINDS, in_bucket, in_catalog, in_folder
 SOME = sample.cut(CHECKS, 8, "lake")
 """On a server, in the sample."""
 FOLDERS = [
-    Way(f"{kind} folder", sample.hand(CHECKS, number, len(KINDS), "lake"))
+    Way(
+        f"{kind} folder",
+        sample.hand(CHECKS, number, len(KINDS), "lake"),
+        marks=(pytest.mark.long,),
+    )
     for number, kind in enumerate(KINDS)
 ]
-BUCKETS = [Way(f"{kind} bucket", SOME, marks=(pytest.mark.services,)) for kind in KINDS]
+BUCKETS = [
+    Way(
+        f"{kind} bucket",
+        sample.hand(SOME, number, len(KINDS), "lake, on a server"),
+        marks=(pytest.mark.services,),
+    )
+    for number, kind in enumerate(KINDS)
+]
 REST = Way("iceberg rest", CHECKS, marks=(pytest.mark.campaign,))
 
 pytest_generate_tests = in_each([*FOLDERS, *BUCKETS, REST])

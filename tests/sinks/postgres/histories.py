@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from abs_testing.cuts import Cut, Halted
@@ -15,6 +16,18 @@ from tests.sinks.postgres.changing import Change, Changing
 
 KEYS = 3
 KILLS = ("none", "staged", "before the commit", "after the commit")
+
+
+def many(examples: int) -> settings:
+    """So many histories, the same ones in each run."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 @dataclass(frozen=True)

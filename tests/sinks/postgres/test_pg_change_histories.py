@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
 from abs_sinks.postgres import changes_judge, changes_sql
 from abs_sinks.postgres.changes import GONE, Changes
 from tests.sinks.postgres.changing import BARE, OWN, PARTIAL, Changing, changing
-from tests.sinks.postgres.histories import History, partial, play, whole
+from tests.sinks.postgres.histories import History, many, partial, play, whole
 
 pytestmark = pytest.mark.services
 WAYS: dict[str, dict[str, Any]] = {
@@ -32,14 +32,7 @@ def search(
 ) -> None:
     """Play this many histories; raises at the first that does not end as it must."""
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @many(examples)
     @given(histories)
     def one(history: History) -> None:
         table.empty()

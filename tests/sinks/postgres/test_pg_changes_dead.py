@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from psycopg import sql
 
 from abs_clients.postgres.metadata import exists
@@ -18,7 +18,7 @@ from abs_core.errors import AbsError, DeadLettersError
 from abs_sinks.deadletters import why_bad
 from abs_sinks.postgres import changes_judge, judgedcopy
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing
-from tests.sinks.postgres.histories import BAD, CHECKED, History, play, poisoned
+from tests.sinks.postgres.histories import BAD, CHECKED, History, many, play, poisoned
 
 pytestmark = pytest.mark.services
 
@@ -170,14 +170,7 @@ def played(table: Burying, examples: int) -> None:
     """Any history with bad rows, in any order, with kills, is a dictionary and its letters."""
     table.db.execute(f"alter table {table.table} add check (v <> '{CHECKED}')")
 
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @many(examples)
     @given(poisoned())
     def one(history: History) -> None:
         table.empty()

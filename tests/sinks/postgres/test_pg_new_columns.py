@@ -31,24 +31,23 @@ from abs_sinks.postgres import PostgresSink, epoch_transaction, newcolumns
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.testing import VARIANTS
-from abs_testing import SCHEMA, check_sink
+from abs_testing import SCHEMA, check_sink, run_check
 from abs_testing.case import Case, rows
 from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.checks import CHECKS
 from abs_testing.engine import Run
+from tests import sample
 from tests.sinks.postgres.changing import changing
 from tests.sinks.postgres.growing import growing
 
 pytestmark = pytest.mark.services
 
 
+OFTEN = ("wal-append", "2pc-append")
+"""Those of the sample: a column is added with an epoch, or before it."""
 OF_THE_SAMPLE = pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(
-            name, marks=() if name in ("wal-append", "2pc-append") else pytest.mark.campaign
-        )
-        for name in VARIANTS
-    ],
+    [pytest.param(name, marks=() if name in OFTEN else pytest.mark.campaign) for name in VARIANTS],
 )
 
 
@@ -58,7 +57,16 @@ def fork_server() -> Iterator[ForkServer]:
         yield fork_server
 
 
-@OF_THE_SAMPLE
+@pytest.mark.parametrize("number", range(len(OFTEN)), ids=OFTEN)
+def test_a_sink_that_adds_a_column_keeps_the_sampled_rules(
+    shared_database: str, number: int
+) -> None:
+    for check in sample.hand(CHECKS, number, len(OFTEN), "new columns"):
+        run_check(partial(growing, shared_database, OFTEN[number]), check)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_sink_that_adds_a_column_keeps_the_contract(shared_database: str, name: str) -> None:
     check_sink(partial(growing, shared_database, name))
 

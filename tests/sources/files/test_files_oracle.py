@@ -20,6 +20,8 @@ from tests.sources.files.fill import TEXT
 from tests.sources.files.oracle import BROKEN, REFUSED, Answer, Group, ask, frozen, ours
 from tests.sources.files.oracle_cases import every
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).parents[3] / "docs/reference/files-source.md"
 FORMS = ("csv", "json", "text", "parquet")
 Answers = Mapping[str, Mapping[str, Answer]]

@@ -56,8 +56,8 @@ def main() -> None:
 
     listener = abs_spark.listener(tell)
     spark.streams.addListener(listener)
-    rows = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", "1")
-    rows = rows.json(str(folder / "in"))
+    reader = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", "1")
+    rows = reader.json(str(folder / "in"))
 
     def run(name: str, writer: Any) -> None:
         writer = writer.queryName(name).trigger(availableNow=True)

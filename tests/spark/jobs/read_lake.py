@@ -8,12 +8,9 @@ from __future__ import annotations
 import json
 import sys
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-PACKAGES = (
-    "io.delta:delta-spark_4.1_2.13:4.2.0",
-    "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
-)
+from tests.spark.jobs.tend_lake import PACKAGES, session_with
 
 
 def rows(frame: DataFrame) -> list[list[object]]:
@@ -21,24 +18,13 @@ def rows(frame: DataFrame) -> list[list[object]]:
 
 
 def main(delta: str, iceberg: str, scratch: str) -> None:
-    extensions = (
-        "io.delta.sql.DeltaSparkSessionExtension",
-        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-    )
     settings = {
-        "spark.jars.packages": ",".join(PACKAGES),
-        "spark.sql.extensions": ",".join(extensions),
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.jars.packages": ",".join(PACKAGES[:2]),
         "spark.sql.catalog.seen": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.seen.type": "hadoop",
         "spark.sql.catalog.seen.warehouse": scratch,
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
     }
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = session_with(settings)
     spark.sql("CREATE NAMESPACE IF NOT EXISTS seen.db")
     spark.sql(f"CALL seen.system.register_table('db.t', '{iceberg}')")
     files = spark.table("seen.db.t.files")

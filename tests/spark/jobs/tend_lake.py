@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -49,8 +49,6 @@ def session(place: str, endpoint: str) -> SparkSession:
     settings = {
         "spark.jars.packages": ",".join(PACKAGES),
         "spark.jars.excludes": ",".join(IN_THE_BUNDLE),
-        "spark.sql.extensions": ",".join(EXTENSIONS),
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalog.default": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.default.type": "jdbc",
         "spark.sql.catalog.default.uri": f"jdbc:sqlite:{place}",
@@ -60,9 +58,6 @@ def session(place: str, endpoint: str) -> SparkSession:
         # Else each look at a Delta table is 50 tasks, and each VACUUM as many as it likes.
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
     if endpoint:
         settings |= {
@@ -74,8 +69,20 @@ def session(place: str, endpoint: str) -> SparkSession:
             "spark.hadoop.fs.s3a.endpoint": endpoint,
             "spark.hadoop.fs.s3a.path.style.access": "true",
         }
+    return session_with(settings)
+
+
+def session_with(settings: Mapping[str, str]) -> SparkSession:
+    """One that knows both kinds of tables."""
+    both = {
+        "spark.sql.extensions": ",".join(EXTENSIONS),
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
     builder = SparkSession.builder.master("local[1]")
-    for name, value in settings.items():
+    for name, value in {**both, **settings}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
