@@ -7,7 +7,7 @@ client or an engine.
 The public API is the modules in ``__all__``; import names from them.
 
 - To write a sink: ``contracts``, ``model``, ``errors``; ``routing`` for a sink with several protocols;
-  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash`` and ``inventory``
+  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash`` and ``registers``
   as in docs/how-to/write-a-sink.md. To test it: the package ``abs_testing``.
 - To write a source: ``source``.
 - To write an engine: ``coordinator``, ``protocol``, ``events``, ``patience``; ``barriers`` for one with
@@ -26,7 +26,6 @@ __all__ = [
     "crash",
     "errors",
     "events",
-    "inventory",
     "model",
     "patience",
     "protocol",

@@ -1,10 +1,14 @@
-"""Results and arguments of the rules in ``protocol``; import them from there."""
+"""Results and arguments of the rules in ``protocol``, and the errors with which they refuse.
+
+Import results and arguments from ``protocol``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from abs_core.errors import ProtocolError
+from abs_core.errors import AbandonedError, FencedError, IdentityError, ProtocolError
 from abs_core.model import JobState
 
 
@@ -49,3 +53,99 @@ class RunIdentity:
     adopt: str | None = None
     checkpoint: str | None = None
     sinks: tuple[tuple[str, str], ...] = ()
+
+
+def fenced(state: JobState, who: str) -> FencedError:
+    """Another run has taken over."""
+    return FencedError(
+        f"A newer run has taken over (generation {state.generation}); {who} must stop.",
+        job=state.job,
+        remedy="none, if the job was restarted; otherwise two drivers share one checkpoint or one "
+        "job name: stop one of them (two batch writes with one token: run it again).",
+    )
+
+
+def abandoned(state: JobState, epoch: int) -> AbandonedError:
+    """This run has abandoned the epoch."""
+    return AbandonedError(
+        f"Epoch {epoch} failed in this run and was given up.",
+        job=state.job,
+        epoch=epoch,
+        remedy="restart the query; the new run writes the epoch again.",
+    )
+
+
+def other_identity(state: JobState, who: RunIdentity, token: str) -> IdentityError:
+    """The register belongs to another lineage or target.
+
+    Args:
+        token: the consent token that allows the run to continue.
+    """
+    question = ""
+    if state.lineage != who.lineage:
+        done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
+        question = (
+            f"Was the checkpoint of job {state.job} deleted? This query's is another one or new, and "
+            f"the job has committed {done}. "
+        )
+        restore = "restore the checkpoint that belongs to it"
+        consent = (
+            "if everything that this query will read is new to the target (it is written even if "
+            "the job wrote it before)"
+        )
+    else:
+        restore = "write to the target that belongs to it"
+        done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
+        consent = (
+            f"if the target was moved or renamed with its rows ({done} counts as present there, "
+            "and is not written again)"
+        )
+    differences = [
+        f"its {label} is {theirs}, this run's is {mine}"
+        for label, theirs, mine in (
+            ("lineage (query id)", state.lineage, who.lineage),
+            ("target", state.target, who.target),
+        )
+        if theirs != mine
+    ]
+    return IdentityError(
+        f"{question}This register belongs to another query or another target: "
+        f"{'; '.join(differences)}.",
+        job=state.job,
+        remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
+        f"adopt={token}.",
+    )
+
+
+def other_sinks(state: JobState, names: Sequence[str]) -> IdentityError:
+    """The run began with a different set of sinks."""
+    begun = [sink.name for sink in state.sinks if sink.until is None]
+    return IdentityError(
+        f"This run of the job began with the sinks {', '.join(begun)} and now continues with "
+        f"{', '.join(names)}: the rows of one of the two calls would be lost.",
+        job=state.job,
+        remedy="pass all sinks of a batch in one call; or give the second call another job. To "
+        "add or take out a sink, restart the query.",
+    )
+
+
+def open_elsewhere(state: JobState) -> IdentityError:
+    """The job cannot change its target while decisions for the old target are open."""
+    return IdentityError(
+        f"The job cannot move to another target while {len(state.open)} decided epoch(s) are not "
+        f"yet committed at {state.target}.",
+        job=state.job,
+        epoch=state.open[0].epoch,
+        remedy="start it once more at the old target, so that they are committed, then adopt.",
+    )
+
+
+def moved_away(state: JobState) -> IdentityError:
+    """The register was moved; no consent allows a run to use the remaining cell."""
+    return IdentityError(
+        f"The job's register is no longer here: it was moved to {state.moved_to}.",
+        job=state.job,
+        remedy="point the job to the new location: with the option that names the register's "
+        "place, with the argument register of an epoch over several sinks, or with the option "
+        "job.",
+    )

@@ -1,13 +1,15 @@
-"""Durable files and folders that only their owner may read, and the mapping of file system errors."""
+"""Durable files and folders, files locked by their owner, and the mapping of file system errors."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
@@ -148,3 +150,18 @@ def disk_errors(
             kind, how = UnavailableError, "does not answer"
             remedy = "look for a disk or a file system that has failed or gone."
         raise kind(f"{what} {how}{why}.", job=job, remedy=remedy) from error
+
+
+@contextmanager
+def of_a_dead_process(path: Path) -> Iterator[BinaryIO | None]:
+    """A dead process's file, open and locked; None: its process lives, or it cannot be opened.
+
+    A process locks its file (``flock``) until it ends: the system frees the lock however it ends.
+    """
+    with ExitStack() as stack:
+        found = None
+        with suppress(OSError):  # it is locked; or it is gone, or another user's
+            file = stack.enter_context(path.open("rb+"))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = file
+        yield found

@@ -17,8 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from abs_core import _refusals as refusals
-from abs_core import consent, deadletters, sinkmap
+from abs_core import _verdicts, consent, deadletters, sinkmap
 from abs_core._verdicts import Changed as Changed
 from abs_core._verdicts import Refused as Refused
 from abs_core._verdicts import RunIdentity as RunIdentity
@@ -59,9 +58,9 @@ def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: in
         sinks = sinkmap.first(who.sinks)
         return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint, sinks=sinks))
     if who.run in state.superseded:
-        return Refused(refusals.fenced(state, who.run))
+        return Refused(_verdicts.fenced(state, who.run))
     if state.moved_to is not None:
-        return Refused(refusals.moved_away(state))
+        return Refused(_verdicts.moved_away(state))
     mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
     if isinstance(mapped, IdentityError):
         return Refused(mapped)
@@ -71,13 +70,13 @@ def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: in
     if not same and who.adopt != consent.to_adopt(state, who, epoch):
         return _another_identity(state, who, epoch)
     if not same_target and state.open:
-        return Refused(refusals.open_elsewhere(state))
+        return Refused(_verdicts.open_elsewhere(state))
     if state.run == who.run:
         if not same:
             return _another_identity(state, who, epoch)
         if mapped != state.sinks:
             # Two callers share one run: each would take the other's epochs for its own.
-            return Refused(refusals.other_sinks(state, [name for name, _ in who.sinks]))
+            return Refused(_verdicts.other_sinks(state, [name for name, _ in who.sinks]))
         return Unchanged(state)
     superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
     raised = replace(
@@ -97,13 +96,13 @@ def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: in
 
 
 def _another_identity(state: JobState, who: RunIdentity, epoch: int) -> Refused:
-    return Refused(refusals.other_identity(state, who, consent.to_adopt(state, who, epoch)))
+    return Refused(_verdicts.other_identity(state, who, consent.to_adopt(state, who, epoch)))
 
 
 def generation_of(state: JobState, who: RunIdentity) -> int | Refused:
     """The generation that this run holds; refused where another run has taken over (I5)."""
     if state.run != who.run:
-        return Refused(refusals.fenced(state, f"run {who.run}"))
+        return Refused(_verdicts.fenced(state, f"run {who.run}"))
     return state.generation
 
 
@@ -156,13 +155,13 @@ def plan(
 ) -> Write | Skip | Refused:
     """Whether a task of ``generation`` must write ``epoch``, skip it, or fail."""
     if state.generation != generation:
-        return Refused(refusals.fenced(state, f"generation {generation}"))
+        return Refused(_verdicts.fenced(state, f"generation {generation}"))
     if _is_decided(state, epoch):
         return Skip()
     given_up = [abandoned for abandoned in state.abandoned if abandoned <= epoch]
     if given_up:
         # Nor a later epoch: an abandoned epoch had rows, so it is not a gap that may be allowed.
-        return Refused(refusals.abandoned(state, given_up[0]))
+        return Refused(_verdicts.abandoned(state, given_up[0]))
     last = state.last_decided
     if last is not None and epoch > last + 1 and not gaps_allowed:
         return Refused(
@@ -303,7 +302,7 @@ def abandon(state: JobState, generation: int, epoch: int) -> Verdict:
     epoch cannot be abandoned (``Unchanged``: the caller rolls it forward).
     """
     if state.generation != generation:
-        return Refused(refusals.fenced(state, f"generation {generation}"))
+        return Refused(_verdicts.fenced(state, f"generation {generation}"))
     if _is_decided(state, epoch) or epoch in state.abandoned:
         return Unchanged(state)
     return Changed(replace(state, abandoned=tuple(sorted((*state.abandoned, epoch)))))

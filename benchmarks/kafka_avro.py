@@ -29,8 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_chaos.registry import StandIn
+from abs_clients.avro.registry import header_of
 from abs_clients.avro.schema import parsed
-from abs_clients.avro.wire import header_of
 from abs_core.contracts import Task
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.avro.encode import encode
@@ -42,7 +43,6 @@ from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
 from benchmarks.report import Comparison, Result
 from tests.kit.kafka import make_topic
-from tests.kit.registry import StandIn
 
 ROWS, ROWS_OF_AN_EPOCH = 500_000, 500_000
 BATCH_ROWS, PARTITIONS = 10_000, 4

@@ -68,6 +68,7 @@ class Job:
                 "input": str(self.input.folder),
                 "schema": SPARK_SCHEMA,
                 "files": FILES,
+                "register": form.startswith("abs-"),
             }
             with metered() as taken:
                 epochs = self.session.ask(asked)["epochs"]

@@ -10,6 +10,7 @@ from statistics import median
 
 from pyspark.sql import SparkSession
 
+import abs_spark
 from benchmarks import peers
 from benchmarks.jobs import Attach, Input, Job
 from benchmarks.pairs import Side, Tell, interleave
@@ -104,6 +105,7 @@ _NOTES = (
 def _run(
     place: Place, sides: Mapping[str, Attach], pairs: int, rows: int | None, tell: Tell
 ) -> Mapping[str, list[Sample]]:
+    abs_spark.register(place.spark)
     place.spark.dataSource.register(StageSource)
     given = Input.write(place.scratch, rows=rows or ROWS, epochs=EPOCHS)
     jobs = [

@@ -3,11 +3,12 @@
     python write_job.py [JAR ...]
 
 A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
-``"conf": {...}`` where the session is to be set for this job, ``"select": [...]`` the expressions of
-what is written, ``"sql": [...]`` statements to be run before: it runs a streaming job over the parquet
-files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
-A question with anything else is an error.
-It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
+``"conf": {...}`` where the session is to be set for this job, ``"register": true`` for a format of
+ours as its users have it, ``"select": [...]`` the expressions of what is written, ``"sql": [...]``
+statements to be run before: it runs a streaming job over the parquet files, ``N`` an epoch, to its end,
+and answers with each epoch's rows and Spark's own ``durationMs``. A question with anything else is an
+error. It imports nothing of ours but for ``abs_spark.register`` and the format ``bench-kafka``, so that
+another version of Spark runs it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PARTIAL = "bench-kafka"
-KEYS = {"format", "options", "input", "schema", "files", "conf", "select", "sql"}
+KEYS = {"format", "options", "input", "schema", "files", "register", "conf", "select", "sql"}
 
 
 def main() -> None:
@@ -46,6 +47,10 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
         from benchmarks.kafka_stage import KafkaStage
 
         spark.dataSource.register(KafkaStage)
+    if asked.get("register"):
+        import abs_spark
+
+        abs_spark.register(spark)
     for key, value in asked.get("conf", {}).items():
         spark.conf.set(key, value)
     for statement in asked.get("sql", ()):

@@ -14,8 +14,8 @@ from pathlib import Path
 from abs_clients.kafka.setting_table import NO_EQUIVALENT, SETTINGS
 from abs_clients.options import Option, options_of, share
 from abs_clients.s3.server import Server
-from abs_sinks.delta.options import DeltaOptions
-from abs_sinks.iceberg.options import IcebergOptions
+from abs_sinks.delta.sink import DeltaOptions
+from abs_sinks.iceberg.sink import IcebergOptions
 from abs_sinks.kafka import options as kafka_sink
 from abs_sinks.options import COMMON
 from abs_sinks.postgres import options as postgres_sink

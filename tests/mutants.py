@@ -137,7 +137,7 @@ ROOMS = {
         (
             *(f"sources/abs_sources/files/{of}.py" for of in ("source", "log", "cells", "consent")),
             *(f"sources/abs_sources/files/{of}.py" for of in ("readers", "pattern", "local")),
-            "abs_core/registers/file.py",
+            "abs_core/registers.py",
         ),
         (
             *(f"tests/sources/files/test_files_{of}.py" for of in ("folders", "choice", "way_out")),

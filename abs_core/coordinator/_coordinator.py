@@ -18,9 +18,8 @@ from abs_core.births import rules as births
 from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
-from abs_core.coordinator._report import Report
+from abs_core.coordinator._report import Report, epoch_id, written
 from abs_core.coordinator._sweeper import Sweeper
-from abs_core.coordinator._told import epoch_id, written
 from abs_core.coordinator.cell import RegisterCell
 from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import Loss, RollForward

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.contracts import Committer
-from abs_core.coordinator._told import decided, epoch_id
+from abs_core.coordinator._report import decided, epoch_id
 from abs_core.coordinator.cell import RegisterCell
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (

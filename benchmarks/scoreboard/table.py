@@ -22,8 +22,15 @@ How many rows a second are *correct* when the job is killed? `make scoreboard` r
 jobs twice, as [`abs chaos`](../how-to/try-your-job.md) does: without kills, and with SIGKILL to all of
 its processes, again and again. Then it compares the target with the input, row by row. This page is
 made from `benchmarks/results/scoreboard.json`.
+
+All of them get the same kills, each so many seconds after a start as the seed draws. Every second kill
+then waits until the sink has written an epoch that Spark has not noted yet. The next run writes that
+epoch again: what a sink doubles shows there.
 """
-_AFTER = """- **rows/s**: from the first epoch that Spark has noted to the last, with restarts.
+_AFTER = """- **rows/s**: without kills, from the first epoch that Spark has noted to the last.
+- **under kills**: rows a second that are in the target once and unchanged, from the first epoch noted
+  to the first one after the last kill, restarts included.
+- **kills**: how many, and in brackets those that hit between the sink's write and Spark's note.
 - **recovery**: seconds from a kill until Spark has noted an epoch again.
 - **missing, doubled, wrong**: rows, after the run with kills. Of folders that only their own readers
   understand, what such a reader sees.
@@ -81,10 +88,10 @@ def _measured(document: Mapping[str, Any]) -> str:
     busy = float(document["load before"].split()[0]) > cores
     note = " The machine was busy: rates and recoveries say little." if busy else ""
     return (
-        f"{sizes['epochs']} epochs of {sizes['rows']:,} rows, a SIGKILL every {sizes['every_s']:g} s, "
-        f"seed {sizes['seed']}; {document['started']} at commit {document['environment']['commit']}, "
-        f"load {document['load before']} before and {document['load after']} after."
-        f"{note}"
+        f"{sizes['epochs']} epochs of {sizes['rows']:,} rows, {sizes['kills']} x SIGKILL, one every "
+        f"{sizes['every_s']:g} s, seed {sizes['seed']}; {document['started']} at commit "
+        f"{document['environment']['commit']}, load {document['load before']} before and "
+        f"{document['load after']} after.{note}"
     )
 
 
@@ -104,7 +111,7 @@ def _table(rows: list[Mapping[str, Any]], root: str, document: Mapping[str, Any]
             row["states"],
             _told(row["plain"], ",.0f"),
             _told(row["killed"], ",.0f"),
-            f"{row['kills']}",
+            f"{row['kills']} ({_told(row['between'], 'd')})",
             recovery,
             *wrong,
             "yes" if row["kept"] else "**no**",

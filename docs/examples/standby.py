@@ -8,7 +8,7 @@ from threading import Event
 
 import pyarrow as pa
 
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_embedded import Graph, Job, Settings
 from abs_embedded.lease import Lease, lead
 from abs_embedded.state.local_store import LocalSnapshotStore

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from abs_chaos.aim import Aiming
+from abs_chaos.aim import Aim
 from abs_chaos.moments import Moment, Sight, story
 from abs_chaos.process import JobProcess
 from abs_chaos.schedule import Kill
@@ -76,7 +76,7 @@ class Killing:
     def __init__(
         self,
         start: Callable[[], JobProcess],
-        aim: Aiming,
+        aim: Aim,
         watch: Watch,
         picture: Picture,
         log: Path,
@@ -176,13 +176,13 @@ class Killing:
         )
         self._kills.append(told)
         self._failed = 0
-        self._note_epoch(found)
+        self._note_epoch(found, self._killed_at)
         self._moved_at = time.monotonic()
         self._picture.killed(len(self._kills), told, found)
 
-    def _note_epoch(self, sight: Sight) -> None:
+    def _note_epoch(self, sight: Sight, at: float) -> None:
         if sight.noted is not None and sight.noted != self._newest:
-            self._epochs.append((round(time.monotonic() - self._began, 3), sight.noted))
+            self._epochs.append((round(at - self._began, 3), sight.noted))
         self._newest = sight.noted
 
     def _is_through(self, sight: Sight) -> bool:
@@ -196,7 +196,7 @@ class Killing:
             ):
                 recovered = round(now - self._killed_at, 3)
                 self._kills[-1] = replace(self._kills[-1], recovered_s=recovered)
-            self._note_epoch(sight)
+            self._note_epoch(sight, now)
             self._moved_at = now
             self._failed = 0
         still = now - self._moved_at

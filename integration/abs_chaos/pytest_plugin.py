@@ -96,6 +96,18 @@ def abs_s3(abs_s3_server: S3Service, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture
+def abs_registry() -> Iterator[str]:
+    """The URL of an empty schema registry: a stand-in with Confluent's API, in pytest's process.
+
+    It does not check whether schemas are compatible.
+    """
+    from abs_chaos.registry import StandIn
+
+    with StandIn() as served:
+        yield served.url
+
+
+@pytest.fixture
 def abs_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
     """Makes jobs: ``abs_job(script_or_function, *arguments, checkpoint=..., env=...)``.
 
@@ -115,13 +127,18 @@ def abs_job(tmp_path: Path) -> Iterator[Callable[..., Job]]:
 
 
 @pytest.fixture
-def abs_faults() -> Iterator[Callable[[str, int], Relay]]:
-    """Puts a relay before a server: ``abs_faults(host, port)``; clients connect to its ``port``.
+def abs_faults() -> Iterator[Callable[..., Relay]]:
+    """Puts a relay before a server: ``abs_faults(address)``; clients connect to its ``address``.
 
-    It loses a request or a reply, delays a request, or stands still: ``abs_testing.relay``. Not for
-    Kafka, whose brokers tell clients to connect to them directly.
+    ``abs_chaos.faults.before`` says which addresses it knows. Before a server of another kind,
+    ``abs_faults(host, port)``, clients connect to its ``port``, and no request can be doubled.
     """
+    from abs_chaos.faults import before
     from abs_testing.relay import Relay
 
+    def made(address: str, port: int | None = None) -> Relay:
+        relay = before(address) if port is None else Relay((address, port), answers=False)
+        return stack.enter_context(relay)
+
     with contextlib.ExitStack() as stack:
-        yield lambda host, port: stack.enter_context(Relay((host, port), answers=False))
+        yield made

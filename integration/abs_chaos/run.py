@@ -12,7 +12,7 @@ from pathlib import Path
 
 from abs_audit import AuditSettings, Relation, audit
 from abs_audit.workspace import workspace
-from abs_chaos.aim import Aim, Aiming, Clock
+from abs_chaos.aim import Aim
 from abs_chaos.blame import blame
 from abs_chaos.killing import STALLED_AFTER_S, Killing, Picture
 from abs_chaos.moments import Moment
@@ -26,7 +26,7 @@ from abs_services import Kind
 from abs_services.lasting import running_ones
 
 EVERY_S = 10.0
-MOMENTS = (Moment.COMMITTED, *UNSEEN)
+MOMENTS = tuple(dict.fromkeys((Moment.COMMITTED, *UNSEEN)))
 """The phases that a checkpoint shows."""
 
 
@@ -40,7 +40,8 @@ class ChaosSettings:
         seed: draws the moments.
         checkpoint: of a Spark query, on this machine; its phases are then seen.
         every_s: kill by the clock, after so many seconds on average.
-        moment: kill in this phase only. Default with a checkpoint: each in turn.
+        moment: kill in this phase only; with ``every_s`` it is every second kill that waits for it.
+            Default with a checkpoint: each in turn.
         failures: how often in a row the job may end with an error, and is started again.
         quiet_s: the job does not end by itself: it is through when its checkpoint shows no new epoch
             for so many seconds.
@@ -73,10 +74,6 @@ class ChaosSettings:
             raise OptionError("No command is given.", remedy="write it after --.")
         if self.kills < 0:
             raise OptionError(f"kills is {self.kills}.", remedy="give 0 or more.")
-        if self.every_s is not None and self.moment is not None:
-            raise OptionError(
-                "Kills go by the clock, or by the job's phases.", remedy="omit --every or --at."
-            )
         if self.every_s is not None and not 0 < self.every_s < float("inf"):
             raise OptionError(f"every is {self.every_s} s.", remedy="give more than 0 seconds.")
         if self.moment is not None and self.moment not in MOMENTS:
@@ -95,18 +92,16 @@ class ChaosSettings:
         """How often a server goes away."""
         return max(self.kills, len(self.also)) if self.also else 0
 
-    def aim(self) -> Aiming:
+    def aim(self) -> Aim:
         """The kills and blows, as the seed draws them."""
         number = self.kills + self.blows
-        by_phase = self.checkpoint is not None and self.every_s is None
-        if by_phase:
+        if self.checkpoint is not None and self.every_s is None:
             # How many epochs there will be is not known: every second one has a kill.
             turns, spark = (UNSEEN, True) if self.moment is None else ((self.moment,), False)
             planned = schedule(self.seed, turns, number, 2 * number + 2, spark=spark)
         else:
-            planned = by_the_clock(self.seed, number, self.every_s or EVERY_S)
-        planned = with_blows(self.seed, planned, self.blows, self.also)
-        return Aim(planned) if by_phase else Clock(planned)
+            planned = by_the_clock(self.seed, number, self.every_s or EVERY_S, self.moment)
+        return Aim(with_blows(self.seed, planned, self.blows, self.also))
 
 
 def kill_to_end(settings: ChaosSettings, picture: Picture) -> Killing:

@@ -1,4 +1,4 @@
-"""``abs audit``: does a target hold exactly what it should?"""
+"""``abs audit``: does a target hold exactly what it should? ``--follow`` asks beside a running job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from abs_cli.audit_follow import followed
 from abs_cli.audit_job import compared_by, progress_shown, report_job
-from abs_cli.codes import FAILED, exit_code
-from abs_cli.output import AsJson, errors, people, print_json, write_report
+from abs_cli.output import (
+    FAILED,
+    AsJson,
+    ReportTo,
+    errors,
+    exit_code,
+    people,
+    print_json,
+    write_report,
+)
 from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
     from abs_audit import AuditSettings, Relation
+import json
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from abs_audit import AuditSettings, Relation, Round
 
 Sinks = Annotated[
     Path | None,
@@ -98,10 +114,6 @@ StateSchema = Annotated[
         help="PostgreSQL: the schema of registers and staging tables.",
     ),
 ]
-Html = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write the report as a page for a browser."),
-]
 Follow = Annotated[
     bool,
     typer.Option(
@@ -149,7 +161,7 @@ def audit(
     deadletters: DeadLetters = None,
     memory: Memory = 1024,
     temporary: Temporary = None,
-    html: Html = None,
+    report: ReportTo = None,
     follow: Follow = False,
     every: Every = 10.0,
     late: Late = 60.0,
@@ -176,9 +188,10 @@ def audit(
     with exit_code_1_for_findings_only():
         if deadletters is not None and sinks is not None:
             raise typer.BadParameter("not with --sinks.", param_hint="--deadletters")
-        if sinks is not None and (follow or html):
-            asked = "--follow" if follow else "--html"
-            raise typer.BadParameter("not with --sinks.", param_hint=asked)
+        if sinks is not None and follow:
+            raise typer.BadParameter("not with --sinks.", param_hint="--follow")
+        if report is not None and (sinks is not None or follow):
+            raise typer.BadParameter("not with --sinks or --follow.", param_hint="--report")
         if sinks is not None:
             clean = report_job(sinks, compared, by_epoch=epochs, strict=strict, as_json=as_json)
         elif epochs or strict:
@@ -196,7 +209,7 @@ def audit(
             if follow:
                 clean = followed(source, target, compared, every, late, times, as_json=as_json)
             else:
-                clean = _report_target(source, target, compared, html, as_json=as_json)
+                clean = _report_target(source, target, compared, report, as_json=as_json)
     if not clean:
         raise typer.Exit(FAILED)
 
@@ -242,7 +255,7 @@ def _report_target(
     source: Relation,
     target: Relation,
     settings: AuditSettings,
-    html: Path | None,
+    file: Path | None,
     *,
     as_json: bool,
 ) -> bool:
@@ -251,8 +264,8 @@ def _report_target(
 
     with progress_shown():
         report = abs_audit.audit(source, target, settings)
-    if html is not None:
-        write_report(page(report), html)
+    if file is not None:
+        write_report(file, lambda: page(report), report.to_dict)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -270,3 +283,53 @@ def exit_code_1_for_findings_only() -> Iterator[None]:
             raise
         kind = ConfigError if isinstance(error, DataError) else UnavailableError
         raise kind(error.what, remedy=error.remedy) from error
+
+
+def followed(
+    source: Relation,
+    target: Relation,
+    settings: AuditSettings,
+    every: float,
+    late: float,
+    times: int | None,
+    *,
+    as_json: bool,
+) -> bool:
+    """Compare until ``times`` or Ctrl-C, print each comparison, and return whether the last was well.
+
+    A side that cannot be read for a while is told, and read again.
+
+    Raises:
+        UnavailableError: it could not be read in the last comparison.
+        ConfigError, DataError, TargetError: the sides do not fit, or refuse.
+    """
+    from abs_audit import follow
+
+    left, well = times, True
+    while left is None or left > 0:
+        try:
+            with contextlib.closing(follow(source, target, settings, late=late)) as rounds:
+                while left is None or left > 0:
+                    left = None if left is None else left - 1
+                    with progress_shown():
+                        found = next(rounds)
+                    well = not found.reasons
+                    _tell(found, as_json=as_json)
+                    if left != 0:
+                        time.sleep(every)
+        except UnavailableError as error:
+            if left == 0:
+                raise
+            errors.print(f"[yellow]not read:[/] {escape(str(error))}", soft_wrap=True)
+            time.sleep(every)
+    return well
+
+
+def _tell(found: Round, *, as_json: bool) -> None:
+    from abs_audit.render import show_round
+
+    if as_json:
+        sys.stdout.write(json.dumps(found.to_dict()) + "\n")
+        sys.stdout.flush()
+    else:
+        show_round(found, people)

@@ -14,8 +14,16 @@ from rich.markup import escape
 
 from abs_cli import audit as audited
 from abs_cli.audit_job import compared_by
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, one_of, people, print_json, write_report
+from abs_cli.output import (
+    FAILED,
+    AsJson,
+    ReportTo,
+    errors,
+    one_of,
+    people,
+    print_json,
+    write_report,
+)
 from abs_cli.services import kinds_named
 from abs_core.errors import OptionError
 
@@ -40,7 +48,8 @@ At = Annotated[
     typer.Option(
         metavar="MOMENT",
         help="Kill in this phase of an epoch only: committed (the sink's commit() is through, and "
-        "Spark's commits/N is not written), writing, or between. Default with --checkpoint: each.",
+        "Spark's commits/N is not written), writing, or between. With --every it is every second kill "
+        "that waits for it. Default with --checkpoint: each.",
     ),
 ]
 Checkpoint = Annotated[
@@ -73,14 +82,6 @@ Also = Annotated[
         metavar="SERVERS",
         help="Let these servers of `abs up` go away under the job, too (stopped, frozen or killed), as "
         "often as it is killed: postgres, kafka, s3, with commas.",
-    ),
-]
-ReportTo = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Write the result to FILE.json, or as a page with a time line to FILE.html.",
     ),
 ]
 Log = Annotated[
@@ -127,8 +128,6 @@ def chaos(
 
     if not expected or not actual:
         raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
-    if report is not None and report.suffix not in (".json", ".html"):
-        raise typer.BadParameter("name a file that ends in .json or .html.", param_hint="--report")
     seed = secrets.randbelow(1_000_000) if seed is None else seed
     settings = ChaosSettings(
         command,
@@ -150,10 +149,8 @@ def chaos(
     errors.print(f"seed {seed}; the job's output: {settings.log}", soft_wrap=True, markup=False)
     with audited.exit_code_1_for_findings_only():
         outcome = chaos(settings, source, target, compared, _Lines())
-    if report is not None and report.suffix == ".html":
-        write_report(page(outcome), report)
-    elif report is not None:
-        print_json(outcome.to_dict(), report)
+    if report is not None:
+        write_report(report, lambda: page(outcome), outcome.to_dict)
     if as_json:
         print_json(outcome.to_dict())
     else:

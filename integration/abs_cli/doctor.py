@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, people, print_json
+from abs_cli.output import FAILED, AsJson, people, print_json
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Guarantee, Severity
@@ -174,8 +173,9 @@ class Looked:
 
 
 SPEED = (
-    "for large epochs of a format set spark.sql.execution.arrow.maxBytesPerBatch to 2147483647 in the "
-    "session, unless rows have 100 kB and more; abs_spark.epoch does it by itself"
+    "for large epochs of a format call abs_spark.register(spark) in the program that starts the query; "
+    "under Spark Connect and for batch writes set spark.sql.execution.arrow.maxBytesPerBatch to "
+    "2147483647 in the session, unless rows have 100 kB and more; abs_spark.epoch does it by itself"
 )
 """What no option can do: Spark reads it from the session."""
 

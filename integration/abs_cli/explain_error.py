@@ -23,7 +23,7 @@ from abs_core.errors import AbsError, ConfigError
 _FOUND = re.compile(
     r"(?P<what>[^\n]*?) \[(?P<code>ABS-[A-Z-]+)(?P<where>(?:, [^\]\n]*)?)\](?P<rest>[^\n]*)"
 )
-_BEFORE = re.compile(r"^.*?(?:abs_core\.errors\.\w+: |error: )")
+_BEFORE = re.compile(r"^.*?(?:(?:abs_core\.errors\.|abs-sinks: )\w+: |error: )")
 """What a log and Spark's traceback print before the sentence."""
 
 

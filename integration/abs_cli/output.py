@@ -1,9 +1,21 @@
-"""What commands share: results go to stdout, everything else to stderr; and how names are read."""
+"""What commands share: results go to stdout, everything else to stderr; and how names are read.
+
+Exit codes of the command ``abs``:
+
+===  ==================================================================================
+0    done, and what was asked about is well
+1    the thing asked about is not clean or not up, or a rule or the target refused
+2    the command line, the configuration or this machine's set-up is wrong
+3    the target cannot be reached or is busy; the same command may succeed later
+130  interrupted (Ctrl-C)
+===  ==================================================================================
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,9 +24,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from abs_cli.codes import FAILED
-from abs_core.errors import ConfigError, OptionError
+from abs_core.errors import AbsError, ConfigError, ContentionError, OptionError, UnavailableError
 from abs_core.model import HandleName, JobState
+
+FAILED = 1
+USAGE = 2
+UNAVAILABLE = 3
+INTERRUPTED = 130
+
+
+def exit_code(error: AbsError) -> int:
+    """The exit code for an error (table above)."""
+    match error:
+        case ConfigError():
+            return USAGE
+        case UnavailableError() | ContentionError():
+            return UNAVAILABLE
+        case _:
+            return FAILED
+
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
@@ -42,9 +70,29 @@ def print_json(value: Any, file: Path | None = None) -> None:
         file.write_text(text)
 
 
-def write_report(text: str, file: Path) -> None:
-    """Write a report to a file."""
-    file.write_text(text, "utf-8")
+def _of_a_kind(file: Path | None) -> Path | None:
+    if file is not None and file.suffix not in (".json", ".html"):
+        raise typer.BadParameter("name a file that ends in .json or .html.")
+    return file
+
+
+ReportTo = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        callback=_of_a_kind,
+        help="Also write the result to FILE.json, or as a page for a browser to FILE.html.",
+    ),
+]
+
+
+def write_report(file: Path, page: Callable[[], str], document: Callable[[], Any]) -> None:
+    """Write a result as a page or as JSON, as the file's name says."""
+    if file.suffix == ".html":
+        file.write_text(page(), "utf-8")
+    else:
+        print_json(document(), file)
 
 
 def confirm(question: str, *, yes: bool) -> None:

@@ -197,7 +197,7 @@ class Registers:
         Raises ConfigError if the file's sink of a name is not the register's.
         """
         from abs_core.parallel import side_by_side
-        from abs_core.several.composite import CompositeCommitter
+        from abs_core.several import CompositeCommitter
 
         if not self.sinks:
             return self.home.committer

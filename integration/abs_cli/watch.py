@@ -18,6 +18,7 @@ from rich.text import Text
 
 from abs_cli.output import AsJson, errors, people
 from abs_cli.sites import Registers, Schema, Sinks, Url
+from abs_core.errors import UnavailableError
 from abs_core.model import InDoubt, JobState
 
 QUIET_S = 60.0
@@ -166,6 +167,11 @@ def _picture(shown: Sequence[Line]) -> Group:
     return Group(table, *todo)
 
 
+def _without_answer(shown: Sequence[Line], seconds: float, why: UnavailableError) -> Group:
+    """The last picture, and since when there is no newer one."""
+    return Group(_picture(shown), Text(f"no answer for {seconds:.0f} s: {why}", style="bold red"))
+
+
 def _or_dash(value: float | None) -> str:
     return "-" if value is None else f"{value:,}"
 
@@ -189,17 +195,27 @@ def watch(
 
     Each look reads the registers and lists the handles in doubt; it changes nothing. With --json each
     look prints one line, a JSON list of jobs. Clocks of this machine and of the target are compared:
-    they should agree within seconds.
+    they should agree within seconds. While the target does not answer, the last look stays, with the
+    reason below it; with --json, and at the first look, that is an error.
     """
     registers = Registers.at(url, stateschema, sinks)
     first: dict[str, Seen] = {}
+    shown: list[Line] = []
+    answered = 0.0
     count = 0
     with Live(console=people, auto_refresh=False) as live:
         while times is None or count < times:
             if count:
                 time.sleep(every)
             count += 1
-            now = look(registers, jobs or ())
+            try:
+                now = look(registers, jobs or ())
+            except UnavailableError as away:
+                if as_json or not answered:
+                    raise
+                live.update(_without_answer(shown, time.monotonic() - answered, away), refresh=True)
+                continue
+            answered = time.monotonic()
             first = {**now, **first}
             shown = lines(first, now)
             if as_json:

@@ -21,7 +21,7 @@ from abs_core.model import AND, JobState, job_key
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import RunIdentity
-from abs_core.several.composite import CompositeCommitter
+from abs_core.several import CompositeCommitter
 from abs_embedded.checkpoint_coordinator import Companion
 from abs_embedded.graph import Graph
 from abs_embedded.graph import check as check_graph

@@ -59,6 +59,7 @@ def register(spark: SparkSession) -> None:
     from abs_spark.process.logs import tell_of_speed
 
     try:
+        from abs_spark.datasource.batch_size import batches_by_rows
         from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
@@ -71,9 +72,11 @@ def register(spark: SparkSession) -> None:
 
     install_hooks()
     check_python(spark)
-    for found in default_sources():
-        spark.dataSource.register(found)
-    tell_of_speed(spark)
+    with batches_by_rows(spark) as told:
+        for found in default_sources():
+            spark.dataSource.register(found)
+    if not told:
+        tell_of_speed(spark)
 
 
 _LATE = {

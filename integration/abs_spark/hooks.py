@@ -182,6 +182,18 @@ def active_query(name: str) -> Any:
     return _ours().get(name)
 
 
+def job_of(name: str) -> str | None:
+    """The option ``job`` of a format's query that runs a micro-batch; None if it has none."""
+    from py4j.protocol import Py4JError
+
+    try:
+        query = active_query(name)
+        job = None if query is None else query.logicalPlan().writeOptions().get("job")
+        return str(job.get()) if job is not None and job.isDefined() else None
+    except (Py4JError, OSError):  # the plan of a foreachBatch has no options
+        return None
+
+
 def _ours() -> dict[str, Any]:
     """The active queries, as the JVM lists them, that write by this project."""
     from py4j.protocol import Py4JJavaError

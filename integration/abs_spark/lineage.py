@@ -77,9 +77,9 @@ class Lineage:
         ended, took = datetime.now(UTC), 0.0
         if isinstance(event, Committed):
             took = event.write_seconds + event.pre_commit_seconds + event.seconds
-        engine = ProcessingEngineRunFacet(RELEASE, name="abs-sinks")
+        engine = ProcessingEngineRunFacet(RELEASE, name="abs-sinks", producer=_PRODUCER)
         run = Run(str(uuid5(_RUNS, event.id)), {"processing_engine": engine})
-        kind = JobTypeJobFacet(processingType="STREAMING", integration="SPARK", jobType="JOB")
+        kind = JobTypeJobFacet("STREAMING", "SPARK", jobType="JOB", producer=_PRODUCER)
         job = Job(self._namespace, event.job, {"jobType": kind})
         outputs = [_output(each) for each in event.targets]
         began = ended - timedelta(seconds=took)
@@ -112,7 +112,9 @@ class Lineage:
 def _output(target: Written) -> OutputDataset:
     facets: dict[str, Any] = {}
     if target.rows is not None:
-        rows = OutputStatisticsOutputDatasetFacet(rowCount=target.rows, size=target.bytes)
+        rows = OutputStatisticsOutputDatasetFacet(
+            rowCount=target.rows, size=target.bytes, producer=_PRODUCER
+        )
         facets["outputStatistics"] = rows
     return OutputDataset(target.namespace, target.dataset, outputFacets=facets)
 

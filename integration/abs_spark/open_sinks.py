@@ -15,8 +15,7 @@ from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
 from abs_core.parallel import side_by_side
 from abs_core.patience import Patience, several
-from abs_core.several.composite import CompositeCommitter
-from abs_core.several.grouping import SinkGroup
+from abs_core.several import CompositeCommitter, SinkGroup
 from abs_core.sinkmap import number_of
 from abs_sinks.door import SinkFormat
 from abs_spark.sink_spec import SinkSpec, commit_at_once, group_of, groups

@@ -116,8 +116,7 @@ def _count(event: Event, of: dict[str, str]) -> None:
             _pre_commit_seconds.record(seconds, of)
         case Committed(rows=rows, seconds=seconds, dead=dead):
             _rows.add(rows, of)
-            if dead:
-                _dead.add(dead, of)
+            _dead.add(dead, of)  # 0, too: Prometheus sees no increase of what was not there before
             _epochs.add(1, of)
             _commit_seconds.record(seconds, of)
             _count_more(event, of)
@@ -129,9 +128,8 @@ def _count(event: Event, of: dict[str, str]) -> None:
 
 def _count_more(event: Committed, of: dict[str, str]) -> None:
     _bytes.add(event.bytes, of)
-    if event.retries:
-        _retries.add(event.retries, of)
-        _waited.add(event.waited_seconds, of)
+    _retries.add(event.retries, of)
+    _waited.add(event.waited_seconds, of)
     _in_doubt.set(event.in_doubt, of)
     _oldest.set(event.oldest_seconds or 0.0, of)
     if event.frontier is not None:

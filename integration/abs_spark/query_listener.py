@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import metrics
 from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.utils import is_remote
 
+from abs_core.model import job_key
 from abs_spark import observers
 from abs_spark.foreach.end_watcher import end_watcher
-from abs_spark.hooks import active_query, sentence_of
+from abs_spark.hooks import active_query, job_of, sentence_of
 from abs_spark.observers import Told
 
 if TYPE_CHECKING:
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
     )
 
 _meter = metrics.get_meter("abs_spark")
+_batches = _meter.create_counter("abs.batches", "{batch}", "Micro-batches that Spark has ended")
 _failures = _meter.create_counter("abs.failures", "{query}", "Queries that ended with an error")
+_log = logging.getLogger("abs_spark.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class BatchDone:
     """Spark has ended a micro-batch of a query that writes by this project.
 
     Args:
-        job: its job; the query's name or id where this process does not know it.
+        job: its job; the query's name or id where this process does not know it (Spark Connect).
         rows: that Spark read.
         seconds: of the whole trigger, Spark's planning and checkpoint with it.
     """
@@ -64,6 +69,8 @@ class Listener(StreamingQueryListener):
         self._observe = observe
         self._jobs: dict[str, str] = {}
         self._ours: set[str] = set()
+        self._known: set[str] = set()
+        self._warned = False
 
     def close(self) -> None:
         """Tell the observers nothing more."""
@@ -75,6 +82,13 @@ class Listener(StreamingQueryListener):
         """Keep what the query's end does not tell: its name, and whether it writes by this project."""
         if event.name:
             self._jobs[str(event.id)] = event.name
+        if self._observe and not self._warned and is_remote():
+            self._warned = True
+            _log.warning(
+                "abs_spark.listener: under Spark Connect the events of the protocol (Committed and "
+                "others) occur in the server; this listener is told BatchDone and QueryEnded only. "
+                "What to do: name the observer in ABS_OBSERVE, in the server's environment"
+            )
         self._is_ours(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
@@ -83,7 +97,13 @@ class Listener(StreamingQueryListener):
         if self._is_ours(query):
             seconds = progress.durationMs.get("triggerExecution", 0) / 1000
             rows = max(progress.numInputRows, 0)
-            self._tell(BatchDone(self._job(query), progress.batchId, rows, seconds, query))
+            if query not in self._known and not is_remote():
+                self._known.add(query)
+                if (named := job_of(query)) is not None:
+                    self._jobs[query] = job_key(named)
+            job = self._job(query)
+            _batches.add(1, {"job": job})
+            self._tell(BatchDone(job, progress.batchId, rows, seconds, query))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing has been written."""
@@ -101,13 +121,10 @@ class Listener(StreamingQueryListener):
 
     def _is_ours(self, query: str) -> bool:
         """Whether the query writes by this project; a client of Connect cannot know: then all do."""
-        try:
-            from py4j.protocol import Py4JError
-            from pyspark import SparkContext
-        except ImportError:
+        if is_remote():
             return True
-        if SparkContext._active_spark_context is None:
-            return True
+        from py4j.protocol import Py4JError
+
         try:
             if query in end_watcher.functions or active_query(query) is not None:
                 self._ours.add(query)
@@ -132,11 +149,12 @@ def listener(*observe: Told) -> Any:
     Each observer is called with every event of the queries that ``abs_spark.epoch`` writes in this
     process (``abs_core.events``: ``Committed`` has the figures of an epoch), in the thread that writes,
     and with Spark's news of all queries that write by this project, formats, too: ``BatchDone`` and
-    ``QueryEnded``. The metric ``abs.failures`` counts queries that end with an error.
+    ``QueryEnded``. The metrics ``abs.batches`` and ``abs.failures`` count micro-batches, and queries
+    that end with an error.
 
     A format's own events occur in a process of Spark's: see ``ABS_OBSERVE`` in
     docs/how-to/watching.md. Under Spark Connect ``abs_spark.epoch``'s do, too, so the client's listener
-    gets Spark's news only.
+    gets Spark's news only, of all queries of its session, and a warning in the log says so.
 
     Args:
         observe: called with an event; one that raises is logged, and the query goes on.

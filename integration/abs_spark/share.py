@@ -19,7 +19,7 @@ from abs_core.events import Observer, PreCommitted
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.patience.waiting import retried
 from abs_core.protocol import Refused
-from abs_core.several.grouping import GroupWriter
+from abs_core.several import GroupWriter
 from abs_sinks.rowhash import empty_digest, row_digest
 from abs_spark.schema import to_target_schema
 

@@ -20,7 +20,7 @@ from abs_core.contracts import Sink
 from abs_core.durable import create_durably
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Guarantee
-from abs_core.several.grouping import SinkGroup
+from abs_core.several import SinkGroup
 from abs_core.wal.folder import ID_FILE
 from abs_sinks.door import Options, SinkFormat, format_named
 from abs_spark.checkpoint.spark_files import LOCAL, locate, query_id, split

@@ -13,7 +13,7 @@ from typing import TypeVar, Unpack
 
 from abs_core.contracts import RegisterStore, Sink
 from abs_core.errors import AbsError
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run, RunSettings
 from abs_testing.harness import Harness, Row

@@ -10,7 +10,7 @@ from abs_core import crash
 from abs_core.contracts import Sink
 from abs_core.model import Drained, Share
 from abs_core.patience import Patience
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_testing.case import JOB, rows
 from abs_testing.engine import Run
 from abs_testing.harness import Row

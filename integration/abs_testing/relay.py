@@ -1,4 +1,4 @@
-"""A TCP relay that loses a request or a reply, delays or doubles a request: for tests of recovery.
+"""A TCP relay that loses a request or a reply, delays or doubles a request, cuts or slows the line.
 
 It knows no protocol: who uses it says how a message is cut off the stream, and which one is meant. With
 ``name_of`` it is a ``Calls`` of ``check_positions``: it counts the messages that have a name.
@@ -11,29 +11,44 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Self
 
 from abs_core.errors import UnavailableError
 from abs_testing.calls import Again, Loss
 
 _CHUNK = 1 << 16
+_STEPS = 20
+"""In a second, while the line is slow."""
 
 Receive = Callable[[socket.socket], bytes]
 """Reads the next message; nothing where the connection has ended."""
+
+
+class Harm(Enum):
+    """What becomes of the line, from a request on."""
+
+    CUT = "half of the request arrives, then its connection breaks"
+    SLOW = "the request and all that follows pass slowly, on all connections"
+    STILL = "the request and all that follows stay here, on all connections"
 
 
 @dataclass(slots=True)
 class _Plan:
     matches: Callable[[bytes], bool]
     nth: int
-    loss: Loss
+    loss: Loss | Harm
     fired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Link:
+@dataclass(slots=True)
+class Link:
+    """A client's connection, and the one to the server for it."""
+
     client: socket.socket
     server: socket.socket
+    sent: int = 0
+    answered: int = 0
     swallow: threading.Event = field(default_factory=threading.Event)
     unheard: set[int] = field(default_factory=set)
     """Numbers of the answers that the client does not hear: the first ones to doubled requests."""
@@ -73,6 +88,7 @@ class Relay:
     Args:
         server: host and port of the server.
         receive: how a message is read, from either side.
+        hear: how one of the server is read, where that differs.
         rewrite: what becomes of a message to a client.
         amend: what becomes of one to the server.
         name_of: the name of a client's message that counts as a call; None where it is none.
@@ -89,11 +105,13 @@ class Relay:
         name_of: Callable[[bytes], str | None] = lambda message: None,
         *,
         answers: bool = True,
+        hear: Receive | None = None,
         amend: Callable[[bytes], bytes] = lambda message: message,
         only_late: bool = False,
     ) -> None:
         self._server = server
         self._receive = receive
+        self._hear = hear or receive
         self._rewrite = rewrite
         self._name_of = name_of
         self._answers = answers
@@ -106,11 +124,12 @@ class Relay:
         self._plan: _Plan | None = None
         self._again: Again[bytes] | None = None
         self._only_late = only_late
+        self._speed = 0
         self._deaf = threading.Event()
         self._closing = threading.Event()
         self._released = threading.Event()
         self._delivered = threading.Event()
-        self._links: list[_Link] = []
+        self._links: list[Link] = []
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
@@ -128,14 +147,14 @@ class Relay:
         for thread in self._threads:
             thread.join()
 
-    def lose_if(self, loss: Loss, matches: Callable[[bytes], bool], nth: int = 1) -> None:
+    def lose_if(self, loss: Loss | Harm, matches: Callable[[bytes], bool], nth: int = 1) -> None:
         """Arm: the nth matching message of clients from now on is lost that way, once."""
         self._released.clear()
         self._delivered.clear()
         with self._lock:
             self._plan = _Plan(matches, nth, loss)
 
-    def arm(self, number: int, loss: Loss | None, name: str = "") -> None:
+    def arm(self, number: int, loss: Loss | Harm | None, name: str = "") -> None:
         """See ``Calls``."""
 
         def matches(message: bytes) -> bool:
@@ -189,6 +208,10 @@ class Relay:
         if new_ones:
             self._deaf.set()
 
+    def slow(self, bytes_per_s: int = 20_000) -> None:
+        """From now on so little passes in a second, in each direction of each connection; 0: all."""
+        self._speed = bytes_per_s
+
     @property
     def fired(self) -> bool:
         """Whether what was armed has happened."""
@@ -218,14 +241,13 @@ class Relay:
             except OSError:
                 _end(client)  # the server is down: so the client shall see
                 continue
-            link = _Link(client, server)
+            link = Link(client, server)
             with self._lock:
                 self._links.append(link)
             self._start(lambda link=link: self._to_server(link))
             self._start(lambda link=link: self._to_client(link))
 
-    def _to_server(self, link: _Link) -> None:
-        sent = 0
+    def _to_server(self, link: Link) -> None:
         while message := self._receive(link.client):
             if self._deaf.is_set() or link.deaf.is_set():
                 self._closing.wait()
@@ -233,40 +255,67 @@ class Relay:
             loss, late = self._loss_of(message)
             if late:
                 self._deliver(late)
-            if loss is Loss.REQUEST:
+            message = self._amend(message)
+            if loss in (Loss.REQUEST, *Harm) and self._harm(link, message, loss):
                 break
-            copies = 2 if loss is Loss.DOUBLE else 1
-            if copies == 2:
-                link.unheard.add(sent)
-            sent += copies
+            if loss is Loss.DOUBLE:
+                message = self._double(link, message)
+            link.sent += 1
             if loss in (Loss.REPLY, Loss.DELAY):
                 link.swallow.set()
             if loss is Loss.DELAY:
                 _end(link.client)
                 self._released.wait()
-            if not _send(link.server, self._amend(message) * copies):
+            if not self._pass(link.server, message):
                 break
             if link.swallow.is_set():
                 return  # the reader of replies ends both, once the server has answered
         link.end()
 
-    def _to_client(self, link: _Link) -> None:
-        answered = 0
-        while message := self._receive(link.server):
-            answered += 1
+    def _harm(self, link: Link, message: bytes, loss: Loss | Harm | None) -> bool:
+        """Whether the message ends here, and the connection with it."""
+        if loss is Harm.SLOW:
+            self.slow()
+            return False
+        if loss is Harm.CUT:
+            _send(link.server, message[: len(message) // 2])
+        if loss is Harm.STILL:
+            self.stand_still()
+            self._closing.wait()
+        return True
+
+    def _double(self, link: Link, message: bytes) -> bytes:
+        """What goes to the server where a request is doubled; the first answer is not heard."""
+        link.unheard.add(link.sent)
+        link.sent += 1
+        return message * 2
+
+    def _pass(self, target: socket.socket, data: bytes) -> bool:
+        """Whether it could be sent."""
+        if not self._speed:
+            return _send(target, data)
+        step = max(1, self._speed // _STEPS)
+        return not any(
+            self._closing.wait(1 / _STEPS) or not _send(target, data[at : at + step])
+            for at in range(0, len(data), step)
+        )
+
+    def _to_client(self, link: Link) -> None:
+        while message := self._hear(link.server):
+            link.answered += 1
             if self._deaf.is_set() or link.deaf.is_set():
                 self._closing.wait()
                 break
             if link.swallow.is_set():
                 self._delivered.set()
                 break
-            if answered - 1 in link.unheard:
+            if link.answered - 1 in link.unheard:
                 continue
-            if not _send(link.client, self._rewrite(message)):
+            if not self._pass(link.client, self._rewrite(message)):
                 break
         link.end()
 
-    def _loss_of(self, message: bytes) -> tuple[Loss | None, bytes]:
+    def _loss_of(self, message: bytes) -> tuple[Loss | Harm | None, bytes]:
         """How it is lost, and the copy of an earlier one that comes before it."""
         with self._lock:
             name = self._name_of(message)
@@ -288,7 +337,7 @@ class Relay:
     def _deliver(self, message: bytes) -> None:
         with socket.create_connection(self._server) as connection:
             connection.sendall(message)
-            self._receive(connection)
+            self._hear(connection)
 
     def _start(self, work: Callable[..., None]) -> None:
         thread = threading.Thread(target=work, daemon=True)

@@ -32,7 +32,7 @@ from abs_core.contracts import Committer, Inventory, Sink
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import Finding, Guarantee, JobState, job_key
 from abs_core.patience import Patience
-from abs_core.several.grouping import SinkGroup
+from abs_core.several import SinkGroup
 from abs_core.wal import SegmentStore
 from abs_sinks.options import CommonOptions
 from abs_sinks.urls import scheme_of

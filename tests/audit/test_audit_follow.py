@@ -231,10 +231,24 @@ def test_a_report_is_also_a_page_with_each_difference_and_its_place(
 ) -> None:
     page = tmp_path / "report.html"
     arguments = ("--expected", sides["e"], "--actual", sides["twice"], "--key", "id")
-    code, _, _ = command(*arguments, "--html", str(page))
+    code, _, _ = command(*arguments, "--report", str(page))
     text = page.read_text()
     assert code == 1
     assert text.startswith("<!DOCTYPE html>")
     assert "NOT CLEAN" in text
     assert sides["twice"] in text
     assert "http" not in text.replace("http://www.w3.org", "")
+    file = tmp_path / "report.json"
+    command(*arguments, "--report", str(file))
+    assert json.loads(file.read_text())["duplicate"] == 1
+
+
+def test_a_report_of_another_kind_or_beside_a_job_is_refused(
+    command: Callable[..., tuple[int, str, str]], sides: dict[str, str], tmp_path: Path
+) -> None:
+    arguments = ("--expected", sides["e"], "--actual", sides["twice"])
+    code, _, told = command(*arguments, "--report", "out.pdf")
+    assert (code, "--report" in told) == (2, True)
+    code, _, told = command(*arguments, "--follow", "--report", str(tmp_path / "out.html"))
+    assert (code, "--follow" in told) == (2, True)
+    assert not list(tmp_path.glob("out.*"))

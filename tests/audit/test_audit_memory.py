@@ -1,10 +1,11 @@
-"""A million records are audited in a small, bounded memory: the rest is spilled."""
+"""Millions of records are audited in a small, bounded memory: the rest is spilled."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +16,8 @@ import pytest
 from abs_audit import AuditSettings, Files, audit
 from abs_core.errors import ConfigError
 
-RECORDS = 1_000_000
+MILLION = 1_000_000
 BATCH = 200_000
-MEMORY_MIB = 128
 BESIDES_MIB = 260
 """The interpreter, pyarrow and duckdb themselves (100), and what is in flight between them."""
 
@@ -39,29 +39,40 @@ def batch(first: int) -> pa.Table:
     return pa.table({"id": ids, "text": text, "at": ids.cast(pa.timestamp("us", "UTC"))})
 
 
-def write(path: Path, tables: list[pa.Table]) -> int:
+def write(path: Path, tables: Iterable[pa.Table]) -> int:
     """Returns how many bytes the records take in memory."""
-    with pq.ParquetWriter(path, tables[0].schema) as writer:
+    size = 0
+    with pq.ParquetWriter(path, batch(0).schema) as writer:
         for table in tables:
             writer.write_table(table)
-    return sum(table.nbytes for table in tables)
+            size += table.nbytes
+    return size
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_million_records_are_audited_in_bounded_memory(tmp_path: Path) -> None:
-    batches = [batch(first) for first in range(0, RECORDS, BATCH)]
-    size = write(tmp_path / "expected.parquet", batches)
-    batches[3] = pa.concat_tables([batches[3].slice(1), batches[3].slice(7, 1)])
-    write(tmp_path / "actual.parquet", batches[::-1])
-    del batches
+@pytest.mark.parametrize(
+    ("records", "memory_mib"),
+    [(MILLION, 128), pytest.param(10 * MILLION, 512, marks=pytest.mark.campaign)],
+)
+def test_millions_of_records_are_audited_in_bounded_memory(
+    tmp_path: Path, records: int, memory_mib: int
+) -> None:
+    firsts = range(0, records, BATCH)
+    size = write(tmp_path / "expected.parquet", map(batch, firsts))
+    wrong = batch(firsts[3])
+    wrong = pa.concat_tables([wrong.slice(1), wrong.slice(7, 1)])
+    write(
+        tmp_path / "actual.parquet",
+        (wrong if first == firsts[3] else batch(first) for first in reversed(firsts)),
+    )
     # Expected and two reads of the target, with a digest of 16 bytes each: more than may be held.
-    held = 3 * (size + 16 * RECORDS) >> 20
-    assert held > 2 * MEMORY_MIB
+    held = 3 * (size + 16 * records) >> 20
+    assert held > 2 * memory_mib
 
     paths = [str(tmp_path / name) for name in ("expected.parquet", "actual.parquet")]
     done = subprocess.run(
-        [sys.executable, "-c", AUDIT, *paths, str(MEMORY_MIB)],
+        [sys.executable, "-c", AUDIT, *paths, str(memory_mib)],
         capture_output=True,
         text=True,
         check=True,
@@ -69,8 +80,8 @@ def test_a_million_records_are_audited_in_bounded_memory(tmp_path: Path) -> None
     )
     found = json.loads(done.stdout)
     assert (found["missing"], found["duplicate"], found["corrupted"]) == (1, 1, 0)
-    assert found["actual"] == RECORDS
-    assert found["peak_mib"] < MEMORY_MIB + BESIDES_MIB
+    assert found["actual"] == records
+    assert found["peak_mib"] < memory_mib + BESIDES_MIB
 
 
 def test_a_temporary_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from abs_core.certificate import Certificate
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.errors import AbsError
 from abs_core.model import Committable, JobState
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.source import Split
 from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from abs_chaos.killing import Killed
+from abs_chaos.moments import Moment
 from benchmarks.scoreboard.__main__ import PAGE, README, RESULT
 from benchmarks.scoreboard.contestants import CONTESTANTS, States
 from benchmarks.scoreboard.job import WAYS
-from benchmarks.scoreboard.measure import Row
+from benchmarks.scoreboard.measure import Row, Sizes, rate
 from benchmarks.scoreboard.table import SHORT, in_readme, page
 
 HINT = "run python -m benchmarks.scoreboard --pages"
@@ -66,10 +68,22 @@ def test_every_contestant_has_a_driver_and_the_readme_names_five_of_them() -> No
         (States.AT_LEAST, {"missing": 1}, False),
         (States.AT_LEAST, {"wrong": 1}, False),
         (States.EXACTLY, {"left_behind": 1}, True),
+        (States.EXACTLY, {"kills": 1}, False),
+        (States.AT_LEAST, {"between": 0}, False),
     ],
 )
 def test_each_is_judged_by_what_it_states(states: str, figures: dict[str, int], kept: bool) -> None:
-    assert Row("one", states, "page", **figures).kept is kept  # type: ignore[arg-type]
+    ran = {"asked": 2, "kills": 2, "between": 1, **figures}
+    assert Row("one", states, "page", **ran).kept is kept  # type: ignore[arg-type]
+
+
+def test_a_rate_under_kills_is_of_right_rows_until_the_first_epoch_after_the_last_kill() -> None:
+    ended = [(10.0, 0), (12.0, 4), (30.0, 5), (90.0, 50)]
+    struck = Killed(13.0, Moment.ANY, Moment.WRITING, 5, 0, 3, "at epoch 5", 17.0)
+    assert rate(ended, [struck], Sizes(rows=100)) == 25.0
+    assert rate(ended, [struck], Sizes(rows=100), right=0.9) == 22.5
+    assert rate(ended, [], Sizes(rows=100)) == 62.5
+    assert rate(ended[:1], [], Sizes(rows=100)) is None
 
 
 def test_a_job_that_does_not_end_keeps_nothing() -> None:

@@ -54,16 +54,12 @@ def test_job(doubled, table, abs_postgres, abs_job, tmp_path):
     assert_exactly_once(ROWS, abs_postgres, table="target", key=["id"], settle=0)
 
 def test_lost_reply(table, abs_postgres, abs_faults):
-    from urllib.parse import urlsplit, urlunsplit
     from abs_testing.calls import Loss
-    parts = urlsplit(abs_postgres)
-    relay = abs_faults(parts.hostname, parts.port)
-    user = parts.netloc.rpartition("@")[0]
-    url = urlunsplit(parts._replace(netloc=f"{user}@127.0.0.1:{relay.port}"))
+    relay = abs_faults(abs_postgres)
     with pytest.raises(psycopg.OperationalError):
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(relay.address) as connection:
             connection.execute("insert into target values (1, 'n1')")
-            relay.lose_if(Loss.REPLY, lambda message: b"COMMIT" in message)
+            relay.arm(1, Loss.REPLY, "COMMIT")
     assert relay.fired
     assert table.execute("select id from target").fetchall() == [(1,)]
 
@@ -78,6 +74,14 @@ def test_bucket(again, abs_s3):
     client.put_object(Bucket=abs_s3.name, Key="in/a.json", Body=json.dumps(ROWS[0]).encode())
     client.create_multipart_upload(Bucket=abs_s3.name, Key="open")
     client.close()
+
+@pytest.mark.parametrize("again", range(2))
+def test_registry(again, abs_registry):
+    from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+    with SchemaRegistryClient({"url": abs_registry}) as client:
+        client.register_schema("orders-value", Schema(json.dumps("long"), "AVRO"))
+        latest = client.get_latest_version("orders-value")
+    assert (latest.version, latest.schema_id, latest.schema.schema_str) == (1, 1, '"long"')
 
 def test_topic(abs_kafka):
     from confluent_kafka import Producer
@@ -138,7 +142,7 @@ def test_fixtures_give_places_and_jobs_and_the_audit_as_an_assertion(tmp_path: P
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (tmp_path / "test_mine.py").write_text(SESSION)
     done = session(tmp_path, "-q", "-ra")
-    assert counted(done.stdout.splitlines()[-1]) == {"passed": 7, "failed": 2}, done.stdout
+    assert counted(done.stdout.splitlines()[-1]) == {"passed": 9, "failed": 2}, done.stdout
     assert re.search(
         r"FAILED test_mine.py::test_job\[True\] .*not exactly once: \d+ dup", done.stdout
     )

@@ -207,12 +207,16 @@ def test_columns_that_do_not_fit(database: str) -> None:
     whole(Job(database), 0, 40_000)
 
 
-def test_the_last_error_of_a_log_is_taken_with_job_epoch_and_handle(database: str) -> None:
+@pytest.mark.parametrize("last_line", ["", "\nabs-sinks: {}"], ids=["no last line", "last line"])
+def test_the_last_error_of_a_log_is_taken_with_job_epoch_and_handle(
+    database: str, last_line: str
+) -> None:
     named = "ABS-HANDLE-LOST, job pay, epoch 7, handle abs1:a:b, on executor h"
     log = (
         f"26/11/26 INFO x\n{OptionError('First.', remedy='a.')}\n"
         f"  abs_core.errors.HandleLostError: 1 of 4 handles. [{named}] What to do: look.\n"
         "\tat org.apache.spark\n"
+        + last_line.format(f"HandleLostError: 1 of 4 handles. [{named}] What to do: look.\n")
     )
     found = explained(log, database)
     assert {name: found[name] for name in ("code", "what", "job", "epoch", "handle")} == {

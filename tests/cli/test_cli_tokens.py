@@ -28,7 +28,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Decision, JobState, NotedToken, job_key
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.postgres import PostgresOptions, PostgresRegister

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import psycopg
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from abs_cli import watch
 from abs_cli.main import app
 from abs_core.coordinator import Report
+from abs_core.errors import UnavailableError
 from abs_core.model import Committable, Wrote
+from abs_services import PostgresService
 from tests.cli.test_cli_state import Job
+from tests.outage import stopped
 
 pytestmark = pytest.mark.services
 
@@ -63,3 +69,37 @@ def test_handles_that_nothing_commits_are_in_doubt_and_a_decided_epoch_is_stuck(
     [[line]] = looks(database)
     assert line["status"] == "stuck"
     assert "epoch 0 is decided and not finished" in line["do"]
+
+
+def test_a_server_that_is_away_is_named_below_the_last_look_until_it_answers(
+    database: str, postgres: PostgresService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(database)
+    commit(job, 0, job.prepare(0, 1))
+    real, count = watch.look, 0
+
+    def look(*words: Any) -> Any:
+        nonlocal count
+        count += 1
+        if count != 2:
+            return real(*words)
+        with stopped(postgres):
+            return real(*words)
+
+    monkeypatch.setattr(watch, "look", look)
+    asked = ["watch", "--url", database, "--times", "3", "--every", "0.1"]
+    shown = CliRunner().invoke(app, asked)
+    assert (shown.exit_code, count) == (0, 3), (shown.output, shown.exception)
+    count = 1
+    ended = CliRunner().invoke(app, [*asked, "--json"])
+    assert ended.exit_code != 0
+    assert count == 2
+
+
+def test_what_is_shown_while_a_server_is_away_has_the_last_look_and_the_reason() -> None:
+    line = watch.Line("payments", 1, 7, 60.0, 5, 0, None, 1.0, "running", "")
+    console = Console(record=True, width=100, file=io.StringIO())
+    console.print(watch._without_answer([line], 12.3, UnavailableError("the server is away")))
+    shown = console.export_text()
+    assert "payments" in shown
+    assert "no answer for 12 s: the server is away" in shown

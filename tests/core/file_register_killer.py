@@ -16,7 +16,7 @@ from pathlib import Path
 
 from abs_core.contracts import Conflict
 from abs_core.model import JobState
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 
 JOB, WRITERS, TIMES, KILLS = "job", 4, 40, 40
 

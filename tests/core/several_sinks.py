@@ -22,7 +22,7 @@ from abs_core.events import Event
 from abs_core.model import AND, Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity, Skip
-from abs_core.several.composite import CompositeCommitter
+from abs_core.several import CompositeCommitter
 from abs_testing.behind import SinkBehind
 from abs_testing.case import rows
 from abs_testing.cuts import Halted

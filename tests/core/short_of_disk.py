@@ -24,7 +24,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from abs_clients.s3.client import client
 from abs_core.errors import AbsError
 from abs_core.model import HandleName, JobState
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_sinks.s3.options import S3Options

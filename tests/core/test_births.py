@@ -25,7 +25,7 @@ from abs_core.errors import (
 from abs_core.events import ignore
 from abs_core.model import Decision, JobState
 from abs_core.protocol import Changed, Refused, RunIdentity, Unchanged, Verdict
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import raises
 from abs_testing.engine import QUICK
 

@@ -9,7 +9,7 @@ from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity, Verdict
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import raises
 
 JOB = "job"

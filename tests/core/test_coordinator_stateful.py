@@ -31,7 +31,7 @@ from abs_core.errors import AbandonedError, AbsError, FencedError, HandleLostErr
 from abs_core.model import Decision, JobState, Outcome, Share
 from abs_core.patience import Patience
 from abs_core.protocol import Unchanged
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import JOB, rows
 from abs_testing.cuts import Halted
 from abs_testing.engine import Attempt, Run

@@ -15,7 +15,7 @@ from abs_core.coordinator.permission import Permission
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import JOB, Case, raises, rows
 from tests.kit.fake_harness import FakeHarness
 

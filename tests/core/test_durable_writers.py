@@ -14,7 +14,7 @@ import abs_core.wal.folder
 from abs_cli.trail import noted
 from abs_clients.delta.evolve import put_version
 from abs_core.model import HandleName, JobState, Outcome
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_services.lasting import changing_state
@@ -93,7 +93,7 @@ def services(folder: Path) -> None:
 
 
 WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
-    register: ("abs_core/registers/file.py",),
+    register: ("abs_core/registers.py",),
     segment: ("abs_core/wal/folder.py",),
     data_file: ("abs_sinks/lake/folder.py",),
     blob_and_record: ("abs_embedded/state/local_store.py",),
@@ -110,7 +110,6 @@ NOT_DURABLE = {
     "abs_core/durable.py": "what the writers write by",
     "abs_services/paths.py": "a cache that is filled again",
     "abs_services/native/kafka.py": "settings, made at each start",
-    "abs_services/native/server.py": "what a server says",
     "abs_services/native/postgres.py": "settings of each start; a password that is deleted",
     "abs_services/native/kafka_jars.py": "a cache that is filled again",
     "abs_spark/foreach/run.py": "renames an old name, which is found by either",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import abs_core.registers.file
+import abs_core.registers
 from abs_core.model import JobState
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from tests.kit.stalls import Stalls
 
 STATE = JobState("0" * 16, "job", "target", "lineage", 1, "run")
@@ -18,7 +18,7 @@ STATE = JobState("0" * 16, "job", "target", "lineage", 1, "run")
 @pytest.fixture
 def stalls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stalls:
     changed = replace(STATE, generation=2)
-    sends = abs_core.registers.file, "replace_durably"
+    sends = abs_core.registers, "replace_durably"
     return Stalls(lambda: FileRegister(tmp_path), STATE, changed, sends, monkeypatch)
 
 
@@ -29,6 +29,6 @@ def test_a_register_in_a_file_sends_no_change_after_its_deadline(stalls: Stalls)
 def test_a_register_that_looks_at_the_clock_before_it_has_the_lock_is_found(
     stalls: Stalls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abs_core.registers.file, "in_time", lambda *_: None)
+    monkeypatch.setattr(abs_core.registers, "in_time", lambda *_: None)
     with pytest.raises(AssertionError, match="sent after its deadline"):
         stalls.check()

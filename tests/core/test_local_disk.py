@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from abs_cli.trail import noted
+from abs_core import registers
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName, JobState
-from abs_core.registers import file as file_register
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_embedded.state.local_store import LocalSnapshotStore
 
@@ -138,7 +138,7 @@ def test_a_register_of_absurd_size_is_not_read_into_memory(
     with pytest.raises(CorruptionError, match="at most") as refused:
         register.load("job")
     assert "backup" in refused.value.remedy
-    assert file_register.CELL_MAX < 1 << 40
+    assert registers.CELL_MAX < 1 << 40
 
 
 def test_a_blob_of_absurd_size_is_not_read_into_memory(tmp_path: Path) -> None:

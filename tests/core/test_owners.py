@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
-from abs_core.owners import of_a_dead_process
+from abs_core.durable import of_a_dead_process
 
 
 def test_a_file_that_is_locked_is_a_living_process(tmp_path: Path) -> None:

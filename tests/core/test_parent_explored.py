@@ -24,7 +24,7 @@ from abs_core.errors import AbsError
 from abs_core.model import JobState, job_key
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity, Verdict
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import rows
 from abs_testing.engine import Run
 from tests.kit.fake_harness import FakeHarness, open_fake

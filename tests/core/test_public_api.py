@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 PUBLIC = {
     "abs_core": """
-        aborting barriers codec contracts coordinator crash errors events inventory model
+        aborting barriers codec contracts coordinator crash errors events model
         patience protocol registers routing source wal
     """,
     "abs_embedded": """

@@ -15,8 +15,7 @@ import pytest
 from abs_core.contracts import Conflict, RegisterStore, Stored
 from abs_core.errors import CorruptionError, RefusedError, UnavailableError
 from abs_core.model import JobState
-from abs_core.registers.file import FileRegister
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import FileRegister, MemoryRegister
 from abs_testing.check_register import (
     CHECKS,
     INVENTORY_CHECKS,

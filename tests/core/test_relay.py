@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -12,7 +13,7 @@ import pytest
 
 from abs_testing.calls import Loss
 from abs_testing.case import within
-from abs_testing.relay import Relay, exactly
+from abs_testing.relay import Harm, Relay, exactly
 
 SIZE = 4
 """Bytes of each message; the server answers each by its number and the message."""
@@ -97,6 +98,22 @@ def test_a_delayed_request_arrives_when_it_is_released(relay: Relay, server: Ser
     assert server.heard == [b"two."]
     relay.release(deadline_s=60.0)
     assert within(60.0, lambda: server.heard == [b"two.", b"one."])
+
+
+def test_half_of_a_request_arrives_where_the_line_is_cut(relay: Relay, server: Server) -> None:
+    relay.arm(2, Harm.CUT)
+    assert say(relay, b"one.", b"two.") == [b"1ne.", b""]
+    assert say(relay, b"six.") == [b"2ix."]
+    assert server.heard == [b"one.", b"six."]
+
+
+def test_a_slow_line_passes_so_many_bytes_a_second_each_way(relay: Relay) -> None:
+    relay.slow(20)
+    began = time.monotonic()
+    assert say(relay, b"one.") == [b"1ne."]
+    assert time.monotonic() - began >= 8 / 20
+    relay.slow(0)
+    assert say(relay, b"two.") == [b"2wo."]
 
 
 def test_a_request_is_found_by_its_number_among_those_of_its_name(relay: Relay) -> None:

@@ -15,7 +15,7 @@ from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
 from abs_core.parallel import CallRunner, answers, in_turn, side_by_side
-from abs_core.several.composite import CompositeCommitter
+from abs_core.several import CompositeCommitter
 from abs_core.sinkmap import STRIDE, number_of
 
 DEADLINE = 30.0

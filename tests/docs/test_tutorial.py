@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.packaging.test_install import built_testing
+from tests.packaging.venvs import wheel
+
 # For its time: the snippets of the README and the how-to pages are in `make test`.
 pytestmark = [
     pytest.mark.spark,
@@ -56,3 +59,25 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     assert re.findall(r"^(?:NOT )?CLEAN", done.stdout, re.MULTILINE) == ["CLEAN", "NOT CLEAN"]
     assert "found it" in done.stdout
     assert not (folder / "tutorial").exists()
+
+
+@pytest.mark.campaign
+def test_the_wheels_are_installed_by_the_pages_lines(tmp_path: Path) -> None:
+    """With the pip that Python brings: 23.2 of Python 3.11 takes not all that newer ones take."""
+    wheel(tmp_path)
+    testing = built_testing(tmp_path / "testing")
+    testing.rename(tmp_path / testing.name)
+    lines = re.findall(r"^    (.*)", PAGE.read_text().partition("## 2.")[0], re.MULTILINE)
+    assert len(lines) == 3
+    lines[0] = lines[0].replace("python3", sys.executable)
+    script = "\n".join([*lines, ".venv/bin/abs --version", ".venv/bin/abs status"])
+    environment = {
+        **{name: text for name, text in os.environ.items() if not name.startswith("ABS_")},
+        "ABS_CACHE": str(tmp_path / "cache"),
+        "PIP_QUIET": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-u", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("abs-sinks "), (done.stdout, done.stderr)
+    assert "not started" in done.stdout

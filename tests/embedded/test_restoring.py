@@ -17,7 +17,7 @@ from abs_core.errors import (
     RegisterLostError,
     UnavailableError,
 )
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_core.source import Split
 from abs_embedded import (
     Graph,

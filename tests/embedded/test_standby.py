@@ -15,7 +15,7 @@ import pytest
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import FencedError, UnavailableError
 from abs_core.model import JobState
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_embedded.lease import Lease, lead
 from abs_embedded.state.contracts import BlobRef
 from abs_embedded.state.local_store import LocalSnapshotStore

@@ -20,7 +20,7 @@ import pyarrow as pa
 from abs_clients.kafka.attempts import NO_DECISION, Decided
 from abs_core.codec import committable_to_json, state_to_text
 from abs_core.model import Committable, Decision, HandleName, JobState, Recent
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
 from abs_embedded.snapshot import DurablePart, Record

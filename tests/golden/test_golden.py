@@ -24,7 +24,7 @@ from abs_core.codec import (
     state_to_text,
 )
 from abs_core.model import HandleName, JobState
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_embedded.snapshot import load, read_record

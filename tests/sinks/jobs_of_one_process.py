@@ -23,7 +23,7 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_clients.postgres import pool
 from abs_clients.s3 import client
 from abs_core.errors import AbsError, OptionError
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_sinks.door import format_named
 from abs_sinks.kafka import librdkafka
 from abs_sinks.kafka.columnar.sender import ColumnarSender

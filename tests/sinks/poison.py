@@ -24,7 +24,7 @@ from abs_core.contracts import Sink
 from abs_core.errors import OptionError
 from abs_core.model import Drained, Share, Wrote
 from abs_core.patience import Patience
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
 from abs_sinks.door import format_named, format_names
 from abs_sinks.kafka.kept import KafkaLetters

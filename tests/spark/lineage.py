@@ -1,14 +1,24 @@
-"""A collector of OpenLineage that keeps what it is sent, and says what is wrong with it."""
+"""A collector of OpenLineage that keeps what it is sent, and says what is wrong with it.
+
+If the variable ``ABS_OPENLINEAGE_SPEC`` names the folder ``spec`` of OpenLineage's own repository, and
+``jsonschema`` is installed, each event is also validated by OpenLineage's schemas.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
+
+SPEC = os.environ.get("ABS_OPENLINEAGE_SPEC")
 
 
 class Collector:
@@ -71,4 +81,34 @@ class Collector:
                 found.append(f"{run}: {event['path']} {event['schemaURL']}")
             if not (event["job"]["namespace"] and event["job"]["name"] and event["producer"]):
                 found.append(f"{run}: nobody's")
+        if SPEC is not None:
+            found += off_schema(self.events, Path(SPEC))
         return found + [f"{run}: {s}" for run, s in states.items() if s != ["START", "COMPLETE"]]
+
+
+def off_schema(events: list[dict[str, Any]], spec: Path) -> list[str]:
+    """What OpenLineage's own JSON schemas say against these events, and against their facets."""
+    jsonschema, referencing = import_module("jsonschema"), import_module("referencing")
+    files = [spec / "OpenLineage.json", *sorted((spec / "facets").glob("*.json"))]
+    schemas = [json.loads(file.read_text()) for file in files]
+    known = [(one["$id"], referencing.Resource.from_contents(one)) for one in schemas]
+    registry = referencing.Registry().with_resources(known)
+    found = []
+    for event in events:
+        sent = {name: value for name, value in event.items() if name != "path"}
+        for where, what, schema in [("event", sent, event["schemaURL"]), *_facets(sent)]:
+            rule = jsonschema.Draft202012Validator(
+                {"$ref": schema}, registry=registry, format_checker=jsonschema.FormatChecker()
+            )
+            found += [f"{where}: {error.message}" for error in rule.iter_errors(what)]
+    return found
+
+
+def _facets(event: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """Where each facet is, the facet, and its schema."""
+    for name in ("run", "job", "inputs", "outputs"):
+        objects = event[name] if isinstance(event[name], list) else [event[name]]
+        for each in objects:
+            for kind in ("facets", "inputFacets", "outputFacets"):
+                for facet, what in each.get(kind, {}).items():
+                    yield f"{name}.{kind}.{facet}", what, what["_schemaURL"]

@@ -12,7 +12,7 @@ import pytest
 from abs_core.errors import AbsError, PreflightError, RefusedError, UnavailableError
 from abs_core.model import Finding, Guarantee, Severity
 from abs_core.patience import Patience
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_sinks.options import CommonOptions
 from abs_spark.names import Announced
 from abs_spark.sink_spec import SinkSpec

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pandas as pd  # type: ignore[import-untyped]
+import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas import functions as pandas_functions
 
+import abs_spark
 from abs_spark.foreach.row_size import (
     BYTES,
     MOST_ROWS,
@@ -16,6 +21,8 @@ from abs_spark.foreach.row_size import (
     UNMEASURED,
     Measured,
     batches_by_rows,
+    has_other_functions,
+    may_count_rows,
     rows_of_a_batch,
 )
 
@@ -41,7 +48,7 @@ def session(spark: SparkSession) -> SparkSession:
 def test_small_rows_come_by_their_number_without_being_measured(session: SparkSession) -> None:
     with batches_by_rows(session, 100):
         assert session.conf.get(BYTES) == UNMEASURED
-        assert sizes(session, 25_000, 100) == [MOST_ROWS, MOST_ROWS, 5_000]
+        assert sizes(session, 2_500, 100) == [MOST_ROWS, MOST_ROWS, 500]
     assert {BYTES, ROWS}.isdisjoint(session.conf.getAll)
 
 
@@ -69,6 +76,72 @@ def test_a_failed_epoch_leaves_the_session_as_it_was(session: SparkSession) -> N
     with pytest.raises(ValueError, match="on purpose"), batches_by_rows(session, 5):
         raise ValueError("on purpose")
     assert dict(session.conf.getAll) == before
+
+
+pandas_udf: Any = pandas_functions.pandas_udf
+
+
+def total(given: pd.Series) -> int:
+    return int(given.sum())
+
+
+FUNCTIONS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "mapInArrow": lambda ids: ids.mapInArrow(lambda given: given, "id long"),
+    "mapInPandas": lambda ids: ids.mapInPandas(lambda given: given, "id long"),
+    "applyInPandas": lambda ids: ids.groupBy("id").applyInPandas(lambda given: given, "id long"),
+    "applyInArrow": lambda ids: ids.groupBy("id").applyInArrow(lambda given: given, "id long"),
+    "pandas_udf": lambda ids: ids.select(pandas_udf(lambda given: given, "long")("id")),
+    "aggregate": lambda ids: ids.groupBy("id").agg(pandas_udf(total, "long")("id")),
+    "cached": lambda ids: ids.mapInArrow(lambda given: given, "id long").cache(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_query_with_functions_that_take_arrow_is_known_by_its_plan(
+    session: SparkSession, name: str
+) -> None:
+    ids: Any = session.range(3)
+    assert not has_other_functions(ids._jdf.queryExecution())
+    with_function: Any = FUNCTIONS[name](ids.filter("id > 0"))
+    assert has_other_functions(with_function._jdf.queryExecution())
+
+
+@pytest.mark.services
+def test_what_a_function_before_an_epoch_takes_stays_bounded_by_bytes(
+    spark: SparkSession, tmp_path: Path, database: str
+) -> None:
+    taken = tmp_path / "taken"
+
+    def lengths(given: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in given:
+            with taken.open("a") as file:
+                file.write(f"{batch.num_rows} ")
+            yield pa.RecordBatch.from_pydict({"n": [1] * batch.num_rows})
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table lengths (n bigint)")
+        wide = spark.range(0, 100, 1, 1).selectExpr(f"repeat('x', {1 << 20}) as text")
+        for epoch in range(2):
+            wide.write.parquet(str(tmp_path / "in" / str(epoch)))
+        checkpoint = str(tmp_path / "checkpoint")
+        target = abs_spark.sink("abs-postgres", {"url": database, "dbtable": "lengths"})
+        read = spark.readStream.schema("text string").option("maxFilesPerTrigger", 1)
+        write = (
+            read.parquet(str(tmp_path / "in" / "*"))
+            .coalesce(1)
+            .mapInArrow(lengths, "n long")
+            .writeStream.foreachBatch(abs_spark.epoch(target, checkpointLocation=checkpoint))
+            .option("checkpointLocation", checkpoint)
+        )
+        write.trigger(availableNow=True).start().awaitTermination()
+        assert connection.execute("select count(*) from lengths").fetchall() == [(200,)]
+    rows = [int(each) for each in taken.read_text().split()]
+    assert sum(rows) == 200
+    assert max(rows) <= 65
+
+
+def test_a_query_that_is_not_known_is_measured(session: SparkSession) -> None:
+    assert not may_count_rows(None, session.range(3))
 
 
 def test_the_largest_rows_of_a_task_are_told() -> None:

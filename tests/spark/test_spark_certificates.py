@@ -18,6 +18,7 @@ from abs_spark.checkpoint.certificates import (
     forget,
     location,
 )
+from abs_spark.checkpoint.ownfile import OwnFile
 
 CERTIFICATE = Certificate("job", "a" * 16, "abs.register", 3, None, 0)
 HERE = f"file://{socket.gethostname().lower()}"
@@ -121,6 +122,18 @@ def test_forgetting_a_job_leaves_the_certificate_of_another_one(checkpoint: Path
     assert certificates_of(place, CERTIFICATE.job, ()).read() == Origin(CERTIFICATE)
     assert forget(place, "renamed", CERTIFICATE.register), "a rename keeps the register"
     assert certificates_of(place, CERTIFICATE.job, ()).read() == Origin()
+
+
+def test_a_certificate_that_cannot_be_deleted_is_not_called_forgotten(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError("read-only file system")
+
+    CheckpointCertificates(str(checkpoint)).write(CERTIFICATE)
+    monkeypatch.setattr(OwnFile, "delete", read_only)
+    with pytest.raises(RefusedError, match="cannot be deleted: read-only file system"):
+        forget(str(checkpoint), CERTIFICATE.job)
 
 
 def test_a_damaged_certificate_is_not_forgotten(checkpoint: Path) -> None:

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import psycopg
 import pytest
 
 from tests.packaging.venvs import connect, python_with
 from tests.spark import jvm
-from tests.spark.jobs import connect_epochs
+from tests.spark.jobs import connect_epochs, connect_listener
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
@@ -24,16 +26,13 @@ TABLES = ("untold", "counts", "running", "single", "all", "small", "refused", "b
 def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     tmp_path: Path, database: str
 ) -> None:
-    (tmp_path / "in").mkdir()
-    for number in range(2):
-        lines = "".join(f'{{"id": {n}}}\n' for n in range(number * 10, number * 10 + 10))
-        (tmp_path / "in" / f"{number}.json").write_text(lines)
+    two_files(tmp_path)
     with psycopg.connect(database, autocommit=True) as connection:
         for table in TABLES:
             connection.execute(f'create table "{table}" (id bigint, n bigint)')
         connection.execute("alter table running add primary key (id)")
 
-    told = run(tmp_path, database)
+    told, _ = run(connect_epochs, tmp_path, database)
 
     def held(table: str) -> list[tuple[int, int]]:
         with psycopg.connect(database, autocommit=True) as connection:
@@ -54,8 +53,51 @@ def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     assert not held("refused") + held("beside")
 
 
-def run(folder: Path, url: str) -> dict[str, str | None]:
-    """Run the queries; what each ended with."""
+@pytest.mark.campaign
+def test_under_connect_a_listener_is_told_sparks_news_and_the_servers_observer_the_epochs(
+    tmp_path: Path, database: str
+) -> None:
+    two_files(tmp_path)
+    with psycopg.connect(database, autocommit=True) as connection:
+        for table in ("epoch", "format"):
+            connection.execute(f'create table "{table}" (id bigint)')
+        connection.execute("create table refused (id bigint check (id < 0))")
+    by_server = tmp_path / "told"
+    observed = {
+        "ABS_OBSERVE": f"{connect_listener.__name__}:observer",
+        connect_listener.TOLD: str(by_server),
+    }
+
+    told, log = run(connect_listener, tmp_path, database, **observed)
+
+    news: list[tuple[str, dict[str, Any]]] = [(kind, what) for kind, what in told["events"]]
+    assert [(w["job"], w["epoch"], w["rows"]) for kind, w in news if kind == "BatchDone"] == [
+        *(("epoch", 0, 10), ("epoch", 1, 10)),
+        *(("format", 0, 10), ("format", 1, 10)),
+    ]
+    assert all(w["seconds"] > 0 for kind, w in news if kind == "BatchDone")
+    ended = {w["job"]: w["why"] for kind, w in news if kind == "QueryEnded"}
+    assert (ended["epoch"], ended["format"]) == (None, None)
+    assert ended["refused"].startswith("RefusedError: ")
+    assert "What to do: " in ended["refused"]
+    assert {kind for kind, _ in news} == {"BatchDone", "QueryEnded"}, "Connect allows no more"
+    assert log.count("under Spark Connect the events of the protocol (Committed and others)") == 1
+    assert list(map(json.loads, by_server.read_text().splitlines())) == [
+        *(["job-epoch", 0, 10], ["job-epoch", 1, 10]),
+        *(["job-format", 0, 10], ["job-format", 1, 10]),
+    ]
+
+
+def two_files(folder: Path) -> None:
+    """Of ten ids each."""
+    (folder / "in").mkdir()
+    for number in range(2):
+        lines = "".join(f'{{"id": {n}}}\n' for n in range(number * 10, number * 10 + 10))
+        (folder / "in" / f"{number}.json").write_text(lines)
+
+
+def run(job: ModuleType, folder: Path, url: str, **more: str) -> tuple[dict[str, Any], str]:
+    """Run the queries of a job, with more environment; what it printed as JSON, and its errors."""
     python = python_with(*connect(), of="wheel")
     root = Path(__file__).parents[2]
     clean = {
@@ -70,8 +112,8 @@ def run(folder: Path, url: str) -> dict[str, str | None]:
         jvm.OPTIONS: jvm.QUICK,
     }
     ended = subprocess.run(
-        [str(python), connect_epochs.__file__, str(folder)],
-        env={**clean, **given},
+        [str(python), str(job.__file__), str(folder)],
+        env={**clean, **given, **more},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -80,4 +122,4 @@ def run(folder: Path, url: str) -> dict[str, str | None]:
     )
     assert ended.returncode == 0, (ended.stdout + ended.stderr)[-6000:]
     lines = [line for line in ended.stdout.splitlines() if line.startswith('["')]
-    return dict(map(json.loads, lines))
+    return dict(map(json.loads, lines)), ended.stderr

@@ -9,6 +9,7 @@ import pytest
 from abs_core.births.rules import Failed
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_spark.checkpoint.failures import FailedBatch
+from abs_spark.checkpoint.ownfile import OwnFile
 
 WRITTEN = '{"version": 1, "job": "job", "epoch": 7}'
 
@@ -50,6 +51,23 @@ def test_a_note_goes_with_the_job_to_its_new_name(tmp_path: Path) -> None:
     new.rename("job")
     new.rename("job")
     assert (new.read(), old.read()) == (noted, None)
+
+
+def test_a_note_that_cannot_be_given_its_new_name_stays_and_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    old, new = FailedBatch(str(tmp_path), "job"), FailedBatch(str(tmp_path), "new")
+    old.note(7)
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnFile, "replace", full)
+        with pytest.raises(UnavailableError, match="under the job's old name, job"):
+            new.rename("job")
+    assert (new.read(), old.read()) == (None, Failed(7))
+    new.rename("job")
+    assert new.read() == Failed(7)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from abs_chaos.registry import StandIn
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_source import KafkaSourceHarness
-from tests.kit.registry import StandIn
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.kafka_world import KafkaWorld

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from abs_spark.progress import observer
 from abs_spark.query_listener import BatchDone, QueryEnded
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld
-from tests.spark.lineage import Collector
+from tests.spark.lineage import SPEC, Collector, off_schema
 from tests.spark.world import World
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watching.md"
@@ -181,6 +182,28 @@ def test_the_collectors_check_finds_a_run_that_is_told_twice() -> None:
         assert collector.wrong() == []
         tell(DONE)
         assert len(collector.wrong()) == 1
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(SPEC is None, reason="ABS_OPENLINEAGE_SPEC names no folder of schemas")
+def test_openlineages_own_schemas_accept_an_event_and_find_what_is_wrong_with_one() -> None:
+    with Collector() as collector:
+        lineage(collector)(DONE)
+    assert SPEC is not None
+    assert off_schema(collector.events, Path(SPEC)) == []
+    wrong: list[Callable[[dict[str, Any]], object]] = [
+        lambda event: event["run"].pop("runId"),
+        lambda event: event["run"].update(runId="7"),
+        lambda event: event.update(eventType="DONE"),
+        lambda event: event["outputs"][0].pop("namespace"),
+        lambda event: event["outputs"][0]["outputFacets"]["outputStatistics"].update(rowCount="5"),
+        lambda event: event["run"]["facets"]["processing_engine"].pop("version"),
+        lambda event: event["job"]["facets"]["jobType"].pop("integration"),
+    ]
+    for spoil in wrong:
+        event = json.loads(json.dumps(collector.events[1]))
+        spoil(event)
+        assert off_schema([event], Path(SPEC)), event
 
 
 def test_a_collector_that_does_not_answer_costs_lineage_only(

@@ -95,22 +95,62 @@ def test_every_metric_of_the_alert_rules_is_at_the_address_that_the_page_makes()
 
 _SCRAPED = """
 import urllib.request
+from types import SimpleNamespace
 from abs_core.events import Committed, Swept
 from abs_spark.progress import observer
+from abs_spark.query_listener import Listener
+listener = Listener()
+listener._ours.add("q")
+batch = SimpleNamespace(id="q", batchId=8, numInputRows=10, durationMs={})
+listener.onQueryProgress(SimpleNamespace(progress=batch))
 observer("2pc")(Swept("j", ("a",)))
 observer("2pc")(Committed("j", 8, 10, 1, 0.1, 2))
 print(urllib.request.urlopen("http://127.0.0.1:9464/metrics").read().decode())
 """
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="Debian's package prometheus has it")
-def test_the_alert_rules_are_valid_and_fire() -> None:
-    folder = ALERTS.parent
+def promtool(folder: Path) -> str:
+    """What it says against the rules of a folder and their test; empty if nothing."""
     for words in (("check", "rules", ALERTS.name), ("test", "rules", "alerts_test.yml")):
         made = subprocess.run(
             ["promtool", *words], cwd=folder, capture_output=True, text=True, check=False
         )
-        assert made.returncode == 0, made.stdout + made.stderr
+        if made.returncode:
+            return made.stdout + made.stderr
+    return ""
+
+
+has_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="Debian's package prometheus has it"
+)
+
+
+@has_promtool
+def test_the_alert_rules_are_valid_and_fire() -> None:
+    assert promtool(ALERTS.parent) == ""
+
+
+@has_promtool
+@pytest.mark.parametrize(
+    ("part", "by", "alert"),
+    [
+        (r" or sum by \(job\) \(abs_dead_letters_total unless .*", "", "AbsDeadLetters"),
+        (r"max by \(job\) \(resets\(.*?\)\) >= 3 or ", "", "AbsRecoversAgainAndAgain"),
+        (r"(?<=present_over_time\(abs_batches_total\[)1d", "15m", "AbsJobGone"),
+        (r"(?<=\()abs_batches_total(?=\)$|\[1d)", "abs_epochs_total", "AbsJobGone"),
+    ],
+)
+def test_a_rule_that_misses_a_first_value_a_restart_or_a_long_absence_is_found(
+    tmp_path: Path, part: str, by: str, alert: str
+) -> None:
+    """The last one fires for a format that waits for input: its commit process has ended."""
+    rules, planted = re.subn(part, by, ALERTS.read_text(), flags=re.MULTILINE)
+    assert planted
+    (tmp_path / ALERTS.name).write_text(rules)
+    shutil.copy(ALERTS.parent / "alerts_test.yml", tmp_path)
+    wanted, _, got = promtool(tmp_path).partition("got:")
+    jobs = rf'"{alert}", job="(.*?)"'
+    assert re.findall(jobs, wanted) != re.findall(jobs, got)
 
 
 def test_every_event_is_one_log_line_that_names_the_job(caplog: pytest.LogCaptureFixture) -> None:

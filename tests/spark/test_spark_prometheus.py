@@ -33,6 +33,7 @@ pytestmark = [
 
 DOCS = Path(__file__).parents[2] / "docs"
 ALERTS = DOCS / "examples" / "prometheus" / "alerts.yml"
+LISTENS = "spark.streams.addListener(abs_spark.listener())\n"
 PAGE = (DOCS / "how-to" / "watching.md").read_text()
 
 
@@ -65,13 +66,14 @@ class Prometheus:
 
 
 @contextmanager
-def prometheus(folder: Path, scraped: int) -> Iterator[Prometheus]:
-    """One that scrapes this port by the page's settings, with the alerts' minutes as seconds."""
+def prometheus(folder: Path, driver: int, commits: int) -> Iterator[Prometheus]:
+    """One that scrapes these ports by the page's settings, with the alerts' minutes as seconds."""
     folder.mkdir()
     rules = re.sub(r"(\d+)m\b", r"\1s", ALERTS.read_text())
     (folder / "alerts.yml").write_text(rules)
     every = "global: { scrape_interval: 1s, evaluation_interval: 1s }\nrule_files: [alerts.yml]\n"
-    scrape = snippet("yaml", "honor_labels").replace("driver:9465", f"127.0.0.1:{scraped}")
+    scrape = snippet("yaml", "honor_labels").replace("driver:9464", f"127.0.0.1:{driver}")
+    scrape = scrape.replace("driver:9465", f"127.0.0.1:{commits}")
     (folder / "prometheus.yml").write_text(every + scrape)
     port = free_port()
     command = ["prometheus", "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
@@ -91,16 +93,17 @@ def test_an_outage_of_the_target_fires_an_alert_whose_page_leads_to_the_server(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    world, port = new_world("2pc"), free_port()
-    watched = snippet("python", "9465").replace("9465", str(port))
-    (tmp_path / "watched.py").write_text(watched)
+    world, port, commits = new_world("2pc"), free_port(), free_port()
+    (tmp_path / "watched.py").write_text(snippet("python", "9465").replace("9465", str(commits)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("ABS_OBSERVE", "watched:observer")
     firing = 'ALERTS{alertname="%s",alertstate="firing",job="job"}'
     world.add_files(range(1))
-    job = replace(world.job, continuous=True)
+    before = snippet("python", "9464").replace("9464", str(port)) + "import abs_spark\n" + LISTENS
+    assert f"    {LISTENS}" in PAGE
+    job = replace(world.job, continuous=True, before=before)
     with (
-        prometheus(tmp_path / "prometheus", port) as seen,
+        prometheus(tmp_path / "prometheus", port, commits) as seen,
         Driver(job, tmp_path / "driver", world.url) as driver,
     ):
         driver.wait_until(
@@ -110,8 +113,24 @@ def test_an_outage_of_the_target_fires_an_alert_whose_page_leads_to_the_server(
         driver.wait_until(
             lambda: seen.value('abs_frontier{job="job"}') == 1, "the second epoch is scraped"
         )
+        driver.wait_until(
+            lambda: seen.value(f'up{{instance="127.0.0.1:{commits}"}}') == 0,
+            "Spark ends the commit process that has nothing to do",
+        )
+        driver.wait_until(
+            lambda: seen.value("count_over_time(absent(abs_epochs_total)[10s:1s])") == 10,
+            "its figures are gone for longer than an alert waits",
+        )
+        assert seen.value(firing % "AbsJobGone") is None, "a job that waits for input lives"
+        world.add_files(range(2, 3))
+        driver.wait_until(
+            lambda: seen.value('abs_batches_total{job="job"}') == 3, "the driver goes on counting"
+        )
+        driver.wait_until(
+            lambda: seen.value(firing % "AbsNoEpochCommitted") is None, "it is quiet no more"
+        )
         with killed(postgres):
-            world.add_files(range(2, 3))
+            world.add_files(range(3, 4))
             driver.wait_until(
                 lambda: seen.value(firing % "AbsNoEpochCommitted") == 1, "the alert fires"
             )
@@ -123,7 +142,9 @@ def test_an_outage_of_the_target_fires_an_alert_whose_page_leads_to_the_server(
         driver.wait_until(
             lambda: seen.value(firing % "AbsNoEpochCommitted") is None, "the alert ends"
         )
-        assert seen.value('abs_frontier{job="job"}') == 2
+        driver.wait_until(
+            lambda: seen.value('abs_frontier{job="job"}') == 3, "the fourth epoch is scraped"
+        )
         driver.kill()
         until(lambda: seen.value(firing % "AbsJobGone") == 1, "the next alert fires", every=0.2)
-    world.holds(row for number in range(3) for row in rows_of(number))
+    world.holds(row for number in range(4) for row in rows_of(number))

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder

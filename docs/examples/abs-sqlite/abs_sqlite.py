@@ -28,7 +28,6 @@ from abs_core.contracts import (
 )
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ConfigError, RefusedError, SchemaError, UnavailableError
-from abs_core.inventory import check_finished, others_among
 from abs_core.model import (
     Committable,
     Finding,
@@ -41,6 +40,7 @@ from abs_core.model import (
 )
 from abs_core.patience import Patience
 from abs_core.protocol import sweepable
+from abs_core.registers import check_finished, others_among
 from abs_sinks.door import SinkFormat
 from abs_sinks.options import CommonOptions, parse_options
 

@@ -15,8 +15,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from abs_core.durable import disk_errors
-from abs_core.owners import of_a_dead_process
+from abs_core.durable import disk_errors, of_a_dead_process
 
 _OWNER = "owner"
 _NEW = ".new-"

@@ -20,6 +20,7 @@ from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_spark import run as runs
 from abs_spark.checkpoint.spark_files import fingerprint, note_readable
+from abs_spark.datasource.batch_size import tell_row_size
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.process.driver import not_hung_up
 from abs_spark.process.executor import on_executor, reaching, stream_task
@@ -159,6 +160,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         report = Report(batchId, shares, digest, alone=True)
         with not_hung_up():
             runs.attach(self.target, name).coordinator.commit(report)
+        tell_row_size(name.lineage, name.run.partition("@")[0], shares)
         tune_gc()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyspark
@@ -23,7 +23,7 @@ from abs_spark.checkpoint.spark_files import is_stateless, query_id
 from abs_spark.foreach.end_watcher import end_watcher
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
-from abs_spark.foreach.row_size import batches_by_rows
+from abs_spark.foreach.row_size import batches_by_rows, may_count_rows
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.spec import EpochSink, letters_of
 from abs_spark.foreach.tasks import (
@@ -66,7 +66,7 @@ class Epoch:
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
     _row_bytes: dict[int, float] = field(default_factory=dict, init=False)
-    """By pass: the size of the largest rows of its last batch."""
+    """By pass that may count rows: the size of the largest rows of its last batch."""
 
     def __post_init__(self, register: str | None) -> None:
         names = [sink.name for sink in self.sinks]
@@ -148,12 +148,12 @@ class Epoch:
         if query != self._known_of:
             # Another run may have other columns, and another output mode.
             self._known, self._known_of = {}, query
-            self._passes = Passes(self.sinks)
+            self._passes, self._row_bytes = Passes(self.sinks), {}
         made = self._passes.of(df)
         run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
-        self._write(run, made, batch_id)
+        self._write(run, made, batch_id, query.java)
 
-    def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int) -> None:
+    def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int, java: Any) -> None:
         state, plan = run.begin(epoch)
         told = run.fingerprint(epoch)
         recorded = state.record(epoch)
@@ -175,7 +175,8 @@ class Epoch:
                 rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
             made_shares, row_bytes = shares_of([row["report"] for row in rows])
             shares += made_shares
-            self._row_bytes[number] = row_bytes or self._row_bytes.get(number, 0)
+            if row_bytes and (number in self._row_bytes or may_count_rows(java, one.rows)):
+                self._row_bytes[number] = row_bytes
         if isinstance(plan, Skip) and partly:
             # Equal input proves nothing here: a corrected function gives this call all rows.
             run.check_rows(state, epoch, sum(share.rows for share in shares))

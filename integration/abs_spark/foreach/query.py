@@ -60,7 +60,8 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
         owner = query_id(checkpoint)
         if owner is not None and owner != query:
             raise OptionError(
-                "The checkpointLocation of abs_spark.epoch belongs to another query.",
+                f"abs_spark.epoch was given checkpointLocation={checkpoint}, which is the checkpoint "
+                f"of another query: of {owner}, and this query is {query}.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
         if owner is None:

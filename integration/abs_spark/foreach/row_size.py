@@ -3,10 +3,14 @@
 PySpark 4 ends an Arrow batch at 64 MiB, and to know when, it measures the whole batch after every row:
 most of what the JVM does for a sink. At exactly ``UNMEASURED`` it leaves that out, and only the number
 of rows bounds a batch. So once the rows' size is known, a number of rows is set that keeps the bound.
+
+A task reads both settings for all Python functions of its job. So they are left alone if the query
+has another one: its rows may be much larger than the sink's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,8 +22,11 @@ ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNMEASURED = str(2**31 - 1)
 MOST_BYTES = 64 << 20
 """Of a batch, as Spark's own default bounds it."""
-MOST_ROWS = 10_000
-"""Spark's own default."""
+MOST_ROWS = 1000
+"""More are not faster; and if rows of 1 MB follow small ones, so many take 1 GB."""
+
+_OTHERS = re.compile(r"ArrowEval|ArrowAgg|ArrowWindow|InPandas|InArrow|InPySpark")
+"""Spark's operators that pass rows to a Python function as Arrow."""
 
 
 class Measured:
@@ -39,6 +46,33 @@ class Measured:
 def rows_of_a_batch(row_bytes: float) -> int:
     """So many rows of this size are at most ``MOST_BYTES``."""
     return max(1, min(MOST_ROWS, int(MOST_BYTES / max(row_bytes, 1))))
+
+
+def has_other_functions(plan: Any) -> bool:
+    """Whether a plan passes rows to a user's Python functions.
+
+    Args:
+        plan: Java's QueryExecution.
+    """
+    return _OTHERS.search(plan.executedPlan().toString()) is not None
+
+
+def may_count_rows(query: Any, rows: Any) -> bool:
+    """Whether nothing but our own sinks takes rows in this batch of a query.
+
+    Args:
+        query: Java's object of it; None: not known (Spark Connect), so it may be otherwise.
+        rows: the DataFrame that the sinks take.
+    """
+    if query is None:
+        return False
+    from py4j.protocol import Py4JError
+
+    try:
+        plans = query.lastExecution(), rows._jdf.queryExecution()
+        return not any(map(has_other_functions, plans))
+    except Py4JError:
+        return False
 
 
 @contextmanager

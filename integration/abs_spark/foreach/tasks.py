@@ -19,7 +19,7 @@ from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Share
 from abs_core.patience.slow_writes import SlowWriteReporter
-from abs_core.several.grouping import GroupWriter, SinkGroup
+from abs_core.several import GroupWriter, SinkGroup
 from abs_core.sinkmap import STRIDE
 from abs_sinks.burying import Bury, GivingSink, Keeping
 from abs_spark.foreach.row_size import Measured

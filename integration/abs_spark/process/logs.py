@@ -103,7 +103,7 @@ _speed_told = False
 
 
 def tell_of_speed(spark: Any) -> None:
-    """Log, once, the setting that a format cannot make, if the session leaves it as it is."""
+    """Log, once, the setting that cannot be made for the user here, unless the session has it."""
     global _speed_told
     if _speed_told or spark.conf.get(_BYTES, None) == str(2**31 - 1):
         return

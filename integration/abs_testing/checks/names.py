@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abs_core.errors import FencedError, IdentityError
 from abs_core.model import job_key
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_testing.case import LEFT, LOOK_ALIKES, RIGHT, Case, consent_in, raises, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.rules import hiding, hiding_two_step, only, two_step

@@ -11,8 +11,8 @@ from threading import Lock
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.errors import RefusedError, UnavailableError
-from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
+from abs_core.registers import check_finished, others_among
 
 _DATA = """
 CREATE TABLE IF NOT EXISTS data (id INTEGER, value TEXT);

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from abs_sinks import face
 
 if TYPE_CHECKING:
-    from abs_sinks.delta.options import DeltaOptions
-    from abs_sinks.delta.sink import DeltaSink
+    from abs_sinks.delta.sink import DeltaOptions, DeltaSink
 
 __all__ = ["DeltaOptions", "DeltaSink"]
 
-__getattr__ = face(__name__, DeltaOptions="options", DeltaSink="sink")
+__getattr__ = face(__name__, DeltaOptions="sink", DeltaSink="sink")

@@ -26,7 +26,7 @@ class DeltaFormat(LakeFormat):
     library = "abs_sinks.delta.sink"
 
     def parse(self, given: Mapping[str, str]) -> DeltaOptions:
-        from abs_sinks.delta.options import DeltaOptions
+        from abs_sinks.delta.sink import DeltaOptions
 
         return DeltaOptions.parse(given)
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from abs_sinks import face
 
 if TYPE_CHECKING:
-    from abs_sinks.iceberg.options import IcebergOptions
-    from abs_sinks.iceberg.sink import IcebergSink
+    from abs_sinks.iceberg.sink import IcebergOptions, IcebergSink
 
 __all__ = ["IcebergOptions", "IcebergSink"]
 
-__getattr__ = face(__name__, IcebergOptions="options", IcebergSink="sink")
+__getattr__ = face(__name__, IcebergOptions="sink", IcebergSink="sink")

@@ -26,7 +26,7 @@ class IcebergFormat(LakeFormat):
     library = "abs_sinks.iceberg.sink"
 
     def parse(self, given: Mapping[str, str]) -> IcebergOptions:
-        from abs_sinks.iceberg.options import IcebergOptions
+        from abs_sinks.iceberg.sink import IcebergOptions
 
         return IcebergOptions.parse(given)
 

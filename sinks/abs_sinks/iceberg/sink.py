@@ -1,12 +1,83 @@
-"""The sink for an Iceberg table."""
+"""The sink for an Iceberg table, and its options, read once into one typed value."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from abs_clients.iceberg.table import IcebergTable
+from abs_clients.options import text
+from abs_core.errors import ConfigError, OptionError
+from abs_core.patience import Patience
+from abs_sinks.lake.folder import Place
+from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.sink import LakeSink
+
+NAME = "abs-iceberg"
+PREFIX = "catalog."
+
+
+def _table_name(given: str) -> str:
+    if "." not in given.strip("."):
+        raise ValueError("a table with its namespace: db.events")
+    return given.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergOptions(LakeOptions):
+    """Where and how to write.
+
+    Args:
+        name: the table with its namespace.
+        catalog: the catalog's name in pyiceberg's configuration.
+        properties: of the catalog, without the prefix; they may hold secrets.
+    """
+
+    table: Annotated[str, _table_name]
+    catalog: Annotated[str, text] = "default"
+    properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> IcebergOptions:
+        """See ``LakeOptions.parse_as``; ``catalog.*`` are pyiceberg's own properties."""
+        parsed = cls.parse_as(NAME, given, required="table", prefix=PREFIX)
+        named = ((name, value) for name, value in given.items() if name.lower().startswith(PREFIX))
+        properties = {name[len(PREFIX) :].lower(): value for name, value in named}
+        if properties.get("type", "").lower() == "hadoop":
+            raise OptionError(
+                "A Hadoop catalog does not compare and set: two commits could both take place.",
+                remedy="use a catalog of type sql, rest, glue or hive.",
+            )
+        return replace(parsed, properties=tuple(sorted(properties.items())))
+
+    def place(self, snapshot: Any) -> Place | None:
+        """Below the table's location, which the catalog tells."""
+        if snapshot is None:
+            return None
+        scheme, rest = urlsplit(snapshot.location).scheme, snapshot.location.partition(":")[2]
+        if scheme in ("s3", "s3a", "s3n"):
+            return Place(self, f"s3:{rest}/data")
+        if scheme not in ("", "file"):
+            raise ConfigError(
+                f"The table {self.table} is at {scheme}:, where no data files are written.",
+                remedy="write to a table in S3 or in a folder that all processes see.",
+            )
+        return Place(self, f"/{(rest if scheme else snapshot.location).lstrip('/')}/data")
+
+    @property
+    def address(self) -> IcebergTable:
+        return IcebergTable(self.catalog, self.table, self.properties, self.server)
+
+    @property
+    def patience(self) -> Patience:
+        """With catalog and store."""
+        system = f"the Iceberg catalog {self.catalog} with the table {self.table}"
+        return Patience(self.common.patience, system=system)
 
 
 class IcebergSink(LakeSink):

@@ -7,20 +7,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
-from abs_clients.avro.settings import RegistrySettings, check_formats
+from abs_clients.avro.schema import parsed
+from abs_clients.avro.settings import (
+    AVRO,
+    BYTES,
+    COLUMNS,
+    RegistrySettings,
+    avro_schema,
+    check_formats,
+    format_name,
+)
 from abs_clients.kafka.cluster_facts import cluster_id
 from abs_clients.kafka.setting_table import TWO_PHASE
 from abs_clients.kafka.settings import PREFIX, Settings
-from abs_clients.options import Problems, fields_from, one_of, options_of, read_options, share
+from abs_clients.options import (
+    Option,
+    Problems,
+    boolean,
+    fields_from,
+    one_of,
+    options_of,
+    read_options,
+    share,
+)
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.changes import DELETES, Deletes
-from abs_sinks.kafka.avro.options import Formats, check_subjects
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import (
     COMMON,
     DEADLETTERMAX,
+    DELETES,
     CommonOptions,
+    Deletes,
     ToSink,
     check_may_bury,
     column_names,
@@ -30,6 +48,85 @@ from abs_sinks.options import (
 NAME = "abs-kafka"
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+BY_TOPIC, BY_RECORD, BY_BOTH = "topic", "record", "topic_record"
+_STRATEGIES = {
+    BY_TOPIC: BY_TOPIC,
+    BY_RECORD: BY_RECORD,
+    BY_BOTH: BY_BOTH,
+    "topicnamestrategy": BY_TOPIC,
+    "recordnamestrategy": BY_RECORD,
+    "topicrecordnamestrategy": BY_BOTH,
+}
+
+
+def _strategy(given: str) -> str:
+    """Which subject a schema has; Java's class names are taken, too."""
+    name = _STRATEGIES.get(given.strip().lower().rpartition(".")[2])
+    if name is None:
+        raise ValueError(f"one of {BY_TOPIC}, {BY_RECORD}, {BY_BOTH}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """How key and value are encoded.
+
+    Args:
+        value_schema, key_schema: to write with, as JSON; None: the subject's newest one, or, where
+            ``register`` allows it, one that is made of the column's type.
+        register: register a schema that the registry does not have.
+    """
+
+    value_format: Annotated[str, Option("value.format", format_name, BYTES)] = BYTES
+    key_format: Annotated[str, Option("key.format", format_name, BYTES)] = BYTES
+    value_schema: Annotated[str | None, Option("value.schema", avro_schema)] = None
+    key_schema: Annotated[str | None, Option("key.schema", avro_schema)] = None
+    value_strategy: Annotated[str | None, Option("value.subject.name.strategy", _strategy)] = None
+    key_strategy: Annotated[str | None, Option("key.subject.name.strategy", _strategy)] = None
+    register: Annotated[bool, Option("registry.register", boolean, False)] = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From what ``read_options`` returned."""
+        return cls(**fields_from(cls, values))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are encoded as Avro."""
+        return tuple(name for name in COLUMNS if getattr(self, f"{name}_format") == AVRO)
+
+    def schema(self, column: str) -> str | None:
+        """The given schema of a column."""
+        found: str | None = getattr(self, f"{column}_schema")
+        return found
+
+    def subject(self, column: str, topic: str | None) -> str:
+        """The subject under which the registry has the schema of a column."""
+        how = getattr(self, f"{column}_strategy") or BY_TOPIC
+        if how == BY_TOPIC:
+            return f"{topic}-{column}"
+        name = parsed(str(self.schema(column))).name
+        return name if how == BY_RECORD else f"{topic}-{name}"
+
+
+def check_subjects(values: Mapping[str, Any], problems: Problems) -> None:
+    """Note what a subject's name needs and is not given."""
+    for column in COLUMNS:
+        if values[f"{column}.format"] != AVRO:
+            continue
+        how = values[f"{column}.subject.name.strategy"] or BY_TOPIC
+        if how != BY_RECORD and values["topic"] is None:
+            problems.add(
+                f"{column}.format=avro with the subject of a topic needs the option topic.",
+                f"set topic, or {column}.subject.name.strategy=record with {column}.schema.",
+            )
+        schema = values[f"{column}.schema"]
+        if how != BY_TOPIC and (schema is None or parsed(schema).kind != "record"):
+            problems.add(
+                f"{column}.subject.name.strategy={how} names a schema by its record.",
+                f"set {column}.schema to the schema of a record.",
+            )
 
 
 def is_topic_name(text: str) -> bool:

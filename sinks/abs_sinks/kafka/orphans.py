@@ -27,9 +27,9 @@ from pathlib import Path
 
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_core.contracts import Task
+from abs_core.durable import of_a_dead_process
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
-from abs_core.owners import of_a_dead_process
 from abs_core.strictjson import fields, parse, whole
 from abs_sinks.kafka.open_transaction import id_name, with_open
 from abs_sinks.kafka.options import KafkaOptions

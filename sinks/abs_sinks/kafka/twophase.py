@@ -307,6 +307,10 @@ def _inspection(
         left = min(left, patience.to_decide - 1)
     elif left < patience.to_decide:
         told += "; by this machine's clock only: set it if it is ahead of the brokers' clocks"
+    elif left > prepared.timeout_ms / 1000:
+        # A clock that is behind cannot tell how much is left: count on what the broker has said.
+        left = patience.to_decide
+        told += "; this machine's clock is behind the brokers' clocks: set it"
     return Inspection(found, max(0.0, left), told)
 
 

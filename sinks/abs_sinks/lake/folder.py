@@ -1,11 +1,14 @@
-"""Data files in a local folder: written in one hidden folder, and renamed when they are completed."""
+"""Where a table's data files and its own register are: a bucket's folder, or a local one.
+
+In a local folder files are written in one hidden folder, and renamed when they are completed.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,17 @@ from typing import Any
 from awscrt.checksums import crc64nvme
 
 from abs_clients.s3.location import OURS
+from abs_core.contracts import Inventory
 from abs_core.durable import disk_errors, flush_folder, make_durably
-from abs_core.model import HandleName, Outcome
+from abs_core.model import Finding, HandleName, Outcome
 from abs_core.patience import Patience
+from abs_core.registers import FileRegister
+from abs_sinks.lake.options import LakeOptions
 from abs_sinks.s3.partfile import UploadPool
+from abs_sinks.s3.preflight import preflight
+from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.store import BucketStore, Store
+from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_sinks.s3.uploads import Pending, Upload
 
 STAGED = "staged"
@@ -136,3 +146,25 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
+
+
+class Place:
+    """A folder of data files: ``s3://bucket/prefix``, or a local path."""
+
+    def __init__(self, options: LakeOptions, folder: str) -> None:
+        self.options = options.files(folder)
+        self._local = None if folder.startswith("s3") else Path(folder)
+
+    def store(self) -> Store:
+        return BucketStore(self.options) if self._local is None else FolderStore(self._local)
+
+    def register(self) -> Inventory:
+        if self._local is None:
+            return S3Register(self.options)
+        return FileRegister(self._local / OURS / "register")
+
+    def files(self, *, sized: bool = False) -> TwoPhaseCommitter:
+        return TwoPhaseCommitter(self.options, sized=sized, store=self.store())
+
+    def preflight(self) -> Sequence[Finding]:
+        return preflight(self.options, None) if self._local is None else ()

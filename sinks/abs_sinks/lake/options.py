@@ -35,7 +35,7 @@ from abs_sinks.options import (
 from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
 
 if TYPE_CHECKING:
-    from abs_sinks.lake.place import Place
+    from abs_sinks.lake.folder import Place
     from abs_sinks.lake.table import Table
 
 _APPEND = (

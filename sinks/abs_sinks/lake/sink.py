@@ -19,8 +19,8 @@ from abs_core.model import Committable, Finding, Guarantee
 from abs_sinks.burying import dead_letters_of
 from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, LakeCommitter
 from abs_sinks.lake.fit import Fit, fit, plain_schema
+from abs_sinks.lake.folder import Place
 from abs_sinks.lake.options import LakeOptions
-from abs_sinks.lake.place import Place
 from abs_sinks.lake.table import Snapshot
 from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, refuse
 from abs_sinks.s3.options import S3Options

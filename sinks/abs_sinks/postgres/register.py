@@ -21,8 +21,8 @@ from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.errors import ContentionError, RefusedError
-from abs_core.inventory import check_finished
 from abs_core.model import JobState
+from abs_core.registers import check_finished
 from abs_sinks.postgres.options import PostgresOptions
 
 # Idle sessions hold nothing, and are left alone. Other roles' sessions cannot be ended, and show no

@@ -18,8 +18,8 @@ from abs_core.births import rules as births
 from abs_core.codec import reading_register, state_from_json, state_to_text
 from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
 from abs_core.errors import ContentionError, ProtocolError
-from abs_core.inventory import check_finished
 from abs_core.model import JobState
+from abs_core.registers import check_finished
 from abs_core.strictjson import fields, of, parse, text, version
 from abs_sinks.s3.layout import job_of, job_text
 from abs_sinks.s3.options import S3Options

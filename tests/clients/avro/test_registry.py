@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from abs_chaos.registry import StandIn
 from abs_clients.avro.registry import Registry
 from abs_clients.avro.settings import RegistrySettings
 from abs_core.errors import OptionError, RefusedError, SchemaError, UnavailableError
 from tests.kit.apicurio import apicurio
-from tests.kit.registry import StandIn
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 MORE = {"name": "note", "type": ["null", "string"], "default": None}

@@ -14,6 +14,7 @@ import kafka.errors
 import pytest
 from confluent_kafka import KafkaError
 
+from abs_chaos.registry import StandIn
 from abs_clients import functions
 from abs_clients.kafka import login
 from abs_clients.kafka.configs import access_settings, admin_settings
@@ -27,7 +28,6 @@ from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableErro
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sources.kafka.options import KafkaSourceOptions
 from tests.kit.certificates import Certificate
-from tests.kit.registry import StandIn
 from tests.kit.token_server import TokenServer
 
 BASE = {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_embedded import Job, Settings, Sinks
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_testing.fakes import FakeSink, FakeTarget

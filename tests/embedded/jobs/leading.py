@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from threading import Event
 
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_embedded import Job, Settings
 from abs_embedded.lease import Lease, lead
 from abs_embedded.state.local_store import LocalSnapshotStore

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_core.contracts import RegisterStore, Sink
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_core.source import Source
 from abs_embedded import Graph, Job, Settings
 from abs_embedded.keyed import KeyedContext

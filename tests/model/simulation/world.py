@@ -26,7 +26,7 @@ from abs_core.model import (
 )
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_embedded.assembly import Part
 from tests.model.simulation.inputs import Journal
 

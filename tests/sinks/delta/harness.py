@@ -12,7 +12,7 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
 from abs_sinks.delta import DeltaOptions, DeltaSink
-from abs_sinks.lake.place import Place
+from abs_sinks.lake.folder import Place
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.register import S3Register
 from abs_testing import SCHEMA, Row

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from abs_core.contracts import Sink
 from abs_sinks.iceberg import IcebergOptions, IcebergSink
-from abs_sinks.lake.place import Place
+from abs_sinks.lake.folder import Place
 from abs_sinks.s3.layout import handle_of
 from abs_testing import SCHEMA, Row
 

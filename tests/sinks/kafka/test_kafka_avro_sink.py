@@ -15,6 +15,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from abs_chaos.registry import StandIn
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.crash import CrashPoint
 from abs_core.errors import FencedError, RowError, SchemaError, UnavailableError
@@ -32,7 +33,6 @@ from abs_testing import ForkServer, check_crashes
 from abs_testing.case import JOB, Case, rows
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_modes import LogHarness
-from tests.kit.registry import StandIn
 
 pytestmark = pytest.mark.services
 

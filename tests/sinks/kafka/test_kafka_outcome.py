@@ -103,11 +103,19 @@ def test_what_is_committed_is_visible_when_it_is_forgotten_and_an_unproven_commi
 
 
 @pytest.mark.parametrize(
-    ("ahead_s", "late", "clock_told"),
-    [(0, False, False), (3600, False, True), (0, True, False), (3600, True, False)],
+    ("ahead_s", "late", "told"),
+    [
+        (0, False, ""),
+        (3600, False, "ahead of the brokers' clocks"),
+        (0, True, ""),
+        (3600, True, ""),
+        (-1, False, "behind the brokers' clocks"),
+        (-3600, False, "behind the brokers' clocks"),
+        (-3600, True, ""),
+    ],
 )
-def test_a_clock_that_is_ahead_is_named_where_the_broker_sees_time_left(
-    ahead_s: int, late: bool, clock_told: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_clock_that_differs_from_the_brokers_is_named_and_gives_a_handle_no_time(
+    ahead_s: int, late: bool, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("abs_sinks.kafka.twophase.time.time", lambda: 1.0 + ahead_s)
     patience = Patience(10.0)
@@ -116,7 +124,9 @@ def test_a_clock_that_is_ahead_is_named_where_the_broker_sees_time_left(
     found = twophase._inspection(prepared, seen(State.ONGOING), names, patience)
     assert found.seconds_left is not None
     assert (found.seconds_left < patience.to_decide) is (late or ahead_s > 0)
-    assert ("this machine's clock" in found.timeout) is clock_told
+    assert found.seconds_left <= (600 if ahead_s == 0 else patience.to_decide)
+    assert ("clock" in found.timeout) is bool(told)
+    assert told in found.timeout
 
 
 def test_what_is_written_down_is_read_back() -> None:

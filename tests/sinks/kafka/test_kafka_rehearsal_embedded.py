@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import RowError
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_embedded import Graph, Job, Sinks
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.tables import TableSource

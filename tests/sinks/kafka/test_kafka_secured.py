@@ -18,7 +18,7 @@ from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_core.source import Limit
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import pytest
 
 from abs_clients.kafka.transactions import State, describe
+from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import FencedError, HandleLostError, NotPreparedError
-from abs_core.model import Outcome, Wrote
-from abs_core.patience import Patience
+from abs_core.model import Inspection, JobState, Outcome, Wrote
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions
+from abs_services.native.kafka import NativeKafka
+from abs_sinks.kafka import KafkaOptions, twophase
+from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_testing.case import Case, raises, rows, within
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
@@ -121,6 +127,115 @@ def test_a_task_that_writes_for_too_long_is_told_of_the_timeout(
     error = raises(NotPreparedError, lambda: slow.write(*RIGHT).pre_commit())
     assert "kafka.transaction.timeout.ms" in str(error)
     slow.writer.abort()
+
+
+class _Clock:
+    """The driver's clock: so many seconds ahead of the broker's."""
+
+    def __init__(self, ahead: float) -> None:
+        self._ahead = ahead
+
+    def time(self) -> float:
+        return time.time() + self._ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def test_a_driver_whose_clock_is_ahead_is_told_so_and_writes_the_epoch_when_it_is_set(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = case.run()
+    shares = run.tasks(0, LEFT)
+    with monkeypatch.context() as shifted:
+        shifted.setattr(twophase, "time", _Clock(3600.0))
+        error = raises(NotPreparedError, lambda: run.commit(0, shares))
+    assert "set it if it is ahead of the brokers' clocks" in error.remedy
+    assert run.state().open == ()
+    case.holds(when="after a decision by a clock that is ahead was refused")
+    case.run().epoch(0, LEFT)
+    case.finished(LEFT, when="after the clock was set")
+
+
+def test_a_driver_whose_clock_is_behind_decides_at_once_or_not_at_all(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(twophase, "time", _Clock(-3600.0))
+    case.run().epoch(0, LEFT)
+    case.finished(LEFT, when="after an epoch by a clock that is behind")
+    error = raises(NotPreparedError, lambda: _commit_late(case))
+    assert "clock is behind the brokers' clocks: set it" in error.remedy
+    case.holds(LEFT, when="after a decision that came late")
+    # The same wait is short enough where the time left is known.
+    monkeypatch.setattr(twophase, "time", time)
+    _commit_late(case)
+    case.finished(LEFT, MORE, when="after the clock was set")
+
+
+def test_a_clock_that_is_behind_and_is_trusted_is_found(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = _Clock(-3600.0)
+
+    def trusting(prepared: OpenTransaction, *_: object) -> Inspection:
+        ends = (prepared.start_ms + prepared.timeout_ms) / 1000
+        return Inspection(Outcome.PREPARED, ends - clock.time())
+
+    monkeypatch.setattr(twophase, "time", clock)
+    monkeypatch.setattr(twophase, "_inspection", trusting)
+    with pytest.raises(AssertionError, match="NotPreparedError"):
+        raises(NotPreparedError, lambda: _commit_late(case))
+
+
+def _commit_late(case: Case) -> None:
+    """A minute passes between the look at epoch 1's handles and its decision."""
+    run = case.run()
+    late = count(step=2 * DEFAULT_PATIENCE.request)
+    report = Report(1, run.tasks(1, MORE), None, gaps_allowed=True)
+    parts = run.who, run.store, run.committer
+    Coordinator(*parts, clock=lambda: time.monotonic() + next(late)).commit(report)
+
+
+FORGETFUL = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+}
+
+
+@pytest.fixture
+def forgetful() -> Iterator[TopicHarness]:
+    variant = Variant("2pc", own_register=False)
+    with NativeKafka(settings=FORGETFUL) as kafka, open_topic(kafka.bootstrap, variant) as harness:
+        yield harness
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("noted", [False, True])
+def test_rows_whose_commit_the_broker_has_forgotten_are_not_told_as_lost(
+    forgetful: TopicHarness, noted: bool
+) -> None:
+    case = Case(forgetful)
+    # The driver dies between EndTxn and the register's note, or behind the note.
+    run = case.run(cut=Cut("forget" if noted else "compare_and_set", where=_is_finished))
+    share = run.task(0, 0, LEFT)
+    assert isinstance(share, Wrote)
+    assert share.committable is not None
+    name, settings = str(share.committable.held_as), forgetful.options.kafka
+    raises(Halted, lambda: run.commit(0, [share]))
+    assert within(30, lambda: describe(settings, [name])[name] is None)
+    if noted:
+        case.run().epoch(0, LEFT)
+    else:
+        error = raises(HandleLostError, lambda: case.run().epoch(0, LEFT))
+        assert "does not tell whether they were committed" in error.what
+        assert "not in the target" not in error.what
+        assert error.remedy.startswith(f"look at {forgetful.topic}-0 from 0 ("), "its offsets"
+    case.holds(LEFT, when="after the broker forgot the transaction")
+    case.close()
+
+
+def _is_finished(state: JobState) -> bool:
+    return state.frontier is not None
 
 
 def _short(harness: TopicHarness, milliseconds: int = 1000) -> KafkaOptions:

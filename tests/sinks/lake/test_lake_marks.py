@@ -9,7 +9,7 @@ import pytest
 
 from abs_core.errors import AbsError, IdentityError
 from abs_core.moving import move, rename
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_testing import Row
 from abs_testing.case import JOB, Case, consent_in, raises
 from tests.sinks.lake.conftest import TableOpener

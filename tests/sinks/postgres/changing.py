@@ -17,7 +17,7 @@ from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import RegisterStore, Sink, Task
 from abs_core.model import Drained, Share, Wrote
 from abs_core.protocol import Skip
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_testing.cuts import Cut
 from abs_testing.engine import Run

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from abs_core.errors import DataError, NotPreparedError, TargetError
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing.case import JOB, Case, rows, within
 from abs_testing.cuts import Cut, Halted

@@ -12,7 +12,7 @@ import pytest
 from abs_core.contracts import Task
 from abs_core.errors import DataError, ProtocolError, SchemaError, TargetError
 from abs_core.model import Committable
-from abs_core.registers.memory import MemoryRegister
+from abs_core.registers import MemoryRegister
 from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
 from abs_sinks.postgres import sink as of_groups

@@ -142,9 +142,10 @@ def test_a_password_that_a_stranger_can_ask_for_in_clear_is_warned_of(
 
 @pytest.mark.services
 def test_the_way_of_a_session_is_told_as_libpq_took_it(shared_database: str) -> None:
-    with psycopg.connect(shared_database) as connection:
+    with psycopg.connect(shared_database, require_auth="!password") as connection:
         way = way_of(connection)
     assert way.sslmode in {"prefer", "disable"}
+    assert way.require_auth == "!password"
     assert way.local
     assert list(judge_way(way)) == []
 

@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
+from abs_chaos.registry import StandIn
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.settings import Settings
@@ -24,7 +25,6 @@ from abs_core.source import Limit
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions, read_schema
 from tests.kit.kafka import make_topic
-from tests.kit.registry import StandIn
 
 FIRST = {"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "int"}]}
 SECOND = {

@@ -28,7 +28,7 @@ from abs_core.model import (
     Severity,
 )
 from abs_core.patience import Patience
-from abs_core.registers.file import FileRegister
+from abs_core.registers import FileRegister
 from abs_sinks.door import SinkFormat
 from abs_sinks.options import COMMON, CommonOptions
 from abs_spark.datasource.source import AbsDataSource

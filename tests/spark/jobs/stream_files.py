@@ -40,6 +40,7 @@ class Job:
         source: another format to read than Parquet files, with ``source_options``.
         attempts: how often a task is tried.
         conf: more of Spark's settings.
+        before: Python lines that get the session as ``spark`` before the query begins.
         sinks: written to under one decision, each the arguments of ``abs_spark.sink``; then ``format``
             and ``options`` do not count, but for the option ``job``.
     """
@@ -59,6 +60,7 @@ class Job:
     attempts: int = 1
     sinks: list[dict[str, Any]] = field(default_factory=list)
     conf: dict[str, str] = field(default_factory=dict)
+    before: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -139,6 +141,7 @@ def main() -> int:
         from tests.spark.jobs.folder_sink import FolderDataSource
 
         spark.dataSource.register(FolderDataSource)
+    exec(job.before, {"spark": spark})
     try:
         run_to_end(spark, job, os.environ.get("ABS_TEST_URL"))
     except StreamingQueryException as error:

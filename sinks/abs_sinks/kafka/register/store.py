@@ -33,8 +33,8 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
+from abs_core.registers import check_finished, others_among
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import FencedProducer, Rows, Session, session_of
 from abs_sinks.kafka.register.tail import BlockedError, MissingError

@@ -1,7 +1,7 @@
 """A schema registry for tests, in this process: subjects, versions and ids, by Confluent's API.
 
-Its answers are those that Apicurio gave (``tests.kit.apicurio``); ``tests/clients/avro`` puts both to
-the same tests, so that this one cannot drift from a real one. It checks no compatibility.
+Its answers are those that Apicurio gave; ``tests/clients/avro`` puts both to the same tests, so that
+this one cannot drift from a real one. It checks no compatibility.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A register store in a folder: one JSON file per job, for one machine or a shared POSIX folder.
+"""Register stores that need no server, and what every ``Inventory`` shares.
 
-A write makes a temporary file, flushes it, renames it over the old one, and flushes the folder: after a
+``FileRegister`` is a folder with one JSON file per job, for one machine or a shared POSIX folder. A
+write makes a temporary file, flushes it, renames it over the old one, and flushes the folder: after a
 crash the file has either the old or the new state. Readers and writers lock by ``flock``; on a network
 file system without working locks this store is not safe. Readers flush the folder too, as a power cut
 could revert a state that is not durable.
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import Lock
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
@@ -23,9 +25,37 @@ from abs_core.durable import (
     owners_alone,
     replace_durably,
 )
-from abs_core.inventory import check_finished, others_among
+from abs_core.errors import ProtocolError
 from abs_core.model import JobState
 from abs_core.strictjson import fields, parse, reading, text, version, whole
+
+
+def batch_job(job: str) -> str:
+    """The job's key without the token of a batch write."""
+    return job.partition("@")[0]
+
+
+def others_among(states: Iterable[JobState], target: str, job: str) -> list[str]:
+    """``Inventory.others_on``, computed from all states."""
+    names = {batch_job(state.job) for state in states if state.target == target}
+    return sorted(names - {batch_job(job)})
+
+
+def check_finished(state: JobState) -> None:
+    """Check that a job may be forgotten.
+
+    Raises:
+        ProtocolError: a decision is not finished.
+    """
+    if state.open:
+        raise ProtocolError(
+            f"The job has {len(state.open)} decided epoch(s) that are not finished.",
+            job=state.job,
+            epoch=state.open[0].epoch,
+            remedy="start the job once more, so that they are committed, then retire it; if it stops "
+            "because handles are lost, see `abs in-doubt accept-loss`.",
+        )
+
 
 FORMAT = 1
 """Version of the file format; files up to 315a560 have this format without a version."""
@@ -128,3 +158,46 @@ def _version(state: JobState, number: int) -> Version:
     # With the register's id, as a deleted and recreated file begins at number 1 again: a delayed
     # request must not match the version of the new file.
     return f"{number}.{state.register}"
+
+
+class MemoryRegister(Inventory):
+    """Linearizable among the threads of one process; gone with it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._cells: dict[str, Stored] = {}
+
+    def load(self, job: str) -> Stored | None:
+        with self._lock:
+            return self._cells.get(job)
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
+    ) -> Version | Conflict:
+        in_time(job, deadline)
+        with self._lock:
+            stored = self._cells.get(job)
+            if (None if stored is None else stored.version) != expected:
+                return Conflict()
+            number = 1 if stored is None else int(stored.version.partition(".")[0]) + 1
+            # With the register's id: a deleted and recreated cell has other versions.
+            version = f"{number}.{state.register}"
+            self._cells[job] = Stored(state, version)
+            return version
+
+    def jobs(self) -> Sequence[Stored]:
+        with self._lock:
+            return [stored for _, stored in sorted(self._cells.items())]
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        return others_among((stored.state for stored in self.jobs()), target, job)
+
+    def retire(self, job: str) -> bool:
+        with self._lock:
+            stored = self._cells.get(job)
+            if stored is not None:
+                check_finished(stored.state)
+            return self._cells.pop(job, None) is not None
+
+    def place(self, job: str) -> str:
+        return f"job {job} in the memory of this process"
