@@ -191,6 +191,14 @@ def topic(kafka: KafkaService) -> str:
     return f"t-{secrets.token_hex(6)}"
 
 
+@pytest.fixture
+def soon_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a topic that is not there: it is looked for for two seconds, not for ten."""
+    from abs_clients.kafka import timeouts
+
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.02, 0.05, 0.1, 0.2, 0.5, 1.0))
+
+
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Service]:
     """An S3 server with one bucket, shared by the tests of this process."""

@@ -194,18 +194,22 @@ def test_our_own_session_does_not_load_it(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.spark
-def test_the_example_says_no_to_append_and_yes_to_our_sink(tmp_path: Path) -> None:
+def test_the_example_says_no_to_append_and_yes_to_our_sink(
+    tmp_path: Path, postgres: PostgresService
+) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "project")
-    done = session(tmp_path / "project", "-q", "-ra")
+    postgres.start()
+    done = session(tmp_path / "project", "-q", "-ra", "--abs-services=external", **postgres.env)
     assert counted(done.stdout.splitlines()[-1]) == {"passed": 1, "failed": 1}, done.stdout
     assert "FAILED test_payments.py::test_every_payment_is_in_the_table_once[append]" in done.stdout
     assert "not exactly once: 20 duplicate" in done.stdout
 
 
-def test_the_test_of_the_page_runs(tmp_path: Path) -> None:
+def test_the_test_of_the_page_runs(tmp_path: Path, postgres: PostgresService) -> None:
     page = (ROOT / "docs" / "how-to" / "try-your-job.md").read_text()
     (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_page.py").write_text(snippet)
-    done = session(tmp_path, "-q")
+    postgres.start()
+    done = session(tmp_path, "-q", "--abs-services=external", **postgres.env)
     assert counted(done.stdout.splitlines()[-1]) == {"passed": 1}, done.stdout

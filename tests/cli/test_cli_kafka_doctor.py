@@ -16,6 +16,7 @@ from tests.kit.kafka import make_topic
 pytestmark = pytest.mark.services
 
 
+@pytest.mark.usefixtures("soon_missing")
 def test_a_topic_that_is_missing_is_told_and_one_that_is_there_will_do(
     kafka: KafkaService, topic: str
 ) -> None:

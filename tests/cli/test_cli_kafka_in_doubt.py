@@ -126,6 +126,7 @@ def sent(kafka: KafkaService) -> Iterator[AttemptHarness]:
     close_clusters()
 
 
+@pytest.mark.usefixtures("soon_missing")
 def test_what_idempotent_has_sent_and_not_decided_is_listed_where_it_is_asked_for(
     sent: AttemptHarness,
 ) -> None:

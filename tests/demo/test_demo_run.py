@@ -106,7 +106,7 @@ def _processes_of(scratch: Path) -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     # The moment after `commit()` lasts milliseconds: more epochs are more chances to hit it.
     ("kills_due", "days"),
-    [(1, 48), pytest.param(2, 64, marks=pytest.mark.campaign)],
+    [(1, 32), pytest.param(2, 64, marks=pytest.mark.campaign)],
 )
 def test_a_job_that_is_killed_writes_every_flight_exactly_once(
     start: Callable[..., Demo], scratch: Path, kills_due: int, days: int

@@ -103,7 +103,7 @@ def test_target_and_dead_letters_are_the_input(opener: Opener) -> None:
         case.close()
 
 
-@sample.cases(2)
+@sample.cases(1)
 def test_a_target_that_refuses_everything_stops_the_query(opener: Opener) -> None:
     _stops_at_the_limit(opener)
 
@@ -156,13 +156,13 @@ def test_an_epoch_that_is_written_again_has_each_row_once(opener: Opener) -> Non
     check_replays(opener)
 
 
-@sample.cases(2)
+@sample.cases(1)
 @pytest.mark.usefixtures("buries_at_once")
 def test_dead_letters_outside_the_decision_are_found(opener: Opener) -> None:
     finds(opener)
 
 
-@sample.cases(2)
+@sample.cases(1)
 @pytest.mark.usefixtures("drops_a_bad_row")
 def test_a_bad_row_that_is_dropped_is_found(opener: Opener) -> None:
     finds(opener)

@@ -32,8 +32,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "watching.md"
 DONE = Committed("j", 7, 5, 1, 0.1, targets=(Written("", 5, 40, "s3://b/x"),), id="r:q:7")
 
 
-def lineage(collector: Collector) -> Callable[[Any], object]:
-    client = OpenLineageClient(transport=HttpTransport(HttpConfig(url=collector.url)))
+def lineage(collector: Collector, **more: Any) -> Callable[[Any], object]:
+    client = OpenLineageClient(transport=HttpTransport(HttpConfig(url=collector.url, **more)))
     return abs_spark.openlineage(inputs=[("file", "/in")], client=client)
 
 
@@ -210,7 +210,7 @@ def test_a_collector_that_does_not_answer_costs_lineage_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with Collector() as collector:
-        tell = lineage(collector)
+        tell = lineage(collector, retry={"total": 1})
     tell(DONE)
     until(lambda: "is not told to OpenLineage" in caplog.text, "it is said", 60)
 

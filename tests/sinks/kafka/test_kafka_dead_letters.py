@@ -128,6 +128,7 @@ FULL = pa.schema(
 )
 
 
+@pytest.mark.usefixtures("soon_missing")
 def test_each_kind_of_refusal_is_a_dead_letter_that_reads_back(bootstrap: str) -> None:
     with buried(bootstrap, CELLS["2pc"], topic=None) as harness:
         limit(harness.options.kafka, harness.dead, "10000000")
@@ -184,6 +185,7 @@ def test_without_the_option_the_message_names_it(bootstrap: str) -> None:
         assert "name a topic in the option deadletter" in caught.value.remedy
 
 
+@pytest.mark.usefixtures("soon_missing")
 def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str) -> None:
     with buried(bootstrap, CELLS["2pc"]) as harness:
         assert [f for f in judge_letters(harness.options) if f.severity is Severity.ERROR] == []

@@ -47,6 +47,14 @@ def asked_before(opener: Opener) -> None:
         QUICK.retry(lambda: init_producer_id(harness.options.kafka, "first"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _ends_soon() -> Iterator[None]:
+    """A producer whose relay has gone is looked for no longer than this, and the module ends then."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeouts, "INIT_SECONDS", 10.0)
+        yield
+
+
 OPENERS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
     "2pc": partial(open_topic, variant=Variant("2pc")),
     "wal": partial(open_log, variant=Variant("wal")),

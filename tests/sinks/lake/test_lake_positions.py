@@ -118,7 +118,7 @@ def to_the_rest_catalog(folder: Path, rest: Mapping[str, str]) -> PositionOpener
 
 def of_the_decision(found: Sequence[Position]) -> list[Position]:
     deciding = [each for each in found if "UPDATE" in each.name or "COMMIT" in each.name]
-    return cut(deciding, 3, "c")
+    return cut(deciding, 2, "c")
 
 
 def may_wait(position: Position) -> bool:
@@ -128,8 +128,8 @@ def may_wait(position: Position) -> bool:
 
 # What the catalog's sample tries is what decides.
 LANES = [
-    *(Lane(f"{kind} store", lost=3, many=2) for kind in KINDS),
-    Lane("catalog", lost=3, choose=of_the_decision, may_wait=may_wait),
+    *(Lane(f"{kind} store", lost=2, many=2) for kind in KINDS),
+    Lane("catalog", lost=2, choose=of_the_decision, may_wait=may_wait),
 ]
 pytest_generate_tests = in_each(LANES)
 

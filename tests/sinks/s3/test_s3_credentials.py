@@ -17,7 +17,7 @@ from abs_sinks.s3.testing import open_folder
 from abs_testing.case import within
 from abs_testing.engine import Run
 
-LIFE = 20
+LIFE = 10
 """Seconds. botocore renews credentials that live for less than ten minutes before each request."""
 
 PROGRAM = """

@@ -168,8 +168,9 @@ def decided(case: Case) -> tuple[Case, list[str]]:
 
 
 def test_an_upload_that_was_aborted_behind_the_decision_is_lost_and_said_so(
-    harness: FolderHarness,
+    harness: FolderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("abs_sinks.s3.upload_commit.LOOK_SECONDS", 0.5)
     case, keys = decided(Case(harness))
     uploads = Uploads(harness.options)
     first = next(found for found in uploads.list(keys[0]))

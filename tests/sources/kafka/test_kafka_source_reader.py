@@ -133,6 +133,7 @@ def test_a_place_before_the_first_record_is_an_error_or_a_warning(
 @pytest.mark.parametrize(
     "anew", [0, 4, 40], ids=["gone", "created again", "created again and longer"]
 )
+@pytest.mark.usefixtures("soon_missing")
 def test_of_a_topic_that_is_not_there_any_more_nothing_is_read_where_the_job_goes_on(
     harness: KafkaSourceHarness, kafka: KafkaService, anew: int
 ) -> None:
