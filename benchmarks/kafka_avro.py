@@ -30,8 +30,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from abs_chaos.registry import StandIn
+from abs_clients.avro.registry import header_of
 from abs_clients.avro.schema import parsed
-from abs_clients.avro.wire import header_of
 from abs_core.contracts import Task
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.avro.encode import encode

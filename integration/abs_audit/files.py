@@ -16,7 +16,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from abs_audit.carry import carried, types_of
 from abs_audit.contracts import PLACE
 from abs_audit.families import Family, Type
-from abs_audit.streams import streamed
+from abs_audit.progress import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
 

@@ -30,8 +30,8 @@ from abs_audit.contracts import Side
 from abs_audit.families import Type
 from abs_audit.kafka_values import AvroValues, JsonValues, RawValues, Values
 from abs_audit.locate import without_table
+from abs_audit.progress import streamed
 from abs_audit.report import LeftBehind, Pending
-from abs_audit.streams import streamed
 from abs_clients.avro.settings import RegistrySettings
 from abs_clients.kafka.attempts import HEADER, Winners, refuse_attempts, side_topic
 from abs_clients.kafka.auth_check import check_access

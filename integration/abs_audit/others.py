@@ -12,8 +12,8 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from abs_audit.carry import carried, types_of
 from abs_audit.contracts import Side
 from abs_audit.families import Type
+from abs_audit.progress import streamed
 from abs_audit.report import LeftBehind, OpenDecision, Pending
-from abs_audit.streams import streamed
 from abs_core.model import AND
 from abs_sinks.door import SinkFormat
 

@@ -1,15 +1,20 @@
-"""How far an audit is: what it does now, how many records it has read, and how long it still takes."""
+"""How far an audit is: what it does now, how many records it has read, and how long it still takes.
+
+``streamed`` counts Arrow batches while duckdb reads them as a relation.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
 import duckdb
-from duckdb import DuckDBPyConnection
+import pyarrow as pa
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 MIN_SHARE = 0.01
 """Of a step that is done; before, no time is foretold."""
@@ -100,3 +105,35 @@ def metered(meter: Meter) -> Iterator[None]:
 def meter_here() -> Meter:
     """The meter of this context, or one that nobody looks at."""
     return _METER.get() or Meter()
+
+
+@contextlib.contextmanager
+def streamed(
+    connection: DuckDBPyConnection, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[DuckDBPyRelation]:
+    """A relation that can be scanned once and consumes the batches during the scan.
+
+    An exception of ``batches`` crosses Arrow's C interface as text only, and duckdb raises another
+    one inside the context; this raises the original.
+    """
+    failures: list[Exception] = []
+    meter = meter_here()  # duckdb's threads, which call ``watched``, do not have this context
+
+    def watched() -> Generator[pa.RecordBatch, None, None]:
+        try:
+            for batch in batches:
+                yield batch
+                meter.count(batch.num_rows)
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    source = watched()
+    try:
+        yield connection.from_arrow(pa.RecordBatchReader.from_batches(schema, source))
+    except Exception:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        source.close()  # a scan that broke off leaves it in the middle

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from abs_chaos.moments import Moment, Sight
-from abs_chaos.schedule import Kill
+from abs_chaos.schedule import MAX_DELAY_S, Kill
 
 PATIENCE_EPOCHS = 3
 """After so many epochs without its moment, a kill takes any other."""
@@ -15,13 +15,18 @@ PATIENCE_EPOCHS = 3
 class Aim:
     """The remaining planned kills, and whether the next one is due.
 
-    Only the kill between ``commit()`` and ``commits/N`` is repeated until it has hit.
+    Only the kill between ``commit()`` and ``commits/N`` is repeated until it has hit. One while tasks
+    write comes at its share of the time that they took in the last epoch: a job may note an epoch
+    before it writes it, and how long after its beginning is not known.
     """
 
     def __init__(self, planned: Sequence[Kill]) -> None:
         self._left = list(planned)
         self._began: float | None = None
         self._seen_at: float | None = None
+        self._writing: tuple[int | None, float] | None = None
+        self._wrote_s: float | None = None
+        self._redone: int | None = None
         self._killed_generation: int | None = None
 
     @property
@@ -39,6 +44,7 @@ class Aim:
 
     def due(self, sight: Sight, now: float) -> bool:
         """Whether to kill now (seconds of any clock)."""
+        self._clock(sight, now)
         kill = self.next
         if kill is None:
             return False
@@ -56,13 +62,29 @@ class Aim:
             return False
         if self._seen_at is None and self._is_there(kill, sight):
             self._seen_at = now
-        return self._seen_at is not None and now >= self._seen_at + kill.delay_s
+        return self._seen_at is not None and now >= self._seen_at + self._delay(kill, sight)
+
+    def _clock(self, sight: Sight, now: float) -> None:
+        """Take the time while tasks write; with a new epoch the wait for a share of it begins anew."""
+        epoch = sight.epoch if sight.moment is Moment.WRITING else None
+        if self._writing is not None and self._writing[0] != epoch:
+            self._wrote_s = now - self._writing[1]
+            self._writing = self._seen_at = None
+        # Where an epoch is done again, the job's start counts as a part of it.
+        if self._writing is None and epoch not in (None, self._redone):
+            self._writing = (epoch, now)
+
+    def _delay(self, kill: Kill, sight: Sight) -> float:
+        if kill.moment is not Moment.WRITING or self._wrote_s is None:
+            return kill.delay_s
+        return 0.0 if _is_late(kill, sight) else kill.delay_s / MAX_DELAY_S * self._wrote_s
 
     def killed(self, found: Sight) -> None:
         """Note that the kill was carried out, and what it hit."""
         kill = self._left.pop(0)
-        self._began = self._seen_at = None
+        self._began = self._seen_at = self._writing = None
         self._killed_generation = found.generation
+        self._redone = found.epoch
         at = max(found.planned or 0, kill.epoch)
         if kill.moment is Moment.COMMITTED and found.moment is not Moment.COMMITTED:
             self._left.insert(0, kill)
@@ -71,10 +93,13 @@ class Aim:
         ]
 
     def _is_there(self, kill: Kill, sight: Sight) -> bool:
-        assert sight.planned is not None
         if kill.moment in (Moment.COMMITTED, Moment.BETWEEN):
             return sight.moment is kill.moment
-        late = sight.planned > kill.epoch + PATIENCE_EPOCHS
+        late = _is_late(kill, sight)
         if kill.moment is Moment.RECOVERING:
             return late or sight.generation not in (None, self._killed_generation)
         return late or sight.moment is kill.moment
+
+
+def _is_late(kill: Kill, sight: Sight) -> bool:
+    return sight.planned is not None and sight.planned > kill.epoch + PATIENCE_EPOCHS

@@ -26,7 +26,7 @@ from abs_services import Kind
 from abs_services.lasting import running_ones
 
 EVERY_S = 10.0
-MOMENTS = (Moment.COMMITTED, *UNSEEN)
+MOMENTS = tuple(dict.fromkeys((Moment.COMMITTED, *UNSEEN)))
 """The phases that a checkpoint shows."""
 
 

@@ -11,10 +11,13 @@ from abs_core.errors import OptionError
 from abs_services.contracts import Kind, Outage
 
 MAX_DELAY_S = 0.15
-"""Of a kill while tasks write: about as long as they do."""
+"""Of a kill while tasks write, as long as it is not known how long they do; then it is all of that."""
 
-UNSEEN = (Moment.WRITING, Moment.BETWEEN)
+UNSEEN = (Moment.WRITING, Moment.WRITING, Moment.BETWEEN)
 """The phases of a job whose sink is not known, besides the one that every plan has."""
+
+_GOLDEN = 0.618034
+"""Steps of this size, in a circle, spread any number of points over it."""
 
 
 AWAY_S = (1.0, 5.0)
@@ -41,7 +44,8 @@ class Kill:
     Args:
         epoch: the first epoch in which it may happen.
         moment: the awaited phase.
-        delay_s: seconds after the phase was seen.
+        delay_s: seconds after the phase was seen. While tasks write it is a share of the time that they
+            took in the last epoch, where that is known: of ``MAX_DELAY_S``.
         blow: what happens to a server instead; the job is left alone.
         after_s: seconds after the job's start, or restart, from which on it waits for the phase.
     """
@@ -63,8 +67,9 @@ def schedule(
     """Draw the kills of one run.
 
     One of them is between the sink's ``commit()`` and Spark's ``commits/N`` (if Spark runs the
-    job). The others take the phases ``turns`` in turn, in a random order. A kill during recovery
-    has the epoch of the one before it; all others are in different epochs over the whole job.
+    job). The others take the phases ``turns`` in turn, in a random order. Those while tasks write are
+    spread over the time that they take. A kill during recovery has the epoch of the one before it;
+    all others are in different epochs over the whole job.
     Raises OptionError if there are too few epochs.
     """
     most = max(0, epochs - 2)
@@ -81,6 +86,11 @@ def schedule(
         first, end = (1 + most * place // len(blocks) for place in (index, index + 1))
         epoch = draw.randrange(first, end)
         planned += [Kill(epoch, moment, _delay(draw, moment)) for moment in block]
+    share = draw.random()
+    for at, kill in enumerate(planned):
+        if kill.moment is Moment.WRITING:
+            planned[at] = replace(kill, delay_s=share * MAX_DELAY_S)
+            share = (share + _GOLDEN) % 1.0
     return tuple(planned)
 
 

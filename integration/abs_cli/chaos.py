@@ -14,8 +14,16 @@ from rich.markup import escape
 
 from abs_cli import audit as audited
 from abs_cli.audit_job import compared_by
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, ReportTo, errors, one_of, people, print_json, write_report
+from abs_cli.output import (
+    FAILED,
+    AsJson,
+    ReportTo,
+    errors,
+    one_of,
+    people,
+    print_json,
+    write_report,
+)
 from abs_cli.services import kinds_named
 from abs_core.errors import OptionError
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, confirm, errors, people, print_json, print_table
+from abs_cli.output import FAILED, AsJson, confirm, errors, people, print_json, print_table
 from abs_cli.sites import SCHEMA
 from abs_core.errors import ConfigError
 

@@ -10,8 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, one_of, people, print_json
+from abs_cli.output import FAILED, AsJson, errors, one_of, people, print_json
 
 if TYPE_CHECKING:
     from abs_demo.hops import Places

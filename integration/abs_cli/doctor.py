@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, people, print_json
+from abs_cli.output import FAILED, AsJson, people, print_json
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Guarantee, Severity

@@ -14,9 +14,9 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from abs_cli.codes import FAILED
 from abs_cli.lost import Lost, lost_handles
 from abs_cli.output import (
+    FAILED,
     AsJson,
     confirm,
     done,

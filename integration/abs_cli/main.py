@@ -3,7 +3,7 @@
 Each sub-command is a module of its own and is listed in :data:`app` below. It offers ``--json`` for
 programs, prints results to stdout and everything else to stderr. It ends by returning (exit code
 0), by ``raise typer.Exit(FAILED)``, or by an :class:`abs_core.errors.AbsError`, which is printed as
-one red line on stderr. Exit codes: :mod:`abs_cli.codes`.
+one red line on stderr. Exit codes: :mod:`abs_cli.output`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from abs_cli import (
     wal,
     watch,
 )
-from abs_cli.codes import INTERRUPTED, exit_code
 from abs_cli.entry import print_release
-from abs_cli.output import errors
+from abs_cli.output import INTERRUPTED, errors, exit_code
 from abs_core.errors import AbsError
 
 app = typer.Typer(

@@ -11,8 +11,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli import tokens
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, confirm, done, errors, people, print_json, print_table, report
+from abs_cli.output import (
+    FAILED,
+    AsJson,
+    confirm,
+    done,
+    errors,
+    people,
+    print_json,
+    print_table,
+    report,
+)
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError, ProtocolError

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, people, print_json
+from abs_cli.output import FAILED, AsJson, errors, people, print_json
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:

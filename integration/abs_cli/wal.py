@@ -9,8 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, handle_of, people, print_json
+from abs_cli.output import FAILED, AsJson, errors, handle_of, people, print_json
 from abs_core.errors import ConfigError, CorruptionError, NotPreparedError
 
 if TYPE_CHECKING:  # Arrow takes long to import; `abs --help` shall not wait for it

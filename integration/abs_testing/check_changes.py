@@ -23,7 +23,7 @@ from abs_testing.case import Case, rows, written
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
 from abs_testing.harness import Harness, Row
-from abs_testing.trials import Choose, try_each
+from abs_testing.job import Choose, try_each
 
 Epoch = tuple[Sequence[Row], ...]
 EPOCHS: tuple[Epoch, ...] = (

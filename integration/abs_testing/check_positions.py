@@ -24,8 +24,7 @@ from abs_core.patience import Patience
 from abs_testing.calls import Calls, Loss, PositionOpener
 from abs_testing.case import Case
 from abs_testing.engine import QUICK
-from abs_testing.job import EPOCHS, LIVES, Job, without_a_fault
-from abs_testing.trials import TRIES, Choose, enough_met, try_each
+from abs_testing.job import EPOCHS, LIVES, TRIES, Choose, Job, enough_met, try_each, without_a_fault
 
 NO_PATIENCE = Patience(seconds=0.0)
 """The patience of a run that does not retry."""

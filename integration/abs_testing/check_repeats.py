@@ -18,8 +18,7 @@ from abs_core.errors import AbsError
 from abs_testing.calls import Calls
 from abs_testing.case import Case
 from abs_testing.harness import Harness
-from abs_testing.job import EPOCHS, LIVES, Job, without_a_fault
-from abs_testing.trials import TRIES, Choose, enough_met, try_each
+from abs_testing.job import EPOCHS, LIVES, TRIES, Choose, Job, enough_met, try_each, without_a_fault
 
 
 class Repeating(Calls, Protocol):

@@ -1,4 +1,4 @@
-"""The options that every sink takes; how options are read is in ``abs_clients.options``."""
+"""The options that sinks share; how options are read is in ``abs_clients.options``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from abs_clients.options import (
     read_options,
     text,
 )
+from abs_core.errors import OptionError
 from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
 
@@ -153,3 +154,38 @@ def parse_options(
     # mypy cannot say that a class has a field ``common``.
     made: Any = kind
     return cast(Kind, made(common=CommonOptions.of(values), **fields_from(kind, values)))
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Which changes delete: those with one of these values in the column; without values: with true."""
+
+    column: str
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, given: str, columns: Callable[[str], tuple[str, ...]]) -> Self:
+        """Read ``column`` or ``column=value,value``.
+
+        Args:
+            columns: reads a list of columns.
+
+        Raises:
+            OptionError: not of this form.
+        """
+        name, equals, values = given.partition("=")
+        named = columns(name)
+        listed = tuple(value.strip() for value in values.split(",")) if equals else ()
+        if len(named) > 1 or "" in listed:
+            raise OptionError(
+                f"applyasdeletes={given} is not a column, or a column and its values.",
+                remedy="write is_deleted (a boolean column), or op=d, or op=d,D.",
+            )
+        return cls(named[0], listed)
+
+    def __str__(self) -> str:
+        return f"{self.column}={','.join(self.values)}" if self.values else self.column
+
+
+DELETES = Deletes("op", ("d",))
+"""Debezium's."""

@@ -16,8 +16,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit import Files, audit
 from abs_audit.families import Family, Type
-from abs_audit.progress import Meter, Progress, metered
-from abs_audit.streams import streamed
+from abs_audit.progress import Meter, Progress, metered, streamed
 from tests.audit.conftest import BY_ID
 
 BATCHES, ROWS = 10, 1000

@@ -123,6 +123,14 @@ def test_each_kind_of_mistake_is_told_by_its_name(
         assert found["doubled"] >= hit * ROWS
 
 
+def test_a_job_that_notes_an_epoch_before_it_writes_it_is_found_to_lose_it(place: Place) -> None:
+    """The kill must come between the two, a good while after the epoch has begun."""
+    place.fill(8)
+    words = [*place.target, *place.checkpoint, "--seed", "7", "--kills", "2", "--at", "writing"]
+    code, found = place.chaos(*words, *place.plain("noting"))
+    assert (code, [name for name in NAMED if found[name]]) == (1, ["missing"]), found
+
+
 def test_the_same_mistake_stays_unseen_without_a_kill_in_its_moment(place: Place) -> None:
     """So it is the kills that find it, and a run without them proves nothing."""
     place.fill(3)

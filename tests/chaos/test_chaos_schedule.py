@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from abs_chaos.aim import PATIENCE_EPOCHS, Aim
 from abs_chaos.moments import Moment, Sight, story
+from abs_chaos.run import ChaosSettings
 from abs_chaos.schedule import (
     AWAY_S,
     MAX_DELAY_S,
@@ -115,6 +117,45 @@ def test_the_kill_before_spark_notes_the_epoch_is_tried_until_it_hits() -> None:
     assert aim.next == Kill(9, Moment.WRITING, 0.0)
 
 
+def test_kills_while_tasks_write_are_spread_over_the_time_that_they_take() -> None:
+    for seed in range(50):
+        planned = schedule(seed, (Moment.WRITING,), 3, EPOCHS, spark=False)
+        shares = sorted(kill.delay_s / MAX_DELAY_S for kill in planned)
+        gaps = [after - before for before, after in itertools.pairwise([*shares, shares[0] + 1])]
+        assert max(gaps) < 0.5, "a job that notes an epoch before it writes it meets one of them"
+
+
+def test_a_kill_while_tasks_write_comes_at_its_share_of_the_last_epochs_time() -> None:
+    aim = Aim([Kill(8, Moment.WRITING, MAX_DELAY_S / 2)])
+    assert not aim.due(WRITING, 100.0)
+    assert not aim.due(BETWEEN, 104.0)
+    eighth = Sight(planned=8, noted=7, finished=7)
+    assert not aim.due(eighth, 110.0)
+    assert not aim.due(eighth, 111.9)
+    assert aim.due(eighth, 112.1)
+
+
+def test_a_share_that_an_epoch_does_not_last_is_waited_for_in_the_next() -> None:
+    aim = Aim([Kill(8, Moment.WRITING, MAX_DELAY_S * 0.9)])
+    aim.due(WRITING, 0.0)
+    aim.due(BETWEEN, 10.0)
+    assert not aim.due(Sight(planned=8, noted=7, finished=7), 20.0)
+    assert not aim.due(Sight(planned=9, noted=8, finished=8), 21.0), "8 was through after 1 s"
+    assert not aim.due(Sight(planned=9, noted=8, finished=8), 21.8)
+    assert aim.due(Sight(planned=9, noted=8, finished=8), 22.0)
+
+
+def test_how_long_a_killed_epoch_takes_again_tells_nothing() -> None:
+    aim = Aim([Kill(7, Moment.COMMITTED, 0.0), Kill(8, Moment.WRITING, MAX_DELAY_S)])
+    aim.due(WRITING, 0.0)
+    assert aim.due(COMMITTED, 1.0)
+    aim.killed(COMMITTED)
+    aim.due(WRITING, 1.5)
+    aim.due(BETWEEN, 30.0)
+    assert not aim.due(Sight(planned=8, noted=7, finished=7), 31.0)
+    assert aim.due(Sight(planned=8, noted=7, finished=7), 32.0), "as long as before the kill"
+
+
 def test_a_kill_during_recovery_waits_for_the_next_generation() -> None:
     aim = Aim([Kill(7, Moment.PREPARED, 0.0), Kill(7, Moment.RECOVERING, 0.0)])
     aim.killed(PREPARED)
@@ -169,6 +210,16 @@ def test_by_the_clock_every_second_kill_waits_for_its_phase_and_is_tried_until_i
     third = aim.next
     assert third is not None
     assert third.moment is Moment.ANY
+
+
+def test_who_gives_a_time_and_a_phase_gets_kills_of_both(tmp_path: Path) -> None:
+    both = ChaosSettings(
+        ["true"], tmp_path, 7, 2, tmp_path, every_s=10.0, moment=Moment.COMMITTED
+    ).aim()
+    assert both.next == by_the_clock(7, 2, 10.0)[0]
+    both.killed(WRITING)
+    assert both.next is not None
+    assert both.next.moment is Moment.COMMITTED
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 3))

@@ -110,7 +110,6 @@ NOT_DURABLE = {
     "abs_core/durable.py": "what the writers write by",
     "abs_services/paths.py": "a cache that is filled again",
     "abs_services/native/kafka.py": "settings, made at each start",
-    "abs_services/native/server.py": "what a server says",
     "abs_services/native/postgres.py": "settings of each start; a password that is deleted",
     "abs_services/native/kafka_jars.py": "a cache that is filled again",
     "abs_spark/foreach/run.py": "renames an old name, which is found by either",

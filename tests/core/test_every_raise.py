@@ -20,11 +20,11 @@ LIST = Path(__file__).with_name("raises.txt")
 MODULES = {
     "abs_core": (
         *("protocol.py", "sinkmap.py", "births/*.py", "coordinator/*.py", "registers.py"),
-        *("several.py", "wal/*.py"),
+        *("several.py", "wal/*.py", "routing.py", "moving.py"),
     ),
     "sinks/abs_sinks/postgres": (
         *("register.py", "twophase.py", "prepared.py", "epoch_transaction.py", "idempotent.py"),
-        *("wal.py", "apply.py"),
+        *("wal.py", "apply.py", "kept.py"),
     ),
     "sinks/abs_sinks/kafka": (
         *("register/*.py", "twophase.py", "wal.py", "idempotent.py", "ledger.py"),
@@ -39,7 +39,11 @@ MODULES = {
     "sources/abs_sources/files": (
         *("log.py", "readers.py", "columnar.py", "lines.py", "source.py"),
     ),
-    "integration/abs_spark/datasource": ("readable.py",),
+    "integration/abs_spark": (
+        *("datasource/readable.py", "datasource/stream.py", "datasource/batch.py"),
+        *("foreach/query.py", "foreach/run.py", "foreach/process.py", "foreach/tasks.py"),
+        "checkpoint/*.py",
+    ),
 }
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from abs_core import consent
+from abs_core import consent, moving
 from abs_core.births import rules as births
 from abs_core.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
-from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
+from abs_core.errors import (
+    ConfigError,
+    ContentionError,
+    FencedError,
+    IdentityError,
+    RegisterLostError,
+)
 from abs_core.model import JobState
 from abs_core.moving import move, rename, reset
 from abs_core.registers import MemoryRegister
@@ -49,6 +56,22 @@ class Brittle(MemoryRegister):
         self._first.left -= 1
         if self._first.left == -1:
             raise Halted("cut off")
+
+
+class Raced(MemoryRegister):
+    """Before its next change of a job, somebody else changes it, if that is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: Callable[[], object] | None = None
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState, deadline: float | None = None
+    ) -> Version | Conflict:
+        first, self.first = self.first, None
+        if first is not None:
+            first()
+        return super().compare_and_set(job, expected, state, deadline)
 
 
 @pytest.fixture
@@ -203,3 +226,50 @@ def test_a_job_that_is_reset_has_finished_what_it_decided_and_begins_from_nothin
     again.epoch(0, ROWS)
     case.finished(ROWS, ROWS, when="after it began again, on purpose")
     assert replace(again.state(), register="").generation == 1
+
+
+def test_a_job_that_runs_is_not_moved(case: Case) -> None:
+    here, there = Raced(), Raced()
+    run = case.run(store=here)
+    run.epoch(0, ROWS)
+    moving.take_over(here, case.sink().committer(), run.state())
+    taken = run.state()
+    here.first = partial(moving.take_over, here, case.sink().committer(), taken)
+    error = raises(ContentionError, lambda: moving._swap(here, taken, replace(taken, run="mine")))
+    assert "the job is running" in error.what
+    assert run.state().run not in ("mine", taken.run)
+    assert there.load(JOB) is None
+
+
+def test_of_two_that_move_or_rename_a_job_at_once_one_is_refused_and_nothing_is_lost(
+    case: Case,
+) -> None:
+    here, there = MemoryRegister(), Raced()
+    case.run(store=here).epoch(0, ROWS)
+    there.first = lambda: move(here, case.sink().committer(), JOB, there)
+    raises(ContentionError, lambda: move(here, case.sink().committer(), JOB, there))
+    case.run(store=there).epoch(1, MORE)
+    again = Raced()
+    move(there, case.sink().committer(), JOB, again)
+    state = case.run(store=again).begin(2)[0]
+    renamed = replace(state, job=NEW)
+
+    def first() -> None:
+        again.first = lambda: again.compare_and_set(NEW, None, renamed)
+
+    # The third change is that of the new name: it is taken after the old one was given up.
+    again.first = first
+    error = raises(ContentionError, lambda: rename(again, case.sink().committer(), JOB, NEW))
+    assert "at the same time" in error.what
+    case.finished(ROWS, MORE, when="after two moved a job at once")
+
+
+def test_a_job_that_is_live_in_two_places_is_not_moved(case: Case) -> None:
+    here, there = MemoryRegister(), MemoryRegister()
+    case.run(store=here).epoch(0, ROWS)
+    stored = here.load(JOB)
+    assert stored is not None
+    there.compare_and_set(JOB, None, stored.state)
+    error = raises(ConfigError, lambda: move(here, case.sink().committer(), JOB, there))
+    assert "one of them is a copy" in error.what
+    assert here.load(JOB) == stored

@@ -10,7 +10,7 @@ import pytest
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.routing import ByProtocol
+from abs_core.routing import ByProtocol, none_to_commit
 
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 3, "run")
 
@@ -99,6 +99,14 @@ def test_a_handle_of_an_unknown_protocol_is_an_error_and_nothing_is_done(what: s
     assert raised.value.handle == str(handle(1))
     assert "protocol=wal" in (raised.value.remedy or "")
     assert prepared.asked == []
+
+
+def test_a_committer_whose_handles_no_decision_names_refuses_the_first_of_them() -> None:
+    assert none_to_commit([], "none", "report it") == {}
+    left, right = made_by("idempotent", 0), made_by("idempotent", 1)
+    with pytest.raises(ProtocolError, match="none") as refused:
+        none_to_commit([left, right], "none", "report it")
+    assert refused.value.handle == str(left.handle)
 
 
 def test_abort_ends_a_handle_wherever_it_is_held() -> None:

@@ -139,7 +139,7 @@ CHECKED = {
     "state/states.py": "a codec's decode",
     "state/operator_state.py": "base64, or a codec's decode",
     "native/kafka.py": "base64",
-    "abs_services/roles.py": "what a server of our own says",
+    "abs_services/databases.py": "what a server of our own says",
     "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_chaos/job.py": "the arguments that a test gives its own child",
     "datasource/readable.py": "offsets that our own source has just made",

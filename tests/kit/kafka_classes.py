@@ -17,7 +17,7 @@ from abs_core.errors import AbsError
 from abs_services.java import find_java
 from abs_services.native import NativeKafka
 from abs_services.native.kafka_jars import KAFKA
-from abs_services.native.server import Command
+from abs_services.native.lifecycle import Command
 from abs_services.paths import cache_folder
 from tests.kit.class_archive import make_once
 

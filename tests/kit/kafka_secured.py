@@ -11,7 +11,7 @@ from pathlib import Path
 
 from abs_services.java import find_java
 from abs_services.native.kafka import NativeKafka, ServerIdentity, new_cluster_id
-from abs_services.native.server import Command
+from abs_services.native.lifecycle import Command
 from abs_services.processes import clean_environment, free_ports, run_tool
 
 MECHANISM = "SCRAM-SHA-512"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from abs_services.native.kafka import NativeKafka, ServerIdentity, new_cluster_id
-from abs_services.native.server import Command
+from abs_services.native.lifecycle import Command
 from abs_services.processes import free_ports
 from tests.kit.token_server import TokenServer
 

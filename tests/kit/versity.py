@@ -18,8 +18,8 @@ from pathlib import Path
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.contracts import BUCKET, REGION
+from abs_services.native.lifecycle import Command
 from abs_services.native.s3 import NativeS3, ServerIdentity
-from abs_services.native.server import Command
 from abs_services.paths import cache_folder
 
 VERSION = "v1.8.0"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,31 +17,49 @@ import pyspark
 import pytest
 
 import abs_spark
-from abs_core.errors import ConfigError, OptionError
+from abs_core.errors import (
+    ConfigError,
+    EpochGapError,
+    IdentityError,
+    OptionError,
+    ProtocolError,
+    ReplayMismatchError,
+)
+from abs_core.model import Recent
 from abs_sinks.door import format_named
+from abs_spark.checkpoint.failures import FailedBatch
 from abs_spark.foreach.function import Epoch
+from abs_spark.foreach.process import Known
 from abs_spark.foreach.query import output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.names import RunName
 from abs_spark.open_sinks import OpenSinks
 from abs_spark.sink_spec import SinkSpec
+from abs_testing.case import raises
 
 SCHEMA = pa.schema([("id", pa.int64())])
 LEFT_OUT = "the sink notes ("
 
 
 @contextmanager
-def started(url: str, folder: Path, start: int, names: Sequence[str]) -> Iterator[EpochRun]:
-    """A run of the job, with a table for each of these sinks, that has begun an epoch."""
+def started(
+    url: str, folder: Path, start: int, tables: Sequence[str] | dict[str, str], epoch: int = 0
+) -> Iterator[EpochRun]:
+    """A run of the job that has begun an epoch, with a sink for each of these tables.
+
+    Args:
+        tables: by the sinks' names, or those too.
+    """
+    named = tables if isinstance(tables, dict) else {name: name for name in tables}
     kind = format_named("abs-postgres")
-    made = [SinkSpec(kind, kind.parse({"url": url, "dbtable": name}), SCHEMA) for name in names]
-    targets = OpenSinks(names, made, names[0])
-    run = EpochRun(RunName("job", "query", f"run-{start}"), targets, str(folder), None)
-    try:
-        run.begin(0)
+    options = [{"url": url, "dbtable": table} for table in named.values()]
+    made = [SinkSpec(kind, kind.parse(given), SCHEMA) for given in options]
+    targets = OpenSinks([*named], made, next(iter(named)))
+    with closing(
+        EpochRun(RunName("job", "query", f"run-{start}"), targets, str(folder), None)
+    ) as run:
+        run.begin(epoch)
         yield run
-    finally:
-        run.close()
 
 
 @pytest.mark.services
@@ -194,6 +213,12 @@ def test_a_job_group_that_a_function_has_set_is_never_taken_for_the_run(tmp_path
     assert running(of_classic(of_spark), 0, str(tmp_path), "process").run == of_spark
 
 
+@pytest.mark.parametrize(("group", "batch"), [("", 0), ("0b54d2ac-5d1e-4b2f-9a55-6a0e2f3a4b5c", 1)])
+def test_a_call_that_spark_does_not_name_is_refused(tmp_path: Path, group: str, batch: int) -> None:
+    with pytest.raises(ConfigError, match="outside of that batch of a streaming query"):
+        running(of_classic(group), batch, str(tmp_path), "process")
+
+
 def of_connect(folder: Path, *more: str) -> tuple[Any, Path]:
     """A batch as Connect hands it over, and the checkpoint of its query, with these folders more."""
     (folder / "offsets").mkdir()
@@ -273,3 +298,39 @@ def test_a_run_warns_once_that_the_checkpoint_does_not_tell_an_epoch_s_input(
     warned = [r.getMessage() for r in caplog.records if "checkpoint's offsets" in r.getMessage()]
     (warning,) = warned
     assert warning.startswith("job job: the driver cannot read the checkpoint's offsets")
+
+
+def test_a_run_that_has_failed_or_written_an_epoch_goes_on_past_neither() -> None:
+    Known().check("job", 0)
+    Known().check_not_written("job", 0)
+    failed = Known().and_failed(3, ValueError("bad")).and_failed(4, ValueError("worse"))
+    with pytest.raises(ProtocolError, match="Batch 3 failed in this run") as refused:
+        failed.check("job", 4)
+    assert "ValueError: bad" in refused.value.what
+    assert refused.value.epoch == 4
+    written = Known().and_finished(3).and_finished(4)
+    written.check_not_written("job", 2)
+    with pytest.raises(ProtocolError, match="has already written batch 3 for this job"):
+        written.check_not_written("job", 3)
+
+
+@pytest.mark.services
+def test_a_run_refuses_what_it_cannot_go_on_with_before_a_row_is_written(
+    database: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table payments (id bigint); create table notes (id bigint)")
+    one = ["payments"]
+    with started(database, tmp_path, 1, one) as run:
+        finished = replace(run.begin(0)[0], frontier=0, recent=(Recent(0, None, 3),))
+        run.check_rows(finished, 0, 3)
+        raises(ReplayMismatchError, lambda: run.check_rows(finished, 0, 2))
+    refused = raises(IdentityError, started(database, tmp_path, 2, {"payments": "notes"}).__enter__)
+    assert "The sink 'payments' wrote to" in refused.what
+    refused = raises(IdentityError, started(database, tmp_path, 3, {"": "payments"}).__enter__)
+    assert "have names (payments), and this one has none" in refused.what
+    FailedBatch(str(tmp_path), "job").note(1)
+    with started(database, tmp_path, 4, one, epoch=1):
+        pass
+    gap = raises(EpochGapError, started(database, tmp_path, 5, one, epoch=2).__enter__)
+    assert "failed and was not written" in gap.what

@@ -68,12 +68,12 @@ def live(life: Mapping[str, Any]) -> None:
     """Start, and work through the epochs that the engine does not hold for done."""
     from abs_core import crash
     from abs_core.patience import Patience
-    from abs_core.registers import FileRegister
 
+    registers = _moved("abs_core.registers", "abs_core.registers.file")
     engine = _moved("abs_testing.engine", "abs_core.testing.engine")
     folder = Path(life["folder"])
     sink = new_sink(life)
-    store = None if life["own_register"] else FileRegister(folder / "register")
+    store = None if life["own_register"] else registers.FileRegister(folder / "register")
     run = engine.Run(sink, JOB, store=store, patience=Patience(seconds=60.0))
     for epoch, parts in enumerate(EPOCHS):
         if (folder / f"{epoch}.done").exists():

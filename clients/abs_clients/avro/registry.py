@@ -1,4 +1,8 @@
-"""The schema registry, through confluent-kafka's client; its exceptions are mapped here, once."""
+"""The schema registry, through confluent-kafka's client; its exceptions are mapped here, once.
+
+Its wire format is a zero byte, the schema's id in four bytes, then the Avro bytes:
+https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+from numpy.typing import NDArray
 
 from abs_clients.avro.schema import Node, parsed
 from abs_clients.avro.settings import RegistrySettings
@@ -200,3 +206,19 @@ _registries: PerProcess[RegistrySettings, Registry] = PerProcess(Registry, at_ex
 def registry(settings: RegistrySettings) -> Registry:
     """This process's registry with these settings."""
     return _registries.of(settings)
+
+
+HEADER_BYTES = 5
+
+
+def header_of(number: int) -> bytes:
+    """What stands before the bytes of a record that was written with the schema of this id."""
+    return b"\0" + number.to_bytes(4, "big")
+
+
+def ids_of(data: NDArray[np.uint8], start: Any, end: Any) -> NDArray[np.int64]:
+    """The schema's id of each record; -1: it has none. ``data`` goes on for five bytes at least."""
+    at = start[:, None] + np.arange(HEADER_BYTES)
+    head = data[np.minimum(at, len(data) - 1)].astype(np.int64)
+    number = head[:, 1] << 24 | head[:, 2] << 16 | head[:, 3] << 8 | head[:, 4]
+    return np.where((end - start >= HEADER_BYTES) & (head[:, 0] == 0), number, -1)

@@ -1,4 +1,4 @@
-"""A bucket and a prefix, parsed from ``s3://bucket/prefix``."""
+"""A bucket and a prefix, parsed from ``s3://bucket/prefix``, and names that readers skip."""
 
 from __future__ import annotations
 
@@ -65,3 +65,12 @@ class Location:
     def within(self, *names: str) -> Location:
         """A folder in it."""
         return Location(self.bucket, self.key(*names))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark skips files and folders of this name."""
+    return (
+        (name.startswith("_") and "=" not in name)
+        or name.startswith(".")
+        or (name.endswith("._COPYING_"))
+    )

@@ -18,8 +18,8 @@ from abs_audit.contracts import PLACE, Side
 from abs_audit.families import Type
 from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table
 from abs_audit.postgres.doubts import look
+from abs_audit.progress import streamed
 from abs_audit.report import LeftBehind
-from abs_audit.streams import streamed
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.name import TableName

@@ -24,8 +24,8 @@ from abs_services.contracts import (
     S3Service,
     Services,
 )
+from abs_services.databases import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.native.kafka import new_cluster_id
-from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import (
     KAFKA,
     KAFKA_READY,

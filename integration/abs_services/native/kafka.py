@@ -14,8 +14,7 @@ from pathlib import Path
 from abs_services.contracts import KafkaService
 from abs_services.java import find_java
 from abs_services.native.kafka_jars import broker_jars
-from abs_services.native.lifecycle import NativeService
-from abs_services.native.server import Command
+from abs_services.native.lifecycle import Command, NativeService
 from abs_services.processes import free_ports, run_tool
 from abs_services.settings import KAFKA, KAFKA_READY
 

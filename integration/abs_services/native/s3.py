@@ -12,8 +12,7 @@ from typing import ClassVar
 from abs_core.errors import ConfigError
 from abs_services.buckets import new_keys, takes_objects
 from abs_services.contracts import S3Service
-from abs_services.native.lifecycle import NativeService, write_private
-from abs_services.native.server import Command
+from abs_services.native.lifecycle import Command, NativeService, write_private
 from abs_services.processes import free_ports
 from abs_services.settings import S3_FLAGS, S3_STOP_S, s3_credentials
 

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from abs_clients.arrow import is_text
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
-from abs_sinks.changes import Deletes
 from abs_sinks.kafka.columnar.encoder import murmur2
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import SEGMENT
+from abs_sinks.options import Deletes
 from abs_sinks.refusals import Code, Reason, refuse
 
 SORT_BYTES = 256 << 20

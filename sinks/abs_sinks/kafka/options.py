@@ -32,12 +32,13 @@ from abs_clients.options import (
 )
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.changes import DELETES, Deletes
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import (
     COMMON,
     DEADLETTERMAX,
+    DELETES,
     CommonOptions,
+    Deletes,
     ToSink,
     check_may_bury,
     column_names,

@@ -18,7 +18,7 @@ from psycopg import Connection, sql
 from abs_clients.arrow import alike
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_core.errors import OptionError, SchemaError
-from abs_sinks.changes import Deletes
+from abs_sinks.options import Deletes
 from abs_sinks.postgres.apply import columns_of, resolve_key
 from abs_sinks.postgres.newcolumns import settle, types_for
 from abs_sinks.postgres.options import PostgresOptions

@@ -16,7 +16,7 @@ from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import ContentionError, OptionError
+from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Committable, JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.deadletters import KeptLetters, rows_together
@@ -123,7 +123,7 @@ class _Marking(WalCoCommitter):
         ).format(self._name.identifier, self._token, self._ids)
         if connection.execute(query).rowcount != len(self._ids):
             connection.execute("rollback")
-            raise ContentionError(
+            raise RefusedError(
                 "Some of these dead letters were replayed or deleted in the meantime.",
                 remedy="list them again; nothing was written.",
             )

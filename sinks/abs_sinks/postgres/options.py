@@ -27,11 +27,12 @@ from abs_clients.postgres.name import TableName, check_identifier
 from abs_clients.postgres.password import SOURCES, PasswordSource
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.changes import DELETES, Deletes
 from abs_sinks.options import (
     COMMON,
     DEADLETTERMAX,
+    DELETES,
     CommonOptions,
+    Deletes,
     ToSink,
     check_may_bury,
     sink_or,

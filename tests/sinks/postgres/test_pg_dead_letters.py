@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 import pytest
 
 from abs_clients.postgres.pool import leased
 from abs_core import deadletters as core
 from abs_core.crash import CrashPoint
-from abs_core.errors import AbsError, DeadLettersError, SchemaError
+from abs_core.errors import (
+    AbsError,
+    DeadLettersError,
+    OptionError,
+    RefusedError,
+    SchemaError,
+)
 from abs_core.model import Dead, Severity
 from abs_sinks.deadletters import DeadLetter, why_bad
 from abs_sinks.postgres import deadletters, judgedcopy, judging
@@ -239,6 +246,34 @@ def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> N
         assert replaying(harness).replay(ids) == 0
         assert len(kept.found()) == 1
         case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
+        case.close()
+
+
+def test_of_two_replays_at_once_of_one_letter_one_writes_it(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
+        case = Case(harness)
+        case.run().epoch(0, [(7, "bad"), (8, "bad")])
+        harness.db.execute(f"alter table {harness.table} drop constraint c")
+        kept = replaying(harness)
+        ids = [letter["id"] for letter in kept.found()]
+        right, others = EpochTransaction.co_commit, [lambda: replaying(harness).replay(ids[:1])]
+
+        def raced(self: EpochTransaction, *given: Any) -> Any:
+            if others:
+                others.pop()()
+            return right(self, *given)
+
+        monkeypatch.setattr(EpochTransaction, "co_commit", raced)
+        with pytest.raises(RefusedError, match="replayed or deleted in the meantime"):
+            kept.replay(ids)
+        case.holds([(7, "bad")], when="after two replays at once")
+        assert kept.replay(ids) == 1
+        case.holds([(7, "bad"), (8, "bad")], when="after the rest was replayed")
+        with pytest.raises(OptionError, match="'x' is no id"):
+            kept.shown(["x"])
         case.close()
 
 

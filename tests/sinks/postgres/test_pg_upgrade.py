@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from abs_services.native.lifecycle import read_private, write_private
+from abs_services.native.lifecycle import as_account, read_private, write_private
 from abs_services.native.postgres import NativePostgres, find_binaries, initialise
-from abs_services.native.server import as_account
 from abs_services.paths import Account
 from abs_services.processes import free_port
 from abs_sinks.postgres.testing import VARIANTS, TableHarness

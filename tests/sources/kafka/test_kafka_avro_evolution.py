@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abs_clients.avro.registry import header_of
 from abs_clients.avro.schema import arrow_type, parsed
-from abs_clients.avro.wire import header_of
 from abs_core.errors import SchemaError
 from abs_sources.kafka.avro.columns import Decoder
 from tests.clients.avro.schemas import as_fastavro, to_write, values

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from abs_clients.avro.registry import header_of
 from abs_clients.avro.schema import Node
-from abs_clients.avro.wire import header_of
 from abs_core.contracts import Task
 from abs_core.errors import SchemaError
 from abs_core.model import Committable, Finding

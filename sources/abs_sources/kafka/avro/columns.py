@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from abs_clients.avro.registry import registry
+from abs_clients.avro.registry import HEADER_BYTES, ids_of, registry
 from abs_clients.avro.schema import Node, arrow_type, parsed
-from abs_clients.avro.wire import HEADER_BYTES, ids_of
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_core.errors import DataError, SchemaError
 from abs_core.patience import Patience
