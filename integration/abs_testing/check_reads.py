@@ -103,13 +103,13 @@ def check_reads(opener: ReadOpener, name: str) -> int:
     reads, *well = _ends(opener, scene)
     assert reads, f"{name}: no read went through what was to carry it"
     failures = []
-    for number, read in reads:
+    for failing in reads:
         for patience in (QUICK, NO_PATIENCE):
-            _, *end = _ends(opener, scene, number, patience)
+            _, *end = _ends(opener, scene, failing, patience)
             if end != well:
                 waits = "with patience" if patience is QUICK else "without patience"
                 failures.append(
-                    f"{name}, {read} (call {number}) fails once, {waits}: it ends with "
+                    f"{name}, {failing[1]} (call {failing[0]}) fails once, {waits}: it ends with "
                     f"{', '.join(end)}, and not with {', '.join(well)}"
                 )
     assert not failures, f"{len(failures)} of {2 * len(reads)} reads:\n" + "\n".join(failures)
@@ -117,23 +117,32 @@ def check_reads(opener: ReadOpener, name: str) -> int:
 
 
 def _ends(
-    opener: ReadOpener, scene: Start, failing: int | None = None, patience: Patience = QUICK
+    opener: ReadOpener,
+    scene: Start,
+    failing: tuple[int, str] | None = None,
+    patience: Patience = QUICK,
 ) -> tuple[list[tuple[int, str]], str, str, str]:
-    """A start on an empty target, whose read of this number fails.
+    """A start on an empty target, one of whose reads fails: that of this number among its kind.
+
+    Other kinds do not count: what waits for a server asks it more or less often.
 
     Returns:
-        its reads, by number; success, or the kind of error; what became of the register; the rows.
+        its reads, by number and kind; success, or the kind of error; what became of the register;
+        the rows.
     """
     with opener() as (harness, calls), closing(Case(harness)) as case:
         checkpoint = MemoryCertificates()
         scene.before(case, checkpoint)
         store = case.run().store
         before = store.load(JOB)
-        calls.arm(failing or 1, None if failing is None else Loss.REQUEST)
+        number, kind = failing or (1, "")
+        calls.arm(number, None if failing is None else Loss.REQUEST, kind)
         told = _start(case, scene, calls.certificates(checkpoint), patience)
         if told == UnavailableError.__name__:  # the engine starts it again
             told = _start(case, scene, calls.certificates(checkpoint), patience)
-        reads = [(n, name) for n, name in enumerate(calls.seen, 1) if calls.reads(name)]
+        seen = list(calls.seen)
+        named = ((seen[:n].count(name), name) for n, name in enumerate(seen, 1))
+        reads = [each for each in named if calls.reads(each[1])]
         calls.arm(1, None)
         register = _became(before, store.load(JOB))
         return reads, told, register, f"rows {sorted(harness.read())}"

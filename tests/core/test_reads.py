@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -12,7 +13,9 @@ from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
 from abs_testing import Opener, by_calls, check_reads
 from abs_testing.behind import CertificatesBehind, StoreBehind
+from abs_testing.calls import ContractCalls, Loss
 from abs_testing.check_reads import STARTS
+from abs_testing.harness import Harness
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
@@ -70,3 +73,27 @@ def test_check_reads_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(AssertionError, match=found) as failed:
         check_reads(by_calls(FAKES["2pc"]), start)
     print(failed.value)
+
+
+def test_it_finds_a_bug_whose_read_was_behind_others_that_come_less_often_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes_a_certificate_for_none(monkeypatch)
+    start, found = BUGS[takes_a_certificate_for_none]
+    asked_more = [True]
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, ContractCalls]]:
+        with by_calls(FAKES["2pc"])() as (harness, calls):
+            right = calls.arm
+
+            def arm(number: int, loss: Loss | None, name: str = "") -> None:
+                right(number, loss, name)
+                for _ in range(20 * asked_more.pop() if asked_more else 0):
+                    calls.read("inspect", lambda: None)
+
+            monkeypatch.setattr(calls, "arm", arm)
+            yield harness, calls
+
+    with pytest.raises(AssertionError, match=found):
+        check_reads(opened, start)
