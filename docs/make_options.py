@@ -95,9 +95,6 @@ SECTIONS: Sections = (
             "deleted checkpoint",
             "epoch": "batch writes: the name of this batch. A second write under the same name changes nothing",
             "adopt": "a token that an error message names: your consent to take over a register",
-            "wal": "Kafka with `protocol=wal`: `file:///folder` (an absolute path that all machines see), or "
-            "`s3://bucket/prefix` (`?endpoint=http://host:port&region=...`). Default of a stream: "
-            "`<checkpointLocation>/abs/wal`",
             "checkpointLocation": "Spark's option; set it here too if you set it in the session's configuration",
             "patience": "how long to retry while a server does not answer: a number of seconds, or `3m`; "
             "see [operations](../how-to/operations.md#how-long-a-server-may-be-away)",
@@ -150,6 +147,9 @@ SECTIONS: Sections = (
             "topic": "the topic of every record; without it, the column `topic` names it. Never a register's topic or a side topic",
             "registertopic": "the compacted topic that holds the jobs' registers",
             "producer": "which sender to use, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
+            "wal": "with `protocol=wal`: `file:///folder` (an absolute path that all machines see), or "
+            "`s3://bucket/prefix` (`?endpoint=http://host:port&region=...`). Default of a stream: "
+            "`<checkpointLocation>/abs/wal`",
             "write": "`append`, or `changes`: rows are changes of keys, see "
             "[changes into a topic](../how-to/changes.md#changes-into-a-topic)",
             "sequenceby": "changes: the columns of a change's position, by which a key's records of an epoch are ordered",

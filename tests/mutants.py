@@ -49,7 +49,7 @@ ROOMS = {
     "core": Room(
         (
             *("abs_core/protocol.py", "abs_core/births/rules.py", "abs_core/births/parent.py"),
-            *("abs_core/coordinator/", "abs_core/registers/"),
+            *("abs_core/coordinator/", "abs_core/registers.py"),
         ),
         tuple(
             f"tests/core/test_{of}.py"
@@ -119,7 +119,7 @@ ROOMS = {
             f"sinks/abs_sinks/s3/{of}.py"
             for of in (
                 *("register", "uploads", "upload_commit", "twophase", "manifests", "idempotent"),
-                *("wal", "segments", "perhandle"),
+                *("wal", "segments"),
             )
         ),
         tuple(

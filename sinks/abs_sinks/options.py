@@ -40,7 +40,6 @@ class CommonOptions:
         job: stable name of the job; None: the engine's own (Spark: the query id).
         epoch: names a batch write, so that running it again changes nothing.
         adopt: token by which a run takes over another lineage's or target's register.
-        wal: URL of the write-ahead log, for sinks that keep it outside their target.
         checkpoint: the engine's checkpoint location, where it tells.
         patience: seconds to wait for a system that does not answer.
         replay: how a replay is recognised where the checkpoint does not tell: by a ``digest`` of its
@@ -51,7 +50,6 @@ class CommonOptions:
     job: Annotated[str | None, _job_name] = None
     epoch: Annotated[str | None, text] = None
     adopt: Annotated[str | None, text] = None
-    wal: Annotated[str | None, text] = None
     checkpoint: Annotated[str | None, Option("checkpointLocation", text)] = None
     patience: Annotated[float, duration(1.0, 86_400.0)] = DEFAULT_SECONDS
     replay: Annotated[str, one_of(*REPLAYS)] = "digest"
@@ -148,8 +146,6 @@ def parse_options(
         problems.add(
             f"The sink has no protocol {values['protocol']}.", f"use {', '.join(protocols)}."
         )
-    if values["wal"] is not None and "wal" not in protocols:
-        problems.add("The option wal has no meaning here.", "leave it out.")
     problems.raise_any()
     # mypy cannot say that a class has a field ``common``.
     made: Any = kind

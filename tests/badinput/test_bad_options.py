@@ -180,8 +180,8 @@ def _kafka(given: Mapping[str, str]) -> object:
     assert found.kafka.batch_size_bytes > 0
     assert found.kafka.message_max_bytes > 0
     assert found.kafka.transaction_timeout_ms > 0
-    if found.common.wal is not None:
-        segment_store(found.common.wal)
+    if found.wal is not None:
+        segment_store(found.wal)
     _job(found.common)
     return found
 

@@ -82,8 +82,8 @@ def test_every_process_of_the_driver_takes_the_same_log(checkpoint: Path) -> Non
     given = {**GIVEN, "checkpointLocation": str(checkpoint)}
     first = parse(FORMAT, given)
     assert first == parse(FORMAT, given)
-    assert first.common.wal is not None
-    assert first.common.wal.startswith((checkpoint / "abs" / "wal").as_uri())
+    assert first.wal is not None
+    assert first.wal.startswith((checkpoint / "abs" / "wal").as_uri())
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_checkpoint_elsewhere_needs_the_option(where: str) -> None:
 
 def test_what_is_given_counts(checkpoint: Path) -> None:
     given = {**GIVEN, "checkpointLocation": str(checkpoint), "WAL": "file:///elsewhere"}
-    assert parse(FORMAT, given).common.wal == "file:///elsewhere"
+    assert parse(FORMAT, given).wal == "file:///elsewhere"
     assert not (checkpoint / "abs").exists()
     with pytest.raises(OptionError, match="checkpointLocation"):
         parse(FORMAT, GIVEN)

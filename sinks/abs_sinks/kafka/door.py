@@ -93,7 +93,7 @@ class KafkaFormat(SinkFormat):
         from abs_sinks.kafka.wal import WalCommitter, store_of
 
         committers: dict[str, Committer] = {"2pc": TwoPhaseCommitter(options)}
-        if options.common.wal is not None:
+        if options.wal is not None:
             committers["wal"] = WalCommitter(options, store_of(options))
         return KafkaRegister(options), ByProtocol(committers)
 

@@ -29,6 +29,7 @@ from abs_clients.options import (
     options_of,
     read_options,
     share,
+    text,
 )
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
@@ -188,6 +189,7 @@ class KafkaOptions:
         common: what every sink takes.
         registertopic: the compacted topic that holds the jobs' registers.
         producer: one of ``PRODUCERS``; what follows from it is ``choice``.
+        wal: URL of the write-ahead log, for ``protocol=wal``.
         write: ``append``, or ``changes``: rows are changes of keys.
         sequenceby: of changes: the columns of a change's position in the order of all changes.
         applyasdeletes: of changes: which delete.
@@ -202,6 +204,7 @@ class KafkaOptions:
     common: CommonOptions = field(default_factory=CommonOptions)
     registertopic: Annotated[str, topic_name] = REGISTERTOPIC
     producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
+    wal: Annotated[str | None, text] = None
     write: Annotated[str, _write] = "append"
     sequenceby: Annotated[tuple[str, ...], column_names] = ()
     applyasdeletes: Annotated[Deletes, _deletes] = DELETES
@@ -314,7 +317,7 @@ def _check_changes(
 def _check_together(
     common: CommonOptions, values: Mapping[str, Any], kafka: Settings, problems: Problems
 ) -> None:
-    if common.protocol == "wal" and common.wal is None:
+    if common.protocol == "wal" and values["wal"] is None:
         problems.add(
             "protocol=wal needs the option wal: the place where segments are kept until their "
             "epoch is committed.",
@@ -322,7 +325,7 @@ def _check_together(
             "s3://bucket/prefix; or, for a stream, give checkpointLocation as an option: then "
             "its folder abs/wal is used.",
         )
-    if common.protocol != "wal" and common.wal is not None:
+    if common.protocol != "wal" and values["wal"] is not None:
         problems.add(
             f"The option wal has no meaning for protocol={common.protocol}.",
             "did you mean protocol=wal?",

@@ -278,8 +278,8 @@ def ledger_key(job: str) -> str:
 
 def store_of(options: KafkaOptions) -> SegmentStore:
     """The store of the option ``wal``."""
-    assert options.common.wal is not None, "protocol=wal without it is refused (KafkaOptions.parse)"
-    return segment_store(options.common.wal)
+    assert options.wal is not None, "protocol=wal without it is refused (KafkaOptions.parse)"
+    return segment_store(options.wal)
 
 
 def sending(

@@ -45,6 +45,7 @@ _APPEND = (
 
 _ELSEWHERE = {
     **HADOOP,
+    "wal": "leave it out: an epoch is one commit of the table's log.",
     "write": _APPEND,
     "key": _APPEND,
     "mergeSchema": "use schemachange=add.",
@@ -118,8 +119,6 @@ class LakeOptions:
                 "log.",
                 "use 2pc, or leave it out; for larger files use the table's own compaction.",
             )
-        if values["wal"] is not None:
-            problems.add("The option wal has no meaning here.", "leave it out.")
         cls._check(values, problems)
         check_dead_letters(values, problems)
         problems.raise_any()

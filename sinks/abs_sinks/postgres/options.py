@@ -94,6 +94,7 @@ _NOT_WRITTEN = {
 }
 
 _ELSEWHERE = {
+    "wal": "leave it out: this sink stages in tables of its own; the option stateschema says where.",
     "applyastruncates": "leave it out: truncates are not applied. Truncate the table yourself.",
     "storedasscdtype": _NOT_WRITTEN["scd2"],
     "stored_as_scd_type": _NOT_WRITTEN["scd2"],
@@ -314,11 +315,6 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
     check_may_bury(common, values, problems)
     if values["deadletter"] is not None and values["deadletter"] == values["dbtable"]:
         problems.add("The options deadletter and dbtable name one table.", "name another one.")
-    if common.wal is not None:
-        problems.add(
-            "The option wal has no meaning here: this sink stages in tables of its own.",
-            "leave it out; the option stateschema says where they are.",
-        )
 
 
 def _check_changes(values: Mapping[str, Any], problems: Problems) -> None:

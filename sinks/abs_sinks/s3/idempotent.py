@@ -17,9 +17,9 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
+from abs_sinks.s3.layout import PerHandle
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.perhandle import PerHandle
 from abs_sinks.s3.register import RegisterObject, S3Register, Seen
 from abs_sinks.s3.twophase import digest_of, inspected
 from abs_sinks.s3.upload_commit import PendingUploads

@@ -67,6 +67,7 @@ def _sse(text: str) -> str:
 
 _ELSEWHERE = {
     **HADOOP,
+    "wal": "leave it out: segments are beside the register; the option statepath says where that is.",
     "format": "use fileformat.",
     "mergeSchema": "leave it out: every file has the query's schema.",
     "schemachange": "leave it out: every file has the query's schema, and readers merge them.",
@@ -191,11 +192,6 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
     """Refuse meaningless combinations."""
     if values["ssekmskeyid"] is not None and not str(values["sse"]).startswith("aws:kms"):
         problems.add("The option ssekmskeyid needs sse=aws:kms.", "set both, or none.")
-    if common.wal is not None:
-        problems.add(
-            "The option wal has no meaning here: segments are in the bucket, beside the register.",
-            "leave it out; the option statepath says where that is.",
-        )
     if hidden := [name for name in values["partitionby"] if name.startswith(("_", "."))]:
         problems.add(
             f"The option partitionby names {', '.join(hidden)}: readers such as Spark, Hive and "

@@ -23,9 +23,9 @@ from abs_core.durable import disk_errors
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName, Outcome
 from abs_core.wal import Entry
+from abs_sinks.s3.layout import PerHandle
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import PartFile, UploadPool
-from abs_sinks.s3.perhandle import PerHandle
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import HANDLE, Pending, Uploads
 

@@ -79,8 +79,8 @@ def test_an_attempt_that_a_change_of_protocol_cut_off_is_a_loser_for_readers_aft
     shares = cut_off.tasks(1, LOST)
     own = harness.options
     wal = tmp_path.as_uri() if protocol == "wal" else None
-    common = replace(own.common, protocol=protocol, wal=wal)
-    harness.new_sink = harness.sink_for(replace(own, common=common))
+    common = replace(own.common, protocol=protocol)
+    harness.new_sink = harness.sink_for(replace(own, common=common, wal=wal))
     case.run().epoch(1, LOST)
     assert sorted(harness.read()) == sorted([*OTHERS, *LOST]), "readers wait for nothing"
     raises(FencedError, lambda: cut_off.commit(1, shares))

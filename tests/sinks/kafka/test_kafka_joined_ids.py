@@ -116,7 +116,7 @@ def test_ledgers_and_parent_records_are_looked_for_too(
     beside(options).swap_text(ledger_key("c"), None, "{}")
     beside(options).swap_text(parent_key("c"), None, state_to_text(STATE))
     folder = tmp_path_factory.mktemp("wal").as_uri()
-    wal = replace(options, common=replace(options.common, protocol="wal", wal=folder))
+    wal = replace(options, wal=folder, common=replace(options.common, protocol="wal"))
     [told] = found(wal, "b.c", own_register=False)
     assert ledger_key("c") in told.what
     [told] = found(options, "b.c@today")

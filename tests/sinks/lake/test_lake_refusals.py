@@ -29,7 +29,7 @@ TABLES: dict[str, tuple[Any, dict[str, str]]] = {
     [
         ({"protocol": "wal"}, "no protocol wal", "table's own compaction"),
         ({"protocol": "idempotent"}, "no protocol idempotent", "use 2pc"),
-        ({"wal": "/w"}, "wal has no meaning", "leave it out"),
+        ({"wal": "/w"}, "option wal is not", "one commit of the table"),
         ({"write": "changes"}, "option write", "only adds rows"),
         ({"write": "upsert"}, "option write", "only adds rows"),
         ({"deadletter": "/d"}, "no place of its own for dead letters", "deadletter=sink:NAME"),

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 import botocore.crt.auth  # botocore signs by awscrt where that is installed
 import pytest
 
-from abs_sinks.s3 import layout, perhandle
+from abs_sinks.s3 import layout
 
 SetClock = Callable[[timedelta], None]
 """Puts the clock so far ahead of the right time."""
@@ -30,8 +30,7 @@ def clock() -> Iterator[SetClock]:
                 now = Clock.now(UTC)
                 return now.replace(tzinfo=None) if remove_tzinfo else now
 
-            for module in (layout, perhandle):
-                patch.setattr(module, "datetime", Clock)
+            patch.setattr(layout, "datetime", Clock)
             patch.setattr(botocore.crt.auth, "get_current_datetime", of_requests)
 
         yield ahead

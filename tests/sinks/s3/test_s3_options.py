@@ -52,7 +52,7 @@ def test_defaults_are_those_that_are_documented() -> None:
         ({"sse": "none"}, "sse must be"),
         ({"ssekmskeyid": "k"}, "needs sse=aws:kms"),
         ({"statepath": "s3://other/x"}, "different buckets"),
-        ({"wal": "s3://bucket/wal"}, "option wal has no meaning"),
+        ({"wal": "s3://bucket/wal"}, "segments are beside the register"),
         ({"partitionby": "day,_hour"}, "names _hour: .* skip folders"),
         ({"partitionby": ".day"}, "skip"),
         ({"secretKey": "hidden"}, "boto3's chain"),
