@@ -314,7 +314,7 @@ PLANTED = {
 }
 
 
-SHOWS_SOON = 2
+SHOWS_SOON = 4
 """A seed by which each bug is found among the first histories; by others it may take hundreds."""
 
 
