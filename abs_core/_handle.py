@@ -9,7 +9,7 @@ from urllib.parse import quote
 from abs_core.errors import OptionError, ProtocolError
 from abs_core.strictjson import shown, text
 
-JOB_KEY_MAX = 100
+MAX_JOB_KEY = 100
 """Longest job key, in characters: a handle's name must fit PostgreSQL's 200-byte gid."""
 
 NO_EPOCH = 10**18 - 1
@@ -33,7 +33,7 @@ def job_key(job: str, token: str | None = None) -> str:
         ``job`` or ``job@token``, percent-encoded.
 
     Raises:
-        OptionError: a name is empty, longer than ``JOB_KEY_MAX`` once encoded, or not valid Unicode.
+        OptionError: a name is empty, longer than ``MAX_JOB_KEY`` once encoded, or not valid Unicode.
     """
     parts = [job] if token is None else [job, token]
     if not all(parts):
@@ -48,10 +48,10 @@ def job_key(job: str, token: str | None = None) -> str:
             f"The job name {job!a} is not valid Unicode text: it contains an unpaired surrogate.",
             remedy="write it as UTF-8.",
         ) from error
-    if len(key) > JOB_KEY_MAX:
+    if len(key) > MAX_JOB_KEY:
         raise OptionError(
             f"The job name {job!r}{f' with epoch {token!r}' if token else ''} takes {len(key)} "
-            f"characters once encoded; a handle's name has room for {JOB_KEY_MAX}.",
+            f"characters once encoded; a handle's name has room for {MAX_JOB_KEY}.",
             remedy="choose a shorter name for the option `job` (or `epoch`).",
         )
     return key

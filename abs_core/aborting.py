@@ -9,7 +9,7 @@ from abs_core.errors import ContentionError, RefusedError, TargetError, Unavaila
 from abs_core.model import HandleName
 from abs_core.parallel import CallRunner, in_turn, noted
 
-SHOWN_MAX = 5
+MAX_SHOWN = 5
 """How many of the handles that stay are named in the error."""
 
 
@@ -80,9 +80,9 @@ def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) 
         return first
     named = "; ".join(
         f"{handle} ({'not tried' if error is None else error.what.rstrip('.')})"
-        for handle, error in left[:SHOWN_MAX]
+        for handle, error in left[:MAX_SHOWN]
     )
-    more = f"; and {len(left) - SHOWN_MAX} more" if len(left) > SHOWN_MAX else ""
+    more = f"; and {len(left) - MAX_SHOWN} more" if len(left) > MAX_SHOWN else ""
     found = _kind_of(errors)(
         f"{len(left)} of {tried} handles cannot be aborted now, and stay: {named}{more}.",
         remedy=first.remedy or "each sweep tries again; `abs in-doubt list` shows what is left.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from abs_core._handle import JOB_KEY_MAX as JOB_KEY_MAX
+from abs_core._handle import MAX_JOB_KEY as MAX_JOB_KEY
 from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
@@ -19,10 +19,10 @@ from abs_core.errors import AbsError, ProtocolError
 from abs_core.release import RELEASE
 from abs_core.rowdigest import RowDigest
 
-SUPERSEDED_MAX = 64
+MAX_SUPERSEDED = 64
 """How many superseded runs a register keeps; an older zombie would count as a new run."""
 
-RECENT_MAX = 16
+MAX_RECENT = 16
 """For how many past epochs a replay can be distinguished from a rolled-back checkpoint."""
 
 TOGETHER = "all"
@@ -230,10 +230,10 @@ class JobState:
         lineage: id of the query or pipeline that numbers the epochs.
         generation: raised by each run; a run with a lower one is a zombie.
         run: the run that holds the generation.
-        superseded: earlier runs, oldest first, at most ``SUPERSEDED_MAX``.
+        superseded: earlier runs, oldest first, at most ``MAX_SUPERSEDED``.
         frontier: all epochs up to it are finished; None before the first.
         open: decisions that are not finished, in the order they were made.
-        recent: the last ``RECENT_MAX`` decided epochs, oldest first.
+        recent: the last ``MAX_RECENT`` decided epochs, oldest first.
         abandoned: epochs above the frontier that this generation abandoned, ascending.
         checkpoint: normalised location of the engine's checkpoint, without secrets; None if unknown.
         tokens: in a batch job's parent record only: its tokens, the last recorded at the end.

@@ -31,9 +31,9 @@ from abs_core.errors import (
     ReplayMismatchError,
 )
 from abs_core.model import (
+    MAX_RECENT,
+    MAX_SUPERSEDED,
     NO_EPOCH,
-    RECENT_MAX,
-    SUPERSEDED_MAX,
     Committable,
     Decision,
     HandleName,
@@ -78,7 +78,7 @@ def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: in
             # Two callers share one run: each would take the other's epochs for its own.
             return Refused(_verdicts.other_sinks(state, [name for name, _ in who.sinks]))
         return Unchanged(state)
-    superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
+    superseded = (*state.superseded, state.run)[-MAX_SUPERSEDED:]
     raised = replace(
         state,
         generation=state.generation + 1,
@@ -115,7 +115,7 @@ def end(state: JobState, who: RunIdentity) -> Verdict:
     """
     if state.run != who.run:
         return Unchanged(state)
-    superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
+    superseded = (*state.superseded, state.run)[-MAX_SUPERSEDED:]
     return Changed(
         replace(
             state,
@@ -185,7 +185,7 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
     recorded = state.record(epoch)
     if recorded is None:
         why = (
-            f"the register has no record of it: it was committed more than {RECENT_MAX} epochs "
+            f"the register has no record of it: it was committed more than {MAX_RECENT} epochs "
             "ago, or left out"
         )
     else:
@@ -240,12 +240,12 @@ def decide(
     unnameable = _unnameable(state, epoch, committables)
     if unnameable is not None:
         return unnameable
-    dead = deadletters.counted(state, epoch, committables, RECENT_MAX)
+    dead = deadletters.counted(state, epoch, committables, MAX_RECENT)
     if isinstance(dead, DeadLettersError):
         return Refused(dead)
     decision = Decision(state.lineage, epoch, generation, tuple(committables))
     older = [replace(known, fingerprint=shortened(known.fingerprint)) for known in state.recent]
-    recent = (*older, Recent(epoch, fingerprint, rows, dead))[-RECENT_MAX:]
+    recent = (*older, Recent(epoch, fingerprint, rows, dead))[-MAX_RECENT:]
     decided = replace(state, open=(*state.open, decision), recent=recent)
     if not committables and not state.open:
         return finish(decided, decision)

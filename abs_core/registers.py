@@ -60,7 +60,7 @@ def check_finished(state: JobState) -> None:
 FORMAT = 1
 """Version of the file format; files up to 315a560 have this format without a version."""
 
-CELL_MAX = 1 << 28
+MAX_CELL_BYTES = 1 << 28
 """Largest register file that is read, in bytes."""
 
 
@@ -128,13 +128,15 @@ class FileRegister(Inventory):
         path = self._path(job)
         try:
             size = path.stat().st_size
-            content = path.read_bytes() if size <= CELL_MAX else b""
+            content = path.read_bytes() if size <= MAX_CELL_BYTES else b""
         except FileNotFoundError:
             return None
         remedy = "restore it from a backup; it says what is committed"
         with reading(f"The register file {path}", remedy, job):
-            if size > CELL_MAX:
-                raise ValueError(f"it has {size:,} bytes; a register has {CELL_MAX:,} at most")
+            if size > MAX_CELL_BYTES:
+                raise ValueError(
+                    f"it has {size:,} bytes; a register has {MAX_CELL_BYTES:,} at most"
+                )
             cell = fields(parse(content))
             version(cell.get("format", 1), FORMAT, name="format")
             number, state_text = whole(cell["cell"], 1), text(cell["state"])

@@ -18,7 +18,7 @@ STRIDE = 1 << 24
 """Handles of sink number n have partitions from n * STRIDE on. The embedded runtime's own sinks have
 theirs below it, see ``abs_embedded.sinks``."""
 
-SINKS_MAX = 64
+MAX_SINKS = 64
 """The largest number of sinks, present and past, of a job: the register lists all of them."""
 
 Named = Sequence[tuple[str, str]]
@@ -82,7 +82,7 @@ def assign(state: JobState, wanted: Named) -> tuple[NamedSink, ...] | IdentityEr
     for name, target in wanted:
         if name not in present:
             sinks.append(NamedSink(len(sinks), name, target, since))
-    if len(sinks) > SINKS_MAX:
+    if len(sinks) > MAX_SINKS:
         return _too_many(state)
     return tuple(sinks)
 
@@ -130,7 +130,7 @@ def _others(state: JobState) -> IdentityError:
 
 def _too_many(state: JobState) -> IdentityError:
     return IdentityError(
-        f"The job has used {SINKS_MAX} sinks since it began, which is the limit.",
+        f"The job has used {MAX_SINKS} sinks since it began, which is the limit.",
         job=state.job,
         remedy="continue under another job name, which starts to count anew.",
     )

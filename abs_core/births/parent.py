@@ -5,7 +5,7 @@ again and its batch written twice, as a batch write has no checkpoint to detect 
 its register's id are recorded in the job's parent record (``job@``) before the first decision: this is
 the token's birth certificate.
 
-The record keeps the newest ``TOKENS_MAX`` tokens. The loss of an older token's register is not
+The record keeps the newest ``MAX_TOKENS`` tokens. The loss of an older token's register is not
 detected, nor the loss of registers and parent together.
 """
 
@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from abs_core.model import JobState, NotedToken
 from abs_core.protocol import Changed, Unchanged, Verdict
 
-TOKENS_MAX = 4096
+MAX_TOKENS = 4096
 """Largest number of tokens in a parent record, which keeps it below some hundred kilobytes."""
 
 _SEPARATOR = "@"
@@ -61,7 +61,7 @@ def note(
     if known is not None and replace(known, at=entry.at) == entry:
         return Unchanged(state)
     others = [other for other in state.tokens if other.token != entry.token]
-    return Changed(replace(state, tokens=(*others, entry)[-TOKENS_MAX:]))
+    return Changed(replace(state, tokens=(*others, entry)[-MAX_TOKENS:]))
 
 
 def without(state: JobState, tokens: Collection[str]) -> Verdict:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from abs_core import consent, protocol, sinkmap
 from abs_core.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
-from abs_core.model import SUPERSEDED_MAX, JobState
+from abs_core.model import MAX_SUPERSEDED, JobState
 from abs_core.protocol import Changed, Refused, RunIdentity, Verdict
 
 
@@ -287,7 +287,7 @@ def _begun_again(
             state,
             generation=max(state.generation, begun) + 1,
             run=who.run,
-            superseded=(*state.superseded, state.run)[-SUPERSEDED_MAX:],
+            superseded=(*state.superseded, state.run)[-MAX_SUPERSEDED:],
             target=who.target,
             lineage=who.lineage,
             frontier=None,

@@ -30,7 +30,7 @@ _SIMPLE: dict[str, pa.DataType] = {
     **dict.fromkeys(("decimal", "dec", "numeric"), pa.decimal128(10, 0)),
 }
 _TOKEN = re.compile(r"""\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
-_DEPTH_MAX = 50
+_MAX_DEPTH = 50
 _REMEDY = (
     "write names and types as for Spark, such as: id BIGINT, amount DECIMAL(12,2), at TIMESTAMP, "
     "tags ARRAY<STRING>, place STRUCT<lat: DOUBLE, lon: DOUBLE>."
@@ -98,7 +98,7 @@ class _Parser:
         }
         if word in nested:
             self._depth += 1
-            if self._depth > _DEPTH_MAX:
+            if self._depth > _MAX_DEPTH:
                 raise self._error("types are nested too deeply")
             self._expect("<")
             made = nested[word]()

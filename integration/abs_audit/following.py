@@ -47,7 +47,7 @@ class Round:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why this is an alarm; empty if it is none."""
+        """Why this is an alarm; empty if nothing is wrong."""
         wrong = {
             "duplicate": self.differences.duplicate,
             "unexpected": self.differences.unexpected,

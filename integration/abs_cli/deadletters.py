@@ -25,7 +25,9 @@ Url = Annotated[
         "s3://BUCKET/PATH, other options as its query.",
     ),
 ]
-Place = Annotated[str, typer.Option("--deadletter", help="As in the sink's option deadletter.")]
+Deadletter = Annotated[
+    str, typer.Option("--deadletter", help="As in the sink's option deadletter.")
+]
 Ids = Annotated[list[str], typer.Argument(help="As `abs deadletters list` shows them.")]
 Job = Annotated[str | None, typer.Option("--job", help="Only those of this job.")]
 Code = Annotated[str | None, typer.Option("--code", help="Only those with this reason.")]
@@ -37,7 +39,7 @@ _SHOWN = ("id", "job", "sink", "epoch", "at", "code", "column", "key", "message"
 @app.command("list")
 def list_letters(
     url: Url,
-    deadletter: Place,
+    deadletter: Deadletter,
     job: Job = None,
     code: Code = None,
     stateschema: Schema = None,
@@ -65,7 +67,7 @@ def list_letters(
 def show(
     ids: Ids,
     url: Url,
-    deadletter: Place,
+    deadletter: Deadletter,
     stateschema: Schema = None,
     *,
     as_json: AsJson = False,
@@ -82,7 +84,7 @@ def show(
 def replay(
     ids: Ids,
     url: Url,
-    deadletter: Place,
+    deadletter: Deadletter,
     dbtable: Annotated[
         str | None,
         typer.Option("--dbtable", "--topic", help="The table or topic that the rows go to."),

@@ -37,7 +37,7 @@ with importing("abs_spark.openlineage"):
 
 _RUNS = UUID("9c1f4c39-6f3a-5d25-8f2c-6a9a9f1e4b70")
 _PRODUCER = f"urn:abs-sinks:{RELEASE}"
-_MOST_WAITING = 1000
+_MAX_WAITING = 1000
 _SECONDS = 1.0
 """So long an epoch waits for the collector; after that it is told in the background."""
 
@@ -54,7 +54,7 @@ class Lineage:
         self._inputs = [InputDataset(*one) for one in inputs]
         self._client = client
         self._waiting: queue.Queue[tuple[list[RunEvent], threading.Event]] = queue.Queue(
-            _MOST_WAITING
+            _MAX_WAITING
         )
         threading.Thread(target=self._send, name="abs-openlineage", daemon=True).start()
 
@@ -67,7 +67,7 @@ class Lineage:
         except queue.Full:
             _log.warning(
                 "job %s: epoch %d is not told to OpenLineage: %d epochs wait for its collector",
-                *(event.job, event.epoch, _MOST_WAITING),
+                *(event.job, event.epoch, _MAX_WAITING),
             )
             return
         sent.wait(_SECONDS)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 
-from abs_core.births.parent import TOKENS_MAX, parent_key
+from abs_core.births.parent import MAX_TOKENS, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
@@ -69,7 +69,7 @@ def a_state_comes_back_as_it_was(new_store: NewStore) -> None:
 def the_largest_parent_record_comes_back_as_it_was(new_store: NewStore) -> None:
     tokens = tuple(
         NotedToken(f"{n:040}", f"{n:016x}", n, "2026-11-20T10:00:00+00:00")
-        for n in range(TOKENS_MAX)
+        for n in range(MAX_TOKENS)
     )
     state = replace(_state(_job()), job=parent_key(_job()), tokens=tokens)
     _put(new_store(), None, state)

@@ -20,7 +20,7 @@ from abs_core.errors import OptionError
 from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
 
-Place = TypeVar("Place")
+T = TypeVar("T")
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 REPLAYS = ("digest", "count", "token")
@@ -90,10 +90,10 @@ class ToSink:
         return f"the sink {self.name}"
 
 
-def sink_or(read: Callable[[str], Place]) -> Callable[[str], Place | ToSink]:
+def sink_or(read: Callable[[str], T]) -> Callable[[str], T | ToSink]:
     """Read ``sink:NAME``, or a place of the sink's own system."""
 
-    def parse(text: str) -> Place | ToSink:
+    def parse(text: str) -> T | ToSink:
         prefix, _, name = text.strip().partition(":")
         return ToSink(name) if prefix.lower() == "sink" and name else read(text)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
+from benchmarks.__main__ import Name
 from benchmarks.readme import brought_up
 from benchmarks.summary import FIGURES, documents_in, figures_page, summary
 
@@ -39,6 +40,18 @@ def test_every_benchmark_of_ratios_is_summed_up() -> None:
     assert {"spark_jdbc", "kafka_source", "files_source"} <= set(documents)
     text = summary(documents)
     assert [name for name in documents if f"### {name}" not in text] == []
+
+
+def test_the_page_of_benchmarks_has_a_row_for_each() -> None:
+    page = (RESULTS.parent / "README.md").read_text()
+    assert without_row(page, [name.value for name in Name]) == []
+    assert without_row(page.replace("spark_s3", ""), ["s3_upload", "spark_s3"]) == ["spark_s3"]
+
+
+def without_row(page: str, names: list[str]) -> list[str]:
+    first = {row.split(" | ")[0] for row in page.splitlines() if row.startswith("| ")}
+    told = {name for cell in first for name in cell.removeprefix("| ").split(", ")}
+    return [name for name in names if name not in told]
 
 
 def test_files_of_another_shape_are_left_out(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from abs_core.aborting import SHOWN_MAX, abort_each, attempt_all
+from abs_core.aborting import MAX_SHOWN, abort_each, attempt_all
 from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
 from abs_core.model import HandleName
 
@@ -50,7 +50,7 @@ def test_a_system_that_is_away_is_not_asked_for_every_handle() -> None:
         abort_each(HANDLES, _failing(away, seen))
     assert seen == [0, 1, 2, 3], "two in a row are enough"
     assert "not tried" in str(caught.value)
-    assert f"{6 - SHOWN_MAX} more" in str(caught.value)
+    assert f"{6 - MAX_SHOWN} more" in str(caught.value)
 
 
 def test_one_that_does_not_answer_is_not_taken_for_a_system_that_is_away() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_core.errors import OptionError, ProtocolError
-from abs_core.model import JOB_KEY_MAX, Committable, HandleName, job_key
+from abs_core.model import MAX_JOB_KEY, Committable, HandleName, job_key
 
 NAME = HandleName("0123456789abcdef", "job", 12, 34, 5, "00ff")
 TEXT = "abs1:0123456789abcdef:job:12:34:5:00ff"
@@ -67,7 +67,7 @@ def test_only_a_text_that_prints_the_same_is_a_name(text: str) -> None:
         {"job": ""},
         {"job": "a b"},
         {"job": "a:b"},
-        {"job": "x" * (JOB_KEY_MAX + 1)},
+        {"job": "x" * (MAX_JOB_KEY + 1)},
         {"generation": -1},
         {"epoch": -1},
         {"epoch": 10**18},
@@ -83,7 +83,7 @@ def test_a_name_that_no_sweep_would_find_is_refused(part: dict[str, Any]) -> Non
 
 
 def test_a_name_fits_the_longest_gid_of_postgres() -> None:
-    longest = HandleName("f" * 16, "x" * JOB_KEY_MAX, 10**18 - 1, 10**18 - 1, 10**10 - 1, "f" * 24)
+    longest = HandleName("f" * 16, "x" * MAX_JOB_KEY, 10**18 - 1, 10**18 - 1, 10**10 - 1, "f" * 24)
     assert len(str(longest)) < 200
 
 

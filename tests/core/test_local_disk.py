@@ -138,7 +138,7 @@ def test_a_register_of_absurd_size_is_not_read_into_memory(
     with pytest.raises(CorruptionError, match="at most") as refused:
         register.load("job")
     assert "backup" in refused.value.remedy
-    assert registers.CELL_MAX < 1 << 40
+    assert registers.MAX_CELL_BYTES < 1 << 40
 
 
 def test_a_blob_of_absurd_size_is_not_read_into_memory(tmp_path: Path) -> None:

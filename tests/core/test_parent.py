@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from abs_core.births import parent
-from abs_core.births.parent import TOKENS_MAX
+from abs_core.births.parent import MAX_TOKENS
 from abs_core.model import JobState, NotedToken, job_key
 from abs_core.protocol import Changed, Unchanged, Verdict
 
@@ -52,11 +52,11 @@ def test_what_is_noted_already_is_left_as_it_is() -> None:
 
 
 def test_the_newest_tokens_are_kept_and_no_more() -> None:
-    names = [f"{number:05}" for number in range(TOKENS_MAX + 2)]
+    names = [f"{number:05}" for number in range(MAX_TOKENS + 2)]
     full = replace(noting("00000"), tokens=noting("00000").tokens * 0)
-    entries = tuple(NotedToken(name, "r", 1, MORNING) for name in names[:TOKENS_MAX])
+    entries = tuple(NotedToken(name, "r", 1, MORNING) for name in names[:MAX_TOKENS])
     state = replace(full, tokens=entries)
-    for name in names[TOKENS_MAX:]:
+    for name in names[MAX_TOKENS:]:
         verdict = note(state, name)
         assert isinstance(verdict, Changed)
         state = verdict.state

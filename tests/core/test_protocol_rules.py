@@ -18,9 +18,9 @@ from abs_core.errors import (
     ReplayMismatchError,
 )
 from abs_core.model import (
+    MAX_RECENT,
     MOVED,
     NO_EPOCH,
-    RECENT_MAX,
     Committable,
     Dead,
     HandleName,
@@ -112,9 +112,9 @@ class TestDecide:
 
     def test_only_so_many_epochs_are_on_record(self) -> None:
         given = state()
-        for epoch in range(RECENT_MAX + 5):
+        for epoch in range(MAX_RECENT + 5):
             given = changed(decide(given, epoch))
-        assert [recent.epoch for recent in given.recent] == list(range(5, RECENT_MAX + 5))
+        assert [recent.epoch for recent in given.recent] == list(range(5, MAX_RECENT + 5))
 
     def test_a_co_commit_is_decided_and_finished_at_once(self) -> None:
         given = protocol.co_commit(state(), 1, 0, [one()], fingerprint=None, rows=5)
@@ -292,6 +292,6 @@ def test_an_epoch_beyond_the_limit_of_dead_letters_is_not_decided() -> None:
 
 def test_dead_letters_of_epochs_that_are_forgotten_do_not_count() -> None:
     given = _finished(changed(_with_dead(state(), 0, 1_000, 99)))
-    for epoch in range(1, RECENT_MAX):
+    for epoch in range(1, MAX_RECENT):
         given = _finished(changed(_with_dead(given, epoch, 1, 0)))
-    assert isinstance(_with_dead(given, RECENT_MAX, 1_000, 9), protocol.Changed)
+    assert isinstance(_with_dead(given, MAX_RECENT, 1_000, 9), protocol.Changed)

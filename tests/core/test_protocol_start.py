@@ -9,7 +9,7 @@ import pytest
 
 from abs_core import consent, protocol
 from abs_core.errors import FencedError, IdentityError
-from abs_core.model import SUPERSEDED_MAX, Recent
+from abs_core.model import MAX_SUPERSEDED, Recent
 from abs_core.protocol import Changed, Unchanged, Write
 from tests.core.protocol_values import REGISTER, WHO, adopting, changed, decision, refused, state
 
@@ -27,11 +27,11 @@ class TestStart:
 
     def test_a_superseded_run_is_fenced_for_as_long_as_it_is_remembered(self) -> None:
         given = state()
-        for number in range(2, SUPERSEDED_MAX + 2):
+        for number in range(2, MAX_SUPERSEDED + 2):
             given = changed(protocol.start(given, replace(WHO, run=f"run{number}"), REGISTER))
         assert isinstance(refused(protocol.start(given, WHO, REGISTER)), FencedError)
         given = changed(protocol.start(given, replace(WHO, run="one more"), REGISTER))
-        assert len(given.superseded) == SUPERSEDED_MAX
+        assert len(given.superseded) == MAX_SUPERSEDED
         assert "run1" not in given.superseded
 
     def test_a_new_run_may_try_again_what_was_abandoned(self) -> None:

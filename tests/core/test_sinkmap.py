@@ -121,7 +121,7 @@ def test_a_run_that_goes_on_with_other_sinks_is_refused(
 
 
 def test_a_job_may_have_so_many_sinks_in_its_life_and_no_more() -> None:
-    state = started(None, who("r", *((f"s{n}", f"t{n}") for n in range(sinkmap.SINKS_MAX))))
+    state = started(None, who("r", *((f"s{n}", f"t{n}") for n in range(sinkmap.MAX_SINKS))))
     assert "64" in str(refused(state, who("q", ("more", "t"))))
 
 

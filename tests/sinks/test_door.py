@@ -25,6 +25,7 @@ NAMES = SYSTEMS | {each.name for each in OURS} | {s for each in OURS for s in ea
 
 ELSEWHERE = {
     "abs_sinks/lake": "tables in buckets: their data files are written as those of a bucket",
+    "abs_chaos/faults.py": "reads each system's messages on the wire, to break one of them",
     "abs_demo": "starts servers and jobs on purpose",
     "abs_services": "starts servers by name",
     "abs_sources/files": "reads files of a bucket through the client, and has no sink",

@@ -16,7 +16,7 @@ from pyspark.sql.pandas import functions as pandas_functions
 import abs_spark
 from abs_spark.foreach.row_size import (
     BYTES,
-    MOST_ROWS,
+    MAX_ROWS,
     ROWS,
     UNMEASURED,
     Measured,
@@ -48,7 +48,7 @@ def session(spark: SparkSession) -> SparkSession:
 def test_small_rows_come_by_their_number_without_being_measured(session: SparkSession) -> None:
     with batches_by_rows(session, 100):
         assert session.conf.get(BYTES) == UNMEASURED
-        assert sizes(session, 2_500, 100) == [MOST_ROWS, MOST_ROWS, 500]
+        assert sizes(session, 2_500, 100) == [MAX_ROWS, MAX_ROWS, 500]
     assert {BYTES, ROWS}.isdisjoint(session.conf.getAll)
 
 
@@ -150,4 +150,4 @@ def test_the_largest_rows_of_a_task_are_told() -> None:
     measured: Any = Measured(iter([small, large, small.slice(0, 0)]))
     assert [batch.num_rows for batch in measured] == [2, 1, 0]
     assert measured.row_bytes >= 1000
-    assert [rows_of_a_batch(size) for size in (1, 1 << 20, 1 << 30)] == [MOST_ROWS, 64, 1]
+    assert [rows_of_a_batch(size) for size in (1, 1 << 20, 1 << 30)] == [MAX_ROWS, 64, 1]

@@ -22,7 +22,7 @@ import abs_spark
 from abs_core.effort import Effort
 from abs_core.model import Drained, Wrote
 from abs_spark.datasource import batch_size
-from abs_spark.foreach.row_size import BYTES, MOST_ROWS, ROWS
+from abs_spark.foreach.row_size import BYTES, MAX_ROWS, ROWS
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import World
@@ -131,10 +131,10 @@ def test_rows_come_by_their_number_once_an_epoch_has_shown_their_size(
     caplog.set_level(logging.INFO, logger="abs_spark.start")
     found = batches(2_500, 100)
     assert found[0] == [2_500], "Spark's own bounds"
-    assert found[1:] == [[MOST_ROWS, MOST_ROWS, 500]] * 2
+    assert found[1:] == [[MAX_ROWS, MAX_ROWS, 500]] * 2
     said = [line for line in caplog.messages if BYTES in line]
     assert len(said) == 1
-    assert f"Spark hands {MOST_ROWS} at a time to Python" in said[0]
+    assert f"Spark hands {MAX_ROWS} at a time to Python" in said[0]
 
 
 def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(
@@ -153,7 +153,7 @@ def test_a_setting_of_the_user_is_respected(batches: Callable[..., Any]) -> None
 def test_a_bound_in_bytes_of_the_user_is_respected(batches: Callable[..., Any]) -> None:
     found = batches(2_500, 1_000, conf=(BYTES, str(MB)))
     assert found[0] == found[-1]
-    assert max(found[0]) > MOST_ROWS
+    assert max(found[0]) > MAX_ROWS
 
 
 def test_a_query_with_other_python_functions_is_left_to_spark(

@@ -135,12 +135,13 @@ def test_the_alert_rules_are_valid_and_fire() -> None:
     ("part", "by", "alert"),
     [
         (r" or sum by \(job\) \(abs_dead_letters_total unless .*", "", "AbsDeadLetters"),
+        (r" and count by \(job\) \(abs_batches_total offset 15m\)", "", "AbsNoEpochCommitted"),
         (r"max by \(job\) \(resets\(.*?\)\) >= 3 or ", "", "AbsRecoversAgainAndAgain"),
         (r"(?<=present_over_time\(abs_batches_total\[)1d", "15m", "AbsJobGone"),
         (r"(?<=\()abs_batches_total(?=\)$|\[1d)", "abs_epochs_total", "AbsJobGone"),
     ],
 )
-def test_a_rule_that_misses_a_first_value_a_restart_or_a_long_absence_is_found(
+def test_a_rule_that_misses_a_first_value_a_restart_or_an_absence_is_found(
     tmp_path: Path, part: str, by: str, alert: str
 ) -> None:
     """The last one fires for a format that waits for input: its commit process has ended."""

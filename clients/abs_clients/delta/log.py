@@ -278,7 +278,7 @@ def _text(error: Exception) -> str:
 COLUMNS = 32
 """Columns from the left (Delta's default, delta.dataSkippingNumIndexedCols)."""
 
-TEXT_MAX = 64
+MAX_TEXT = 64
 """Characters of a text that is told whole; of longer ones nothing is told."""
 
 
@@ -312,6 +312,6 @@ def _bounds(statistics: Sequence[Any]) -> tuple[Any, Any] | None:
     low, high = min(one.min for one in filled), max(one.max for one in filled)
     if isinstance(low, bool | datetime) or not isinstance(low, int | str | date):
         return None
-    if isinstance(low, str) and max(len(low), len(high)) > TEXT_MAX:
+    if isinstance(low, str) and max(len(low), len(high)) > MAX_TEXT:
         return None
     return (low.isoformat(), high.isoformat()) if isinstance(low, date) else (low, high)

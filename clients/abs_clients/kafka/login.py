@@ -47,7 +47,7 @@ PAUSE_SECONDS = 1.0
 SERVED_BY_ITSELF = 0x020D0000
 """librdkafka 2.13: older bindings call ``oauth_cb`` from ``poll`` only, and nobody polls an admin."""
 
-_MOST_SECONDS = 1e11
+_MAX_SECONDS = 1e11
 """An expiry beyond it is in milliseconds."""
 
 _TOKEN = re.compile(r"[\x20-\x7e]+")
@@ -105,7 +105,7 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
         begun = time.time()
         try:
             found = self._obtained()
-            if not begun < found.expires < _MOST_SECONDS:
+            if not begun < found.expires < _MAX_SECONDS:
                 raise RefusedError(
                     "The token for Kafka has expired already, or its expiry is no time.",
                     remedy="check the clock of this machine, and the life of new tokens.",
@@ -233,7 +233,7 @@ def _called(settings: Settings) -> Token:
         )
     parts: tuple[Any, ...] = (*given, *("", {})[len(given) - 2 :])
     text, expires, principal, extensions = parts
-    if expires > _MOST_SECONDS:
+    if expires > _MAX_SECONDS:
         raise OptionError(
             f"The function kafka.{CALLABLE}={name} returned its expiry in milliseconds.",
             remedy="divide it by 1000.",

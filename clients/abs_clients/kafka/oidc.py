@@ -23,7 +23,7 @@ SECONDS = 10.0
 """How long to wait for the token server: kafka-python's connections wait meanwhile."""
 
 SYSTEM = "the token server"
-_LONGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 _PASSING = (408, 425, 429)
 """Answers that may differ the next time, as those from 500 on."""
 
@@ -46,7 +46,7 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
     begun, where = time.time(), _place(pairs[URL])
     try:
         with _opener(pairs).open(_request(pairs), timeout=SECONDS) as response:
-            answer = json.loads(response.read(_LONGEST))
+            answer = json.loads(response.read(_MAX_BYTES))
         text = answer["access_token"]
         if "expires_in" in answer:
             return text, begun + float(answer["expires_in"])
@@ -101,7 +101,7 @@ def _opener(pairs: Mapping[str, str]) -> Any:
 
 def _refusal(where: str, error: HTTPError, pairs: Mapping[str, str]) -> TargetError:
     try:
-        told = json.loads(error.read(_LONGEST))
+        told = json.loads(error.read(_MAX_BYTES))
         said = f": {told['error']} {told.get('error_description', '')}".rstrip()[:500]
         said = said.replace(_first(pairs, SECRET), "***")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

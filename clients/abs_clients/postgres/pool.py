@@ -23,7 +23,7 @@ from abs_clients.postgres.address import Server
 from abs_clients.postgres.connection import Tag, connect, or_close
 from abs_clients.postgres.errors import translate_errors
 
-KEPT_MAX = 4
+MAX_KEPT = 4
 """How many idle connections a process keeps for one server, database and role."""
 
 PING_AFTER_SECONDS = 30.0
@@ -71,7 +71,7 @@ class Pool:
             connection.close()
             return
         with self._lock:
-            if len(self._idle) < KEPT_MAX:
+            if len(self._idle) < MAX_KEPT:
                 # The server tells of every change of the name, so libpq knows it.
                 name = connection.info.parameter_status("application_name") or ""
                 self._idle.append(_Idle(connection, Tag.parse(name), time.monotonic()))

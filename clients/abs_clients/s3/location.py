@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from abs_core.errors import OptionError
 
-KEY_MAX = 1024
+MAX_KEY = 1024
 """Longest key in bytes (Amazon S3 user guide, "Naming Amazon S3 objects")."""
 
 OURS = "_abs"

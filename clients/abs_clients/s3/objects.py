@@ -18,10 +18,10 @@ from abs_clients.s3.server import Bucket
 from abs_core.errors import CorruptionError, UnavailableError
 
 _ABSENT = {"NoSuchKey", "NotFound", "404"}
-CELL_MAX = 1 << 28
+MAX_CELL_BYTES = 1 << 28
 """Bytes of an object that holds the state of one job or the uploads of one handle."""
 
-DELETE_MAX = 1000
+MAX_DELETE = 1000
 """Keys in one DeleteObjects request (Amazon S3 API reference)."""
 
 
@@ -182,8 +182,8 @@ class Objects:
     def delete(self, keys: Iterable[str]) -> None:
         """Delete these keys; a missing one is not an error."""
         wanted = list(keys)
-        for at in range(0, len(wanted), DELETE_MAX):
-            self._delete(wanted[at : at + DELETE_MAX])
+        for at in range(0, len(wanted), MAX_DELETE):
+            self._delete(wanted[at : at + MAX_DELETE])
 
     def _delete(self, keys: Sequence[str]) -> None:
         if len(keys) == 1:

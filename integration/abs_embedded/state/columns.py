@@ -28,7 +28,7 @@ from abs_embedded.state.savepoint import Entries
 
 Slots = npt.NDArray[np.int64]
 
-SPARSE_MIN = 1024
+MIN_SPARSE = 1024
 """A table with fewer deletions than this is not built anew."""
 _WORD, _RAW = struct.Struct("<q"), pa.binary(8)
 
@@ -142,7 +142,7 @@ class Store:
         copies, have to say that they are gone.
         """
         count = len(self.names)
-        if since.store is not self or 2 * self.deletions < max(count, SPARSE_MIN):
+        if since.store is not self or 2 * self.deletions < max(count, MIN_SPARSE):
             return self
         self.deletions = count - 1 - int(self.words.there.sum())
         if 2 * self.deletions < count:

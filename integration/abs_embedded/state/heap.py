@@ -34,7 +34,7 @@ from abs_embedded.state.contracts import (
 from abs_embedded.state.savepoint import FORMAT, Entries, overlapping, read, write
 from abs_embedded.state.shapes import Shaped
 
-CHAIN_MAX = 20
+MAX_CHAIN = 20
 """A snapshot that would need more increments than this is written whole."""
 
 ABSENT: Literal[False] = False
@@ -181,7 +181,7 @@ class Base:
         """Whether to write a whole snapshot: the increments outweigh it."""
         sizes = [ref.size for ref in self.blobs]
         increments = sizes[self.whole :]
-        return len(increments) >= CHAIN_MAX or sum(increments) > sum(sizes[: self.whole])
+        return len(increments) >= MAX_CHAIN or sum(increments) > sum(sizes[: self.whole])
 
     @classmethod
     def of(cls, handle: StateHandle) -> Base:

@@ -20,9 +20,9 @@ import pyarrow as pa
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 UNMEASURED = str(2**31 - 1)
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 """Of a batch, as Spark's own default bounds it."""
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 """More are not faster; and if rows of 1 MB follow small ones, so many take 1 GB."""
 
 _OTHERS = re.compile(r"ArrowEval|ArrowAgg|ArrowWindow|InPandas|InArrow|InPySpark")
@@ -44,8 +44,8 @@ class Measured:
 
 
 def rows_of_a_batch(row_bytes: float) -> int:
-    """So many rows of this size are at most ``MOST_BYTES``."""
-    return max(1, min(MOST_ROWS, int(MOST_BYTES / max(row_bytes, 1))))
+    """So many rows of this size are at most ``MAX_BYTES``."""
+    return max(1, min(MAX_ROWS, int(MAX_BYTES / max(row_bytes, 1))))
 
 
 def has_other_functions(plan: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from abs_clients.delta.log import DeltaLog
 from abs_core.patience import Patience
-from abs_sinks.lake.folder import Place
+from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import FOLDER, LakeOptions
 from abs_sinks.lake.sink import LakeSink
 
@@ -30,8 +30,8 @@ class DeltaOptions(LakeOptions):
         """See ``LakeOptions.parse_as``."""
         return cls.parse_as(NAME, given, required="path")
 
-    def place(self, snapshot: Any) -> Place:
-        return Place(self, self.path)
+    def place(self, snapshot: Any) -> TableFiles:
+        return TableFiles(self, self.path)
 
     @property
     def in_bucket(self) -> bool:

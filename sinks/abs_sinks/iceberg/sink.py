@@ -14,7 +14,7 @@ from abs_clients.iceberg.table import IcebergTable
 from abs_clients.options import text
 from abs_core.errors import ConfigError, OptionError
 from abs_core.patience import Patience
-from abs_sinks.lake.folder import Place
+from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.sink import LakeSink
 
@@ -55,19 +55,19 @@ class IcebergOptions(LakeOptions):
             )
         return replace(parsed, properties=tuple(sorted(properties.items())))
 
-    def place(self, snapshot: Any) -> Place | None:
+    def place(self, snapshot: Any) -> TableFiles | None:
         """Below the table's location, which the catalog tells."""
         if snapshot is None:
             return None
         scheme, rest = urlsplit(snapshot.location).scheme, snapshot.location.partition(":")[2]
         if scheme in ("s3", "s3a", "s3n"):
-            return Place(self, f"s3:{rest}/data")
+            return TableFiles(self, f"s3:{rest}/data")
         if scheme not in ("", "file"):
             raise ConfigError(
                 f"The table {self.table} is at {scheme}:, where no data files are written.",
                 remedy="write to a table in S3 or in a folder that all processes see.",
             )
-        return Place(self, f"/{(rest if scheme else snapshot.location).lstrip('/')}/data")
+        return TableFiles(self, f"/{(rest if scheme else snapshot.location).lstrip('/')}/data")
 
     @property
     def address(self) -> IcebergTable:

@@ -34,7 +34,7 @@ from abs_core.model import (
 )
 from abs_core.strictjson import of, parse, reading, text, whole
 from abs_sinks.lake.fit import fit
-from abs_sinks.lake.table import AddedFile, Mark, Snapshot, Table
+from abs_sinks.lake.table import AddedFile, LakeTable, Mark, Snapshot
 from abs_sinks.s3.partitions import NULL_FOLDER
 from abs_sinks.s3.uploads import uploads_of
 
@@ -64,7 +64,7 @@ class LakeCommitter(Committer):
     composes = True
     whole = True
 
-    def __init__(self, table: Table, folder: str, inner: Committer) -> None:
+    def __init__(self, table: LakeTable, folder: str, inner: Committer) -> None:
         self._table = table
         self._folder = folder
         self._inner = inner

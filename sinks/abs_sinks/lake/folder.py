@@ -148,7 +148,7 @@ def _size(path: Path) -> int | None:
         return None
 
 
-class Place:
+class TableFiles:
     """A folder of data files: ``s3://bucket/prefix``, or a local path."""
 
     def __init__(self, options: LakeOptions, folder: str) -> None:

@@ -35,8 +35,8 @@ from abs_sinks.options import (
 from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
 
 if TYPE_CHECKING:
-    from abs_sinks.lake.folder import Place
-    from abs_sinks.lake.table import Table
+    from abs_sinks.lake.folder import TableFiles
+    from abs_sinks.lake.table import LakeTable
 
 _APPEND = (
     "leave it out: this sink only adds rows. Merge changes and upserts into the table by a job of its "
@@ -132,11 +132,11 @@ class LakeOptions:
         """Note what one format's own options contradict."""
 
     @property
-    def address(self) -> Table:
+    def address(self) -> LakeTable:
         """The table."""
         raise NotImplementedError
 
-    def place(self, snapshot: Any) -> Place | None:
+    def place(self, snapshot: Any) -> TableFiles | None:
         """Where the table's data files are; None: it is not known before there is a table."""
         raise NotImplementedError
 

@@ -19,7 +19,7 @@ from abs_core.model import Committable, Finding, Guarantee
 from abs_sinks.burying import dead_letters_of
 from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, LakeCommitter
 from abs_sinks.lake.fit import Fit, fit, plain_schema
-from abs_sinks.lake.folder import Place
+from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.table import Snapshot
 from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, refuse
@@ -69,7 +69,7 @@ class LakeSink(Sink):
         self._options = options
         self._table = options.address
         self._schema = plain_schema(schema, self.widened)
-        self._found: tuple[Fit, Place] | None = None
+        self._found: tuple[Fit, TableFiles] | None = None
 
     @property
     def target_id(self) -> str:
@@ -121,7 +121,7 @@ class LakeSink(Sink):
         self._table.load()
 
     @property
-    def _ready(self) -> tuple[Fit, Place]:
+    def _ready(self) -> tuple[Fit, TableFiles]:
         """The table, which is made if it may be."""
         if self._found is None:
             snapshot = self._table.load()
@@ -162,7 +162,7 @@ class LakeWriter(StreamingWriter):
     """Leaves data files prepared, with every byte acknowledged.
 
     Args:
-        stats_of: see ``Table``.
+        stats_of: see ``LakeTable``.
         name: of the table, for dead letters.
         keep: see ``Partitioning``.
     """

@@ -89,7 +89,7 @@ class Snapshot(Protocol):
         ...
 
 
-class Table(Protocol):
+class LakeTable(Protocol):
     """A table's address."""
 
     def load(self) -> Snapshot | None:

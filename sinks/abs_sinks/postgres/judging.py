@@ -20,7 +20,7 @@ from psycopg import Connection, sql
 from abs_clients.postgres.errors import to_abs_error
 from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
-from abs_core.model import RECENT_MAX
+from abs_core.model import MAX_RECENT
 from abs_sinks.deadletters import Shown
 from abs_sinks.postgres.apply import columns_of, inserting, latest_of, union_of
 from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
@@ -79,7 +79,7 @@ def refused_rows(
 
 def most_dead(options: PostgresOptions, rows: int) -> int:
     """A bound of the work: the exact limit is taken over several epochs, before the decision."""
-    return max(MIN_DEAD, ceil(options.deadlettermax * rows * RECENT_MAX))
+    return max(MIN_DEAD, ceil(options.deadlettermax * rows * MAX_RECENT))
 
 
 def too_many(options: PostgresOptions, label: str, most: int, last: str) -> DeadLettersError:

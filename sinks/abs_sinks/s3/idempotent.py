@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from abs_clients.s3.objects import CELL_MAX, Objects
+from abs_clients.s3.objects import MAX_CELL_BYTES, Objects
 from abs_core.aborting import abort_each
 from abs_core.births import rules as births
 from abs_core.contracts import Committer, Conflict, Version
@@ -82,7 +82,7 @@ class Markers:
 
     def _named(self, handle: HandleName) -> tuple[Upload, ...]:
         key = self._key(handle)
-        body = self._objects.get(key, CELL_MAX)
+        body = self._objects.get(key, MAX_CELL_BYTES)
         if body is None:
             return ()
         return uploads_from_text(body.data, f"s3://{self._options.state.bucket}/{key}", "it")

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from abs_clients.s3.location import KEY_MAX, Location
+from abs_clients.s3.location import MAX_KEY, Location
 from abs_core.model import HandleName
 from abs_sinks.refusals import BadValuesError, Code, Reason
 
@@ -106,8 +106,8 @@ def data_key(location: Location, folder: str, name: FileName) -> str:
         BadValuesError: the key is longer than S3 allows.
     """
     key = location.key(f"{folder}{name}")
-    if len(key.encode()) > KEY_MAX:
-        why = f"have values of partitionby that make a key longer than S3's {KEY_MAX} bytes"
+    if len(key.encode()) > MAX_KEY:
+        why = f"have values of partitionby that make a key longer than S3's {MAX_KEY} bytes"
         remedy = "shorten them in Spark, or take another column"
         raise BadValuesError(Reason(Code.TOO_LONG, "", why, remedy), None)
     return key

@@ -27,7 +27,7 @@ from abs_sinks.s3.register import RegisterObject
 FORMAT = 1
 FOLDER = "manifests"
 FOLD = 16
-MANIFEST_MAX = 1 << 31
+MAX_MANIFEST_BYTES = 1 << 31
 """Largest manifest in bytes: about ten million files."""
 _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{16})")
 
@@ -135,7 +135,7 @@ class Manifests:
             UnavailableError: it was folded meanwhile, and the register lists others.
             CorruptionError: it cannot be read.
         """
-        body = self._objects.get(f"{self._folder}{name}", MANIFEST_MAX)
+        body = self._objects.get(f"{self._folder}{name}", MAX_MANIFEST_BYTES)
         if body is None:
             raise UnavailableError(f"The manifest {self._folder}{name} no longer exists.")
         return manifest_from_bytes(body.data, f"{self._folder}{name}")

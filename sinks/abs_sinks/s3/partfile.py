@@ -20,7 +20,7 @@ from abs_core.patience import Patience
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import Upload, Uploads
 
-PARTS_MAX = 10_000
+MAX_PARTS = 10_000
 """Parts of one upload (Amazon S3 user guide, "Multipart upload limits")."""
 
 PutPart = Callable[[bytearray], str]
@@ -169,9 +169,9 @@ class PartFile(io.RawIOBase):
             self._sent[self._acknowledged].result()  # a failure ends the task at once
             self._acknowledged += 1
         number = len(self._sent) + 1
-        if number > PARTS_MAX:
+        if number > MAX_PARTS:
             raise RowError(
-                f"The file {self.key} has more than {PARTS_MAX} parts.",
+                f"The file {self.key} has more than {MAX_PARTS} parts.",
                 remedy="raise partsize, or lower maxfilesize.",
             )
         part, self._filling = self._filling, bytearray()

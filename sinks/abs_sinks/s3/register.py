@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from abs_clients.s3.objects import CELL_MAX, Objects
+from abs_clients.s3.objects import MAX_CELL_BYTES, Objects
 from abs_core.births import rules as births
 from abs_core.codec import reading_register, state_from_json, state_to_text
 from abs_core.contracts import Conflict, Inventory, Stored, Version, in_time
@@ -108,7 +108,7 @@ class S3Register(Inventory):
 
     def cell(self, job: str) -> tuple[RegisterObject, Version] | None:
         """The job's cell and its version, if any."""
-        body = self._objects.get(self.key(job), CELL_MAX)
+        body = self._objects.get(self.key(job), MAX_CELL_BYTES)
         if body is None:
             return None
         found = RegisterObject.from_bytes(body.data, self.place(job), job)

@@ -24,7 +24,7 @@ from abs_sinks.s3.options import S3Options
 HANDLE = "abs-handle"
 """Metadata key of the object's handle."""
 
-LISTED_MAX = 1000
+MAX_LISTED = 1000
 """Uploads in one answer of ListMultipartUploads (Amazon S3 API reference)."""
 
 
@@ -246,7 +246,7 @@ class Uploads:
         where = self._name(prefix)
         with translate_errors(f"listing the uploads below {where}"):
             call = client(self._options.server).list_multipart_uploads
-            given = {"Bucket": self._bucket, "Prefix": prefix, "MaxUploads": LISTED_MAX}
+            given = {"Bucket": self._bucket, "Prefix": prefix, "MaxUploads": MAX_LISTED}
             for page in pages(call, UPLOADS, f"uploads below {where}", **given):
                 now = _date_of(page)
                 for found in page.get("Uploads", []):

@@ -19,7 +19,7 @@ Headers = list[tuple[str, bytes | None]]
 UNREADABLE: Headers = []
 """In place of headers with a key that is not UTF-8; Kafka's format allows it."""
 
-_MOST_MILLIS = (2**63 - 1) // 1000
+_MAX_MILLIS = (2**63 - 1) // 1000
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _HEADERS = pa.field("headers", pa.list_(pa.field("element", _HEADER)))
@@ -62,7 +62,7 @@ def batch_of(
     rows = len(messages)
     times = chain.from_iterable(map(Message.timestamp, messages))
     kinds, millis = np.fromiter(times, np.int64, count=2 * rows).reshape(rows, 2).T
-    wrong = (millis > _MOST_MILLIS) | (millis < -_MOST_MILLIS)
+    wrong = (millis > _MAX_MILLIS) | (millis < -_MAX_MILLIS)
     if wrong.any():
         at = int(wrong.argmax())
         raise _unreadable(

@@ -13,7 +13,7 @@ import pytest
 
 from abs_core.errors import RowError
 from abs_embedded.state.codecs import FLOAT64, INT64
-from abs_embedded.state.columns import SPARSE_MIN, ColumnTable, Copy, Era, Slots, Store, Words
+from abs_embedded.state.columns import MIN_SPARSE, ColumnTable, Copy, Era, Slots, Store, Words
 from abs_embedded.state.contracts import StateOwner, Version
 from abs_embedded.state.heap import HeapBackend
 from abs_embedded.state.keygroups import GroupRange, groups_of
@@ -24,7 +24,7 @@ from tests import sample
 
 Numbers = npt.NDArray[np.int64]
 PLACE = StateOwner("job", "op", 0, GroupRange(0, 128), 128)
-KEYS = [b"key-%d" % n for n in range(6 * SPARSE_MIN)]
+KEYS = [b"key-%d" % n for n in range(6 * MIN_SPARSE)]
 
 
 class Model(dict[bytes, int]):
@@ -151,13 +151,13 @@ def test_every_version_is_what_was_there_whatever_completes_or_fails(
 def test_slots_of_deleted_keys_are_given_back() -> None:
     table = ColumnTable("t", 128)
     for turn in range(40):
-        keys = [b"%d-%d" % (turn, n) for n in range(SPARSE_MIN)]
+        keys = [b"%d-%d" % (turn, n) for n in range(MIN_SPARSE)]
         table.put_many(keys, [bytes(8)] * len(keys))
         copy = table.freeze()
         table.put_many(keys, [None] * len(keys))
         copy.merge()
     table.freeze().merge()
-    assert len(table.store.names) <= 3 * SPARSE_MIN
+    assert len(table.store.names) <= 3 * MIN_SPARSE
     assert present(table) == {}
 
 

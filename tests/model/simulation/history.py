@@ -17,7 +17,7 @@ from tests.model.simulation.inputs import Phase
 from tests.model.simulation.run import Bugs, Run
 from tests.model.simulation.world import Crash, Target, World
 
-STEPS_MAX = 60_000
+MAX_STEPS = 60_000
 """A run that has not ended by then, with no crash any more, is stuck."""
 
 
@@ -149,7 +149,7 @@ class History:
             if broken := run.broken():
                 return broken
             self._go_on(run)
-        return "stuck" if run.now > STEPS_MAX else ""
+        return "stuck" if run.now > MAX_STEPS else ""
 
     def _start(self) -> Run:
         """A new process; it may die while it recovers."""

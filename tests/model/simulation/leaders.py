@@ -19,7 +19,7 @@ SECONDS = 200
 HANGS = (SECONDS // 2, 2 * SECONDS, 4 * SECONDS)
 """How long a process stands still, or renews nothing; after the longer ones the other one leads."""
 
-STEPS_MAX = 150_000
+MAX_STEPS = 150_000
 """A history that has not ended by then is stuck: nobody leads, or nobody gets on."""
 
 
@@ -66,7 +66,7 @@ class _Led(History):
             self._steps += 1
             at = self._chance.randrange(2)
             wrong = self._turn(at)
-            if self._steps > STEPS_MAX:
+            if self._steps > MAX_STEPS:
                 wrong = "stuck"
         for process in self._processes:  # what hangs comes back once all is done
             process.asleep = process.due = 0

@@ -12,7 +12,7 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
 from abs_sinks.delta import DeltaOptions, DeltaSink
-from abs_sinks.lake.folder import Place
+from abs_sinks.lake.folder import TableFiles
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.register import S3Register
 from abs_testing import SCHEMA, Row
@@ -27,7 +27,7 @@ class TableHarness:
         path = f"{folder.rstrip('/')}/{secrets.token_hex(6)}"
         self.options = DeltaOptions.parse({"createtable": "true", **given, "path": path})
         self.new_sink: Callable[[], Sink] = partial(DeltaSink, self.options, SCHEMA)
-        self.place = Place(self.options, path)
+        self.place = TableFiles(self.options, path)
 
     def read(self) -> Sequence[Row]:
         if self.options.address.load() is None:

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 
 from abs_core.contracts import Sink
 from abs_sinks.iceberg import IcebergOptions, IcebergSink
-from abs_sinks.lake.folder import Place
+from abs_sinks.lake.folder import TableFiles
 from abs_sinks.s3.layout import handle_of
 from abs_testing import SCHEMA, Row
 
@@ -84,7 +84,7 @@ class TableHarness:
         found = [each.key for each in place.store().list(place.options.path.folder)]
         return [*(key for key in found if self._is_of(job, key)), *self._orphans(job)]
 
-    def place(self) -> Place | None:
+    def place(self) -> TableFiles | None:
         return self.options.place(self.options.address.load())
 
     def _orphans(self, job: str) -> list[str]:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.services
 
 TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
 HOUR = 3_600_000
-MOST_BYTES = 20_000
+MAX_BYTES = 20_000
 LIMIT = "max.message.bytes"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -47,7 +47,7 @@ def options(
         **({"wal": tmp_path.as_uri()} if protocol == "wal" else {}),
     }
     options = KafkaOptions.parse(given)
-    make_topic(options.kafka, topic, 1, {LIMIT: str(MOST_BYTES), BEFORE: str(24 * HOUR)})
+    make_topic(options.kafka, topic, 1, {LIMIT: str(MAX_BYTES), BEFORE: str(24 * HOUR)})
     return options
 
 
@@ -119,7 +119,7 @@ def test_a_record_at_the_edge_of_the_limit_is_taken_and_one_beyond_it_named(
     framed += 1 if count < 64 else 2  # their number
     if not count:
         framed = 1
-    left = MOST_BYTES - RECORD_OVERHEAD - framed
+    left = MAX_BYTES - RECORD_OVERHEAD - framed
     if options.protocol == "idempotent":
         left -= 100  # its own header; how long it is stands elsewhere
 

@@ -49,7 +49,7 @@ def test_a_list_of_uploads_in_several_answers_is_read_to_its_end(
     keys = [harness.options.path.key(f"file{number}") for number in range(5)]
     for key in keys:
         Uploads(harness.options).create(key, {})
-    monkeypatch.setattr(uploads, "LISTED_MAX", 2)
+    monkeypatch.setattr(uploads, "MAX_LISTED", 2)
     assert sorted(harness.uploads()) == keys
 
 

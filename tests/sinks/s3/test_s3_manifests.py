@@ -175,7 +175,11 @@ def test_a_marker_that_is_damaged_is_named_by_a_sweep(harness: FolderHarness) ->
 
 @pytest.mark.parametrize(
     ("module", "bound"),
-    [("register", "CELL_MAX"), ("manifests", "MANIFEST_MAX"), ("idempotent", "CELL_MAX")],
+    [
+        ("register", "MAX_CELL_BYTES"),
+        ("manifests", "MAX_MANIFEST_BYTES"),
+        ("idempotent", "MAX_CELL_BYTES"),
+    ],
 )
 def test_an_object_of_absurd_size_is_not_read_into_memory(
     module: str, bound: str, harness: FolderHarness, monkeypatch: pytest.MonkeyPatch

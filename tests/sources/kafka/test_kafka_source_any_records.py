@@ -181,7 +181,7 @@ def test_a_time_that_wraps_and_headers_that_are_dropped_are_found(
     settings: Settings, written: tuple[str, list[RawRecord]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, records = written
-    monkeypatch.setattr(columns, "_MOST_MILLIS", np.iinfo(np.int64).max)
+    monkeypatch.setattr(columns, "_MAX_MILLIS", np.iinfo(np.int64).max)
     rows, _ = read_all(settings, topic, len(records))
     assert rows != [row_of(n, r, headers=False) for n, r in enumerate(records) if in_range(r)]
 

@@ -30,7 +30,7 @@ _PROMOTIONS = {
     ("bytes", "string"),
 }
 _NUMPY = {"int": np.int32, "long": np.int64, "float": np.float32, "double": np.float64}
-_MOST_MILLIS = (2**63 - 1) // 1000
+_MAX_MILLIS = (2**63 - 1) // 1000
 
 
 def mismatch(writer: Node, reader: Node, path: str) -> MismatchError:
@@ -115,7 +115,7 @@ def _numbers(
     if logical == "date":
         return pa.array(number.astype(np.int32)).view(pa.date32())
     if logical.endswith("millis"):
-        number = _within(cursor, number, -_MOST_MILLIS, _MOST_MILLIS, path) * 1000
+        number = _within(cursor, number, -_MAX_MILLIS, _MAX_MILLIS, path) * 1000
     if logical.startswith("time-"):
         number = _within(cursor, number, 0, DAY_MICROS - 1, path)
     return pa.array(number).view(arrow_type(reader))

@@ -21,7 +21,7 @@ from abs_sources.kafka.avro.leaves import MismatchError, leaf, mismatch, width
 Read = Callable[[Cursor], pa.Array]
 """Reads the next value at each place; a column of the reader's ``arrow_type``."""
 
-_MOST_EMPTY = 1_000_000
+_MAX_EMPTY = 1_000_000
 """Most values without bytes in one list: their number proves nothing about the record's size."""
 
 
@@ -277,7 +277,7 @@ def _block_counts(cursor: Cursor, active: Any, wide: int | None) -> Any:
         inner.number()
         part.put(sized, inner)
         count[sized] = -count[sized]
-    most = _MOST_EMPTY if wide == 0 else (part.end - part.at) // (wide or 1)
+    most = _MAX_EMPTY if wide == 0 else (part.end - part.at) // (wide or 1)
     wrong = (count < 0) | (count > most)
     if wrong.any():
         part.fail(wrong, "a list in it has more items than the record has bytes")

@@ -1,0 +1,73 @@
+"""One word for one thing: names that meant many things, and sentences that told nothing, stay gone."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from abs_core import contracts
+from tests.packaging.test_modules import modules
+
+INSTEAD = {
+    r"^class (Place|Lanes?|Target|Tables?|Identity|Cells?)\b": "say whose: RegisterSite, LakeTable",
+    r"^class (Kept|Told\w*|Work|Out|Asking|Driven|Sealed)\b": "a noun that says what it is",
+    r"^ *_?(MOST|LEAST|LONGEST|HIGHEST|LOWEST)(_\w+)? = ": "MAX_ or MIN_",
+    r"^ *_?[A-Z][A-Z_]*_(MAX|MIN) = ": "MAX_ or MIN_ before it",
+    r"(?i)if it is none\b": "if the name is not that of a manifest",
+}
+"""What stands no more in a module, and what to write."""
+
+ROLES = {"Inventory"}
+"""Interfaces that a sink's parts may leave out. All others are methods with a default."""
+
+_INTERFACES = {
+    name
+    for name, of in vars(contracts).items()
+    if getattr(of, "__module__", "") == contracts.__name__
+    and (inspect.isabstract(of) or getattr(of, "_is_protocol", False))
+}
+_ASKED = re.compile(r"isinstance\([^()]+, (?:\w+\.)?(\w+)\)")
+
+
+def old_words(texts: Mapping[str, str]) -> list[str]:
+    return [
+        f"{path}: {found[0].strip()}: {instead}"
+        for path, text in texts.items()
+        for old, instead in INSTEAD.items()
+        for found in re.finditer(old, text, re.MULTILINE)
+    ]
+
+
+def roles(texts: Mapping[str, str]) -> set[str]:
+    """Interfaces of the sinks' contract that code asks an object for."""
+    return _INTERFACES & {name for text in texts.values() for name in _ASKED.findall(text)}
+
+
+def test_no_old_word_is_used_again() -> None:
+    assert old_words(modules()) == []
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "class Place:\n    pass",
+        "class Table(Protocol):\n    pass",
+        "class ToldWriter:\n    pass",
+        "_MOST_ROWS = 3",
+        "KEY_MAX = 1024",
+        '"""The handle; None if it is none."""',
+    ],
+)
+def test_an_old_word_is_found(planted: str) -> None:
+    assert len(old_words({"planted.py": planted})) == 1
+
+
+def test_what_a_sink_may_do_besides_is_a_method_with_a_default() -> None:
+    assert roles(modules()) == ROLES
+
+
+def test_a_role_that_is_asked_for_is_found() -> None:
+    assert roles({"planted.py": "if isinstance(self.sink, contracts.Committer):"}) == {"Committer"}
