@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -328,6 +329,7 @@ def _search(kind: str) -> None:
 def test_histories_find_a_coordinator_that(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, plant = PLANTED[bug]
     plant(monkeypatch)
-    with pytest.raises((AssertionError, AbsError)) as raised:
+    # Flaky: names of attempts are random, and in another order the same history ends well.
+    with pytest.raises((AssertionError, AbsError, Flaky)) as raised:
         _search(kind)
     print(repr(raised.value)[:300])
