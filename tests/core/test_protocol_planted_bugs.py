@@ -270,6 +270,7 @@ def test_the_exploration_finds(name: str) -> None:
     assert bug.found in history.splitlines()[0].removeprefix(name), "found, but for another reason"
 
 
+@pytest.mark.long
 def test_the_same_configurations_are_right_with_the_right_rules() -> None:
     # Many bugs show in the same configuration: each one is explored once.
     for config in {Configuration("right", bug.runs, **bug.more) for bug in BUGS.values()}:

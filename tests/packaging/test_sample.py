@@ -96,6 +96,7 @@ def kept_constants(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     providers.CONSTANTS_CACHE.cache.clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("planted", [False, True])
 def test_what_hypothesis_draws_does_not_depend_on_the_modules_that_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_constants: None, planted: bool

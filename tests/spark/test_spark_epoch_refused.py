@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 IDS = once(range(40))
 
 
-@sample.cases(1, of="protocol")
+@sample.cases(1)
 @pytest.mark.parametrize("protocol", ["wal", "2pc"])
 @pytest.mark.parametrize("what", ["time", "topic"])
 def test_a_refused_record_is_in_no_target_and_the_corrected_input_in_both(

@@ -103,6 +103,7 @@ def test_lines_are_the_same_however_a_file_is_cut(
     assert found == expected
 
 
+@pytest.mark.long
 @sample.cases(1, of="piece")
 @pytest.mark.parametrize("form", ["parquet", "arrow", "json", "csv"])
 @pytest.mark.parametrize("piece", [1, 97, 1000, 1 << 20])
