@@ -96,15 +96,17 @@ class Row:
     failed: str = ""
 
     @property
-    def kept(self) -> bool:
+    def kept(self) -> bool | None:
         """Whether what the sink states is what was found; its unfinished writes are told apart.
 
-        A run with fewer kills than asked, or with none of them in that moment, shows nothing.
+        None: nothing broke it, but there were fewer kills than asked, or none of them in that moment.
         """
-        few = self.kills < self.asked or (self.between or 0) < self.asked // 2
-        if self.failed or self.missing or self.wrong or few:
+        if self.failed or self.missing or self.wrong:
             return False
-        return not self.doubled or self.states != States.EXACTLY
+        if self.doubled and self.states == States.EXACTLY:
+            return False
+        few = self.kills < self.asked or (self.between or 0) < self.asked // 2
+        return None if few else True
 
 
 class Silent:

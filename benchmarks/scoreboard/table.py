@@ -35,8 +35,8 @@ _AFTER = """- **rows/s**: without kills, from the first epoch that Spark has not
 - **missing, doubled, wrong**: rows, after the run with kills. Of folders that only their own readers
   understand, what such a reader sees.
 - **left**: unfinished writes, and files that no reader sees, at the end.
-- **kept**: whether the rows are as the sink itself states. Settings and statement are those of the page
-  that its name leads to; the job is `benchmarks/scoreboard/job.py`.
+- **kept**: whether the rows are as the sink itself states; "too few kills": nothing was shown. Settings
+  and statement are those of the page that its name leads to; the job is `benchmarks/scoreboard/job.py`.
 """
 _COLUMNS = (
     "sink",
@@ -114,9 +114,12 @@ def _table(rows: list[Mapping[str, Any]], root: str, document: Mapping[str, Any]
             f"{row['kills']} ({_told(row['between'], 'd')})",
             recovery,
             *wrong,
-            "yes" if row["kept"] else "**no**",
+            _KEPT[row["kept"]],
         )
         yield f"| {' | '.join(cells)} |"
+
+
+_KEPT = {True: "yes", False: "**no**", None: "too few kills"}
 
 
 def _told(number: float | None, format_: str) -> str:

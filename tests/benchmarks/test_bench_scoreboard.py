@@ -68,11 +68,14 @@ def test_every_contestant_has_a_driver_and_the_readme_names_five_of_them() -> No
         (States.AT_LEAST, {"missing": 1}, False),
         (States.AT_LEAST, {"wrong": 1}, False),
         (States.EXACTLY, {"left_behind": 1}, True),
-        (States.EXACTLY, {"kills": 1}, False),
-        (States.AT_LEAST, {"between": 0}, False),
+        (States.EXACTLY, {"kills": 1}, None),
+        (States.EXACTLY, {"kills": 1, "doubled": 1}, False),
+        (States.AT_LEAST, {"between": 0}, None),
     ],
 )
-def test_each_is_judged_by_what_it_states(states: str, figures: dict[str, int], kept: bool) -> None:
+def test_each_is_judged_by_what_it_states(
+    states: str, figures: dict[str, int], kept: bool | None
+) -> None:
     ran = {"asked": 2, "kills": 2, "between": 1, **figures}
     assert Row("one", states, "page", **ran).kept is kept  # type: ignore[arg-type]
 
