@@ -244,6 +244,8 @@ class Relay:
             link = Link(client, server)
             with self._lock:
                 self._links.append(link)
+            if self._closing.is_set():
+                link.end()  # whoever closes may not have seen it
             self._start(lambda link=link: self._to_server(link))
             self._start(lambda link=link: self._to_client(link))
 

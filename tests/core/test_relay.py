@@ -13,7 +13,7 @@ import pytest
 
 from abs_testing.calls import Loss
 from abs_testing.case import within
-from abs_testing.relay import Harm, Relay, exactly
+from abs_testing.relay import Harm, Link, Relay, chunk, exactly
 
 SIZE = 4
 """Bytes of each message; the server answers each by its number and the message."""
@@ -128,3 +128,31 @@ def test_nothing_is_lost_where_nothing_is_to_be(relay: Relay) -> None:
     assert say(relay, b"one.", b"two.") == [b"1ne.", b"2wo."]
     assert not relay.fired
     assert relay.seen == ["one.", "two."]
+
+
+@pytest.mark.timeout(60)
+def test_a_connection_that_is_made_while_the_relay_closes_ends_with_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connecting, closing_links = threading.Event(), threading.Event()
+
+    class Links(list[Link]):
+        def __iter__(self) -> Iterator[Link]:
+            closing_links.set()
+            return super().__iter__()
+
+    connect = socket.create_connection
+
+    def late(address: tuple[str, int]) -> socket.socket:
+        connecting.set()
+        assert closing_links.wait(30)
+        return connect(address)
+
+    host, port = server.server_address[:2]
+    with Relay((str(host), port), message) as relay:
+        relay._links = Links()
+        monkeypatch.setattr(socket, "create_connection", late)
+        client = connect(("127.0.0.1", relay.port))
+        assert connecting.wait(30)
+    with closing(client):
+        assert not chunk(client)
