@@ -125,7 +125,8 @@ CALLS = frozenset(Api) - {Api.METADATA}
 class KafkaFaults(Faults):
     """A request is a frame with its length, and its name that of its API.
 
-    Brokers tell clients where to connect; in what they say the relay puts its own port.
+    Brokers tell clients where to connect; in what they say the relay puts its own port. One on this
+    machine may call it by another name than the one given.
 
     Args:
         only_late: see ``Relay``.
@@ -134,14 +135,17 @@ class KafkaFaults(Faults):
     def __init__(self, host: str, port: int, *, only_late: bool = False) -> None:
         server, ask, answer = (host, port), self._request, self._answer
         super().__init__(server, _frame, answer, name_of, amend=ask, only_late=only_late)
-        self._told = host.encode() + port.to_bytes(4, "big")
-        self._instead = host.encode() + self.port.to_bytes(4, "big")
+        names = [name.encode() for name in {host, *_THIS_MACHINE}]
+        told, own = port.to_bytes(4, "big"), self.port.to_bytes(4, "big")
+        self._instead = {name + told: name + own for name in names}
 
     def _request(self, frame: bytes) -> bytes:
         return frame
 
     def _answer(self, frame: bytes) -> bytes:
-        return frame.replace(self._told, self._instead)
+        for told, instead in self._instead.items():
+            frame = frame.replace(told, instead)
+        return frame
 
 
 def name_of(frame: bytes) -> str | None:

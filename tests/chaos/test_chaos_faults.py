@@ -17,7 +17,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from abs_chaos.faults import Faults, before
+from abs_chaos.faults import Faults, KafkaFaults, before
 from abs_chaos.places import fresh_bucket, fresh_topic
 from abs_core.errors import OptionError
 from abs_services import KINDS, KafkaService, PostgresService, S3Service, fresh_database
@@ -220,3 +220,11 @@ def test_who_connects_to_the_relay_keeps_user_and_database() -> None:
         assert relay.address == (
             f"postgresql://me:se%20cret@127.0.0.1:{relay.port}/shop?application_name=x"
         )
+
+
+def test_a_broker_that_calls_this_machine_by_another_name_is_reached_by_the_relay_only() -> None:
+    with before("localhost:9092") as relay:
+        assert isinstance(relay, KafkaFaults)
+        for name in (b"localhost", b"127.0.0.1"):
+            told = name + (9092).to_bytes(4, "big")
+            assert relay._answer(told) == name + relay.port.to_bytes(4, "big")
