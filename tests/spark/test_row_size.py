@@ -92,6 +92,7 @@ FUNCTIONS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "applyInArrow": lambda ids: ids.groupBy("id").applyInArrow(lambda given: given, "id long"),
     "pandas_udf": lambda ids: ids.select(pandas_udf(lambda given: given, "long")("id")),
     "aggregate": lambda ids: ids.groupBy("id").agg(pandas_udf(total, "long")("id")),
+    "nothing new": lambda ids: ids.limit(0).select(pandas_udf(lambda given: given, "long")("id")),
     "cached": lambda ids: ids.mapInArrow(lambda given: given, "id long").cache(),
 }
 

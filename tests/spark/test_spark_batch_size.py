@@ -90,7 +90,7 @@ def batches(spark: SparkSession, tmp_path: Path, heard: list[int]) -> Iterator[C
 
     def run(
         rows: int,
-        width: int,
+        width: int | Sequence[int],
         conf: tuple[str, str] | None = None,
         change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
     ) -> list[list[int]]:
@@ -100,8 +100,9 @@ def batches(spark: SparkSession, tmp_path: Path, heard: list[int]) -> Iterator[C
         if conf is not None:
             spark.conf.set(*conf)
         before = dict(spark.conf.getAll)
-        wide = spark.range(0, rows, 1, 1).selectExpr(f"repeat('x', {width}) as text")
-        for epoch in range(EPOCHS):
+        widths = [width] * EPOCHS if isinstance(width, int) else width
+        for epoch, bytes_ in enumerate(widths):
+            wide = spark.range(0, rows, 1, 1).selectExpr(f"repeat('x', {bytes_}) as text")
             wide.write.parquet(str(tmp_path / "in" / str(epoch)))
         counted = tmp_path / "counted"
         counted.mkdir()
@@ -144,6 +145,14 @@ def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(
     assert min(heard) >= MB
     assert max(found[0]) <= 65
     assert max(found[-1]) * batch_size.MARGIN <= 64, "64 MiB, with a margin"
+
+
+def test_rows_that_become_small_and_large_again_take_no_more_memory(
+    batches: Callable[..., Any],
+) -> None:
+    found = batches(100, (MB, 100, MB))
+    assert max(found[1]) * batch_size.MARGIN <= 64, "by the large rows of the epoch before"
+    assert max(found[2]) <= 65, "Spark's own bound"
 
 
 def test_a_setting_of_the_user_is_respected(batches: Callable[..., Any]) -> None:

@@ -74,20 +74,25 @@ def batches_by_rows(spark: SparkSession) -> Iterator[bool]:
     try:
         yield True
     finally:
-        del environment[PIPE]
+        environment.pop(PIPE, None)  # another thread may register, too
 
 
 @cache
 def _pipe(process: int) -> str:
     """The pipe of this process, and a thread that follows it."""
     folder = tempfile.mkdtemp(prefix="abs-sinks-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_remove, folder, process)
     place = str(Path(folder) / "row-sizes")
     os.mkfifo(place, 0o600)
     # To read and write: so it has no end where the last epoch's commit has closed it.
     pipe = os.open(place, os.O_RDWR)
     threading.Thread(target=_follow, args=(pipe,), name="abs-row-size", daemon=True).start()
     return place
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:  # not as a fork of it ends
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _follow(pipe: int) -> None:
@@ -103,7 +108,8 @@ class BatchSizes:
 
     A query is left alone if its session sets one of the two itself, or if rows go to other Python
     functions, too. An epoch whose rows are suddenly much larger than those of the epoch before takes
-    more memory. After a restart Spark measures again until the first epoch has ended.
+    more memory. After a restart Spark measures again until the first epoch has ended. If rows become
+    much smaller, it measures again, too: sizes vary, and the next may be as large as before.
     """
 
     def __init__(self) -> None:
@@ -132,6 +138,11 @@ class BatchSizes:
         first = run not in self._rows
         own = conf.getAll()
         if first and (own.contains(BYTES) or own.contains(ROWS) or has_other_functions(plan)):
+            self._rows[run] = 0
+            return
+        if not first and rows > self._rows[run]:
+            conf.unset(BYTES)
+            conf.unset(ROWS)
             self._rows[run] = 0
             return
         conf.set(ROWS, str(rows))

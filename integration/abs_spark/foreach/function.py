@@ -66,7 +66,7 @@ class Epoch:
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
     _row_bytes: dict[int, float] = field(default_factory=dict, init=False)
-    """By pass that may count rows: the size of the largest rows of its last batch."""
+    """By pass that may count rows: the size of its largest rows in any batch."""
 
     def __post_init__(self, register: str | None) -> None:
         names = [sink.name for sink in self.sinks]
@@ -176,7 +176,8 @@ class Epoch:
             made_shares, row_bytes = shares_of([row["report"] for row in rows])
             shares += made_shares
             if row_bytes and (number in self._row_bytes or may_count_rows(java, one.rows)):
-                self._row_bytes[number] = row_bytes
+                # Sizes vary: the next rows may be as large as any before.
+                self._row_bytes[number] = max(row_bytes, self._row_bytes.get(number, 0))
         if isinstance(plan, Skip) and partly:
             # Equal input proves nothing here: a corrected function gives this call all rows.
             run.check_rows(state, epoch, sum(share.rows for share in shares))

@@ -49,11 +49,19 @@ def rows_of_a_batch(row_bytes: float) -> int:
 
 
 def has_other_functions(plan: Any) -> bool:
-    """Whether a plan passes rows to a user's Python functions.
+    """Whether a plan passes rows to a user's Python functions, in this epoch or in a later one.
 
     Args:
         plan: Java's QueryExecution.
     """
+    from pyspark import SparkContext  # not there in a client of Spark Connect
+
+    # The plan as it was written: Spark takes a function out whose stream has nothing new.
+    jvm: Any = SparkContext._jvm
+    function = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    if plan.logical().containsPattern(function):
+        return True
+    # And what is executed: a function of what is cached is only there.
     return _OTHERS.search(plan.executedPlan().toString()) is not None
 
 
