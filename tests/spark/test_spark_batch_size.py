@@ -181,6 +181,16 @@ def test_a_query_with_other_python_functions_is_left_to_spark(
     assert max(taken) <= 65
 
 
+def test_what_another_thread_sends_meanwhile_is_not_changed(spark: SparkSession) -> None:
+    context: Any = spark.sparkContext
+    sending, before = context.environment, dict(context.environment)
+    with batch_size.batches_by_rows(spark):
+        assert sending == before
+        assert batch_size.PIPE in context.environment
+    assert context.environment is sending
+    assert sending == before
+
+
 @pytest.mark.services
 def test_a_format_of_ours_that_register_has_seen_tells_how_large_its_rows_are(
     spark: SparkSession, new_world: Callable[[], World], heard: list[int]

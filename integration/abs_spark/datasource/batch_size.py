@@ -40,6 +40,7 @@ MARGIN = 4
 """A task's mean is known, not the size of each batch: rows of one may be so much larger."""
 
 _log = logging.getLogger("abs_spark.start")
+_registering = threading.RLock()
 
 
 def tell_row_size(query: str, run: str, shares: Iterable[Share]) -> None:
@@ -66,15 +67,18 @@ def batches_by_rows(spark: SparkSession) -> Iterator[bool]:
 
     Yields whether they do: not under Spark Connect, whose client cannot reach a query's session.
     """
-    environment = getattr(getattr(spark, "_sc", None), "environment", None)
-    if environment is None or not hasattr(os, "mkfifo"):
+    context: Any = getattr(spark, "_sc", None)
+    if getattr(context, "environment", None) is None or not hasattr(os, "mkfifo"):
         yield False
         return
-    environment[PIPE] = _pipe(os.getpid())
-    try:
-        yield True
-    finally:
-        environment.pop(PIPE, None)  # another thread may register, too
+    with _registering:
+        # Another one, not changed: another thread may just be sending it with a function.
+        given = context.environment
+        context.environment = {**given, PIPE: _pipe(os.getpid())}
+        try:
+            yield True
+        finally:
+            context.environment = given
 
 
 @cache
