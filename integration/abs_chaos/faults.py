@@ -216,7 +216,7 @@ def _to_its_end(source: socket.socket) -> bytes:
 
 
 def _method(message: bytes) -> str:
-    return message.partition(b" ")[0].decode()
+    return message.partition(b" ")[0].decode("ascii", "replace")
 
 
 _KINDS: dict[str, tuple[type[_Postgres] | type[KafkaFaults] | type[_S3], int]] = {

@@ -142,6 +142,8 @@ CHECKED = {
     "abs_services/databases.py": "what a server of our own says",
     "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_chaos/job.py": "the arguments that a test gives its own child",
+    "abs_chaos/faults.py": "words that a pattern of ASCII has matched; a method of any bytes",
+    "abs_chaos/registry.py": "a stand-in for tests: a body that is no JSON fails its own request",
     "datasource/readable.py": "offsets that our own source has just made",
     "foreach/views.py": "a schema that Spark has just told",
     "s3/register.py": "the text that the codec has just made",

@@ -404,6 +404,7 @@ def _records(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
             "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,  # at an end the broker would wait for more, half a second
         }
     )
     consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
