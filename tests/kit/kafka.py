@@ -216,8 +216,13 @@ class TopicHarness:
         stable, last = self._ends(places)
         return sum(last[place] - stable[place] for place in places)
 
+    def topics(self) -> tuple[str, ...]:
+        """Those that a reader of the rows reads."""
+        return (self.topic,)
+
     def open_ids(self, states: Sequence[State] = (State.ONGOING, *_ENDING)) -> dict[str, State]:
-        """Transactional ids whose transaction has written to this topic, and is in such a state."""
+        """Transactional ids whose transaction has written to these topics, and is in such a state."""
+        topics = self.topics()
         kafka = self.options.kafka
         # A broker that was away is back before its coordinator is.
         now = Patience(seconds=READ_SECONDS).retry(
@@ -228,7 +233,7 @@ class TopicHarness:
             for text, seen in now.items()
             if seen is not None
             and seen.state in states
-            and any(topic == self.topic for topic, _ in seen.partitions)
+            and any(topic in topics for topic, _ in seen.partitions)
         }
 
     def leftovers(self, job: str) -> Sequence[str]:

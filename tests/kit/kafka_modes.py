@@ -80,6 +80,10 @@ class LogHarness(RegisterHarness):
 class AttemptHarness(RegisterHarness):
     """A topic that is read by the winners of its side topic."""
 
+    def topics(self) -> tuple[str, ...]:
+        # A decision is a transaction of the side topic: without its markers no reader sees the winners.
+        return self.topic, side_topic(self.topic)
+
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
         return [(record.key, record.value) for record in self.winning(self.topic)]
 
