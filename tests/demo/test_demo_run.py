@@ -183,7 +183,8 @@ def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_behind(
     signum: int, code: int, start: Callable[..., Demo], scratch: Path
 ) -> None:
     demo = start("--seed", "7")
-    assert _until(lambda: bool(_jvms(scratch)) or demo.process.poll() is not None, within_s=120)
+    begun = _until(lambda: bool(_jvms(scratch)) or demo.process.poll() is not None, within_s=120)
+    assert begun, (demo.said, _processes_of(scratch))
     demo.process.send_signal(signum)
     assert demo.end() == code, demo.said
     assert _until(lambda: _left_in(scratch) == [], within_s=60), _left_in(scratch)
