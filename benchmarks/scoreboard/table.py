@@ -29,7 +29,8 @@ epoch again: what a sink doubles shows there.
 """
 _AFTER = """- **rows/s**: without kills, from the first epoch that Spark has noted to the last.
 - **under kills**: rows a second that are in the target once and unchanged, from the first epoch noted
-  to the first one after the last kill, restarts included.
+  to the first one after the last kill, restarts included. With kills so close together a run is mostly
+  starting: of Spark, and for our sinks of their commit process and register, some seconds more.
 - **kills**: how many, and in brackets those that hit between the sink's write and Spark's note.
 - **recovery**: seconds from a kill until Spark has noted an epoch again.
 - **missing, doubled, wrong**: rows, after the run with kills. Of folders that only their own readers
