@@ -18,7 +18,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route epoch
 
 quick: setup ## tests without servers, Spark and killed processes: what to run while you write
-	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not campaign and not services and not spark and not long" -n 3 --dist loadfile
 
 test: setup ## everything CI runs
 	@$(MAKE) --no-print-directory -j2 check prefetch
