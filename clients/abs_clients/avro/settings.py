@@ -60,6 +60,26 @@ def _secret() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnFormats:
+    """The formats of key and value, and the schemas that are given for them."""
+
+    value_format: Annotated[str, Option("value.format", format_name, BYTES)] = BYTES
+    key_format: Annotated[str, Option("key.format", format_name, BYTES)] = BYTES
+    value_schema: Annotated[str | None, Option("value.schema", avro_schema)] = None
+    key_schema: Annotated[str | None, Option("key.schema", avro_schema)] = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are Avro."""
+        return tuple(name for name in COLUMNS if getattr(self, f"{name}_format") == AVRO)
+
+    def schema(self, column: str) -> str | None:
+        """The given schema of a column."""
+        found: str | None = getattr(self, f"{column}_schema")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class RegistrySettings:
     """Where the registry is, and how to log in; by the names of confluent-kafka. Shows no secret."""
 

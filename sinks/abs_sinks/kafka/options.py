@@ -10,12 +10,10 @@ from typing import Annotated, Any, Self
 from abs_clients.avro.schema import parsed
 from abs_clients.avro.settings import (
     AVRO,
-    BYTES,
     COLUMNS,
+    ColumnFormats,
     RegistrySettings,
-    avro_schema,
     check_formats,
-    format_name,
 )
 from abs_clients.kafka.cluster_facts import cluster_id
 from abs_clients.kafka.setting_table import TWO_PHASE
@@ -70,7 +68,7 @@ def _strategy(given: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Formats:
+class Formats(ColumnFormats):
     """How key and value are encoded.
 
     Args:
@@ -79,10 +77,6 @@ class Formats:
         register: register a schema that the registry does not have.
     """
 
-    value_format: Annotated[str, Option("value.format", format_name, BYTES)] = BYTES
-    key_format: Annotated[str, Option("key.format", format_name, BYTES)] = BYTES
-    value_schema: Annotated[str | None, Option("value.schema", avro_schema)] = None
-    key_schema: Annotated[str | None, Option("key.schema", avro_schema)] = None
     value_strategy: Annotated[str | None, Option("value.subject.name.strategy", _strategy)] = None
     key_strategy: Annotated[str | None, Option("key.subject.name.strategy", _strategy)] = None
     register: Annotated[bool, Option("registry.register", boolean, False)] = False
@@ -91,16 +85,6 @@ class Formats:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """From what ``read_options`` returned."""
         return cls(**fields_from(cls, values))
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Those that are encoded as Avro."""
-        return tuple(name for name in COLUMNS if getattr(self, f"{name}_format") == AVRO)
-
-    def schema(self, column: str) -> str | None:
-        """The given schema of a column."""
-        found: str | None = getattr(self, f"{column}_schema")
-        return found
 
     def subject(self, column: str, topic: str | None) -> str:
         """The subject under which the registry has the schema of a column."""

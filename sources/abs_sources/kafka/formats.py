@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from abs_clients.avro.settings import (
     AVRO,
-    BYTES,
     COLUMNS,
+    ColumnFormats,
     RegistrySettings,
-    avro_schema,
-    format_name,
 )
 from abs_clients.extras import importing
-from abs_clients.options import Option, Problems, fields_from
+from abs_clients.options import Problems, fields_from
 
 Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Decodes a batch's columns; raises DataError for a record that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Formats:
+class Formats(ColumnFormats):
     """How key and value are decoded.
 
     Args:
@@ -36,10 +34,6 @@ class Formats:
         pinned: the schema's id of a column for which none is given, once it was asked for.
     """
 
-    value_format: Annotated[str, Option("value.format", format_name, BYTES)] = BYTES
-    key_format: Annotated[str, Option("key.format", format_name, BYTES)] = BYTES
-    value_schema: Annotated[str | None, Option("value.schema", avro_schema)] = None
-    key_schema: Annotated[str | None, Option("key.schema", avro_schema)] = None
     registry: RegistrySettings = field(default_factory=RegistrySettings)
     patience: float = 0.0
     pinned: tuple[tuple[str, int], ...] = ()
@@ -49,16 +43,6 @@ class Formats:
         """From what ``read_options`` returned."""
         registry = RegistrySettings.of(values)
         return cls(**fields_from(cls, values), registry=registry, patience=patience)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Those that are decoded."""
-        return tuple(name for name in COLUMNS if getattr(self, f"{name}_format") == AVRO)
-
-    def schema(self, column: str) -> str | None:
-        """The given schema of a column."""
-        found: str | None = getattr(self, f"{column}_schema")
-        return found
 
     def with_pins(self, topics: Sequence[str]) -> Self:
         """These, with the id of each schema that is not given, so that all readers take the same.
