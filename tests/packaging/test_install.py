@@ -125,10 +125,27 @@ def test_what_they_need_is_installed_for_the_tests() -> None:
     assert {one for one in needed if not one.startswith("abs-sinks")} <= {*extras["dev"]}
 
 
-@pytest.mark.parametrize("package", sorted({*PACKAGES} - {*NEED_AN_EXTRA}))
-def test_a_package_is_imported_without_extras(empty: Path, package: str) -> None:
-    done = run(empty / "python", "-W", "error", "-c", f"import {package}")
-    assert (done.returncode, done.stderr) == (0, "")
+IMPORTS = """\
+import os, sys
+import pyarrow  # which the base needs: once, not in each of the processes
+for package in sys.argv[1:]:
+    if os.fork() == 0:
+        __import__(package)
+        sys.exit()
+    print(package, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_each_package_is_imported_without_extras_and_by_itself(empty: Path) -> None:
+    names = sorted({*PACKAGES} - {*NEED_AN_EXTRA})
+    done = run(empty / "python", "-u", "-W", "error", "-c", IMPORTS, *names)
+    assert (done.stderr, done.stdout.splitlines()) == ("", [f"{name} 0" for name in names])
+
+
+def test_a_package_that_cannot_be_imported_is_told(empty: Path) -> None:
+    done = run(empty / "python", "-u", "-W", "error", "-c", IMPORTS, "abs_audit", "abs_core")
+    assert done.stdout.splitlines() == ["abs_audit 1", "abs_core 0"]
+    assert "ModuleNotFoundError: The package abs_audit needs" in done.stderr
 
 
 @pytest.mark.parametrize(("package", "extra"), NEED_AN_EXTRA.items())
