@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -93,10 +94,9 @@ def test_a_constraint_stops_an_epoch_before_it_is_decided(proofs: ModuleType, fo
 class Abs:
     """The command, in processes that have the package installed: code and metadata on their path."""
 
-    def __init__(self, site: Path, folder: Path) -> None:
+    def __init__(self, site: Path) -> None:
         self._forks = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("forked_abs.py")],
-            cwd=folder,
             env={**os.environ, "PYTHONPATH": str(site)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -109,44 +109,44 @@ class Abs:
     def __exit__(self, *_: object) -> None:
         self._forks.communicate(timeout=60)
 
-    def __call__(self, *arguments: str, fails: int = 0) -> str:
+    def run(self, folder: Path, *arguments: str, fails: int = 0) -> str:
         asked, told = self._forks.stdin, self._forks.stdout
         assert asked is not None
         assert told is not None
-        asked.write(f"{json.dumps(arguments)}\n")
+        asked.write(f"{json.dumps([str(folder), *arguments])}\n")
         asked.flush()
         code, said = json.loads(told.readline())
         assert code == fails, said
         return str(said)
 
 
-@pytest.fixture
-def command(tmp_path: Path, folder: Path) -> Iterator[Abs]:
-    site = tmp_path / "site-packages"
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abs]:
+    site = tmp_path_factory.mktemp("site-packages")
     install(PACKAGE, site)
-    with Abs(site, folder) as forking:
+    with Abs(site) as forking:
         yield forking
 
 
-@pytest.fixture
-def fourth(tmp_path: Path, folder: Path) -> Iterator[Abs]:
+@pytest.fixture(scope="module")
+def fourth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abs]:
     """The command of a repository whose fourth system is SQLite: a folder beside the other three."""
-    ours = tmp_path / "sinks" / "abs_sinks"
+    ours = tmp_path_factory.mktemp("sinks") / "abs_sinks"
     shutil.copytree(
         ROOT / "sinks" / "abs_sinks", ours, ignore=shutil.ignore_patterns("__pycache__")
     )
     (ours / "sqlite").mkdir()
     (ours / "sqlite" / "__init__.py").touch()
     shutil.copy(PACKAGE / "abs_sqlite.py", ours / "sqlite" / "door.py")
-    with Abs(ours.parent, folder) as forking:
+    with Abs(ours.parent) as forking:
         yield forking
 
 
 @pytest.fixture(params=["command", "fourth"])
-def any_command(request: pytest.FixtureRequest) -> Abs:
+def any_command(request: pytest.FixtureRequest, folder: Path) -> Callable[..., str]:
     """The sink in a package of its own, and in a folder of this one."""
     found: Abs = request.getfixturevalue(request.param)
-    return found
+    return partial(found.run, folder)
 
 
 def install(package: Path, site: Path) -> None:
@@ -182,7 +182,7 @@ def shop(proofs: ModuleType, folder: Path) -> Path:
     return path
 
 
-def test_abs_looks_after_the_jobs_of_the_sink(any_command: Abs, shop: Path) -> None:
+def test_abs_looks_after_the_jobs_of_the_sink(any_command: Callable[..., str], shop: Path) -> None:
     command = any_command
     url = f"sqlite://{shop}"
     (listed,) = json.loads(command("register", "list", "--url", url, "--json"))
@@ -198,7 +198,7 @@ def test_abs_looks_after_the_jobs_of_the_sink(any_command: Abs, shop: Path) -> N
     assert report["clean"]
 
 
-def test_doctor_knows_the_sink_by_its_name(any_command: Abs, shop: Path) -> None:
+def test_doctor_knows_the_sink_by_its_name(any_command: Callable[..., str], shop: Path) -> None:
     command = any_command
     given = "--format", "abs-sqlite", "-o", f"path={shop}", "-o"
     assert "each task's rows at once" in command("doctor", *given, "dbtable=sales")
@@ -207,7 +207,9 @@ def test_doctor_knows_the_sink_by_its_name(any_command: Abs, shop: Path) -> None
     assert "abs-sqlite" in wrong, "formats that are installed are named"
 
 
-def test_every_command_on_a_job_works(any_command: Abs, shop: Path, proofs: ModuleType) -> None:
+def test_every_command_on_a_job_works(
+    any_command: Callable[..., str], shop: Path, proofs: ModuleType
+) -> None:
     at = "--url", f"sqlite://{shop}"
     assert "shop" in any_command("register", "show", "shop", *at)
     any_command("in-doubt", "commit", "shop", *at)
@@ -224,7 +226,9 @@ def test_every_command_on_a_job_works(any_command: Abs, shop: Path, proofs: Modu
     assert json.loads(any_command("register", "list", *at, "--json")) == []
 
 
-def test_every_command_takes_the_sink_in_a_file(any_command: Abs, shop: Path) -> None:
+def test_every_command_takes_the_sink_in_a_file(
+    any_command: Callable[..., str], shop: Path
+) -> None:
     pq.write_table(pa.Table.from_batches([batch(ROWS[:2])]), shop.parent / "expected.parquet")
     text = (PACKAGE / "job.toml").read_text().replace("/data/shop.db", str(shop))
     file = shop.parent / "job.toml"
@@ -238,10 +242,12 @@ def test_every_command_takes_the_sink_in_a_file(any_command: Abs, shop: Path) ->
 
 
 def test_a_package_that_cannot_be_imported_stops_only_who_asks_for_it(
-    command: Abs, shop: Path, tmp_path: Path
+    shop: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "site-packages" / "abs_sqlite.py").write_text("import nothing_of_that_name\n")
-    said = command("register", "list", "--url", f"sqlite://{shop}", fails=2)
+    install(PACKAGE, tmp_path)
+    (tmp_path / "abs_sqlite.py").write_text("import nothing_of_that_name\n")
+    with Abs(tmp_path) as command:
+        said = command.run(tmp_path, "register", "list", "--url", f"sqlite://{shop}", fails=2)
     assert "nothing_of_that_name" in said
     assert "abs-sqlite" in said
     assert "not a known system" not in said
