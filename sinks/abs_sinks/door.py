@@ -271,7 +271,7 @@ def format_named(name: str) -> SinkFormat:
         OptionError: there is none.
         ConfigError: a library that it needs is not installed, or its package cannot be loaded.
     """
-    entry = _installed().get(name)
+    entry = _own().get(name) or _installed().get(name)
     if entry is None:
         raise OptionError(
             f"There is no sink {name!r}.",
