@@ -8,6 +8,7 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ ELSEWHERE = {
 """Where a name may stand, and why."""
 
 
+BESIDE = {
+    "abs_cli.kafka_attempts": "`abs in-doubt --attempts`: a source reads the topic, sinks know none",
+    "abs_spark.postgres_types": "the columns of a table that Debezium copies",
+}
+"""Modules for one system that others call, and why the door does not."""
+
+
 def decisions(path: Path, text: str) -> list[str]:
     """Where code outside a system's own folders names it: as a text or in an import."""
     place = path.as_posix()
@@ -74,7 +82,9 @@ def is_of_one(module: str, systems: Iterable[str]) -> bool:
     A library may have a system's name, and belong to another extra: DuckDB is the audit's.
     """
     first, *rest = module.split(".")
-    named = rest if first.startswith("abs_") else [EXTRAS.get(first, "")]
+    if module in BESIDE:
+        return False
+    named = "_".join(rest).split("_") if first.startswith("abs_") else [EXTRAS.get(first, "")]
     return not set(systems).isdisjoint(named)
 
 
@@ -94,6 +104,7 @@ def test_no_code_outside_a_systems_folders_decides_on_its_name() -> None:
         "def late():\n    from abs_sinks.postgres.options import PostgresOptions",
         "import abs_clients.s3.client",
         "import psycopg.rows",
+        "from abs_cli.kafka_doctor import look",
     ],
 )
 def test_a_planted_decision_is_found(planted: str) -> None:
@@ -117,6 +128,8 @@ def test_each_place_where_a_name_may_stand_still_has_one() -> None:
         files = [file for package in PRODUCT for file in (ROOT / package).rglob("*.py")]
         mine = [file for file in files if part in file.as_posix()]
         assert any(list(_named(ast.parse(file.read_text()))) for file in mine), part
+    for module in BESIDE:
+        assert find_spec(module) is not None
 
 
 def test_our_formats_are_found_in_a_zip_without_metadata(tmp_path: Path) -> None:
