@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from abs_audit import contracts as audited
 from abs_core import contracts, source
+from abs_testing import harness
 from tests.packaging.test_modules import modules
 
 INSTEAD = {
@@ -20,12 +22,15 @@ INSTEAD = {
 }
 """What stands no more in a module, and what to write."""
 
-ROLES = {"Inventory"}
-"""Interfaces that parts of a sink or a source may leave out. The others are methods with a default."""
+ROLES = {"Inventory", "Holding", "Refusing", "Restoring"}
+"""Interfaces that code asks an object for. What else may be left out is a method with a default.
+
+The last three are of harnesses: with a default, a rule that was not tried would count as kept.
+"""
 
 _INTERFACES = {
     name
-    for module in (contracts, source)
+    for module in (contracts, source, audited, harness)
     for name, of in vars(module).items()
     if getattr(of, "__module__", "") == module.__name__
     and (inspect.isabstract(of) or getattr(of, "_is_protocol", False))
@@ -67,7 +72,7 @@ def test_an_old_word_is_found(planted: str) -> None:
     assert len(old_words({"planted.py": planted})) == 1
 
 
-def test_what_a_sink_or_a_source_may_do_besides_is_a_method_with_a_default() -> None:
+def test_what_an_implementation_may_leave_out_is_a_method_with_a_default() -> None:
     assert roles(modules()) == ROLES
 
 
