@@ -105,7 +105,7 @@ def built_testing(folder: Path) -> Path:
     return built
 
 
-def test_servers_kills_and_demo_ask_for_the_same_release(tmp_path: Path) -> None:
+def test_servers_kills_and_demo_ask_for_the_same_release() -> None:
     assert packages(TESTING) == ["abs_chaos", "abs_demo", "abs_services"]
     assert not {*packages(TESTING)} & {*PACKAGES}
     project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
