@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from abs_core import contracts
+from abs_audit import contracts as audited
+from abs_core import contracts, source
+from abs_testing import harness
 from tests.packaging.test_modules import ROOT, modules
 
 INSTEAD = {
@@ -21,16 +23,20 @@ INSTEAD = {
 }
 """What stands no more in a module, and what to write."""
 
-ROLES = {"Inventory"}
-"""Interfaces that a sink's parts may leave out. All others are methods with a default."""
+ROLES = {"Inventory", "Holding", "Refusing", "Restoring"}
+"""Interfaces that code asks an object for. What else may be left out is a method with a default.
+
+The last three are of harnesses: with a default, a rule that was not tried would count as kept.
+"""
 
 _INTERFACES = {
     name
-    for name, of in vars(contracts).items()
-    if getattr(of, "__module__", "") == contracts.__name__
+    for module in (contracts, source, audited, harness)
+    for name, of in vars(module).items()
+    if getattr(of, "__module__", "") == module.__name__
     and (inspect.isabstract(of) or getattr(of, "_is_protocol", False))
 }
-_ASKED = re.compile(r"isinstance\([^()]+, (?:\w+\.)?(\w+)\)")
+_ASKED = re.compile(r"isinstance\((?:[^()]|\([^()]*\))+, \(?([\w.,| ]+)\)")
 
 
 OTHERS = {
@@ -54,8 +60,9 @@ def old_words(texts: Mapping[str, str]) -> list[str]:
 
 
 def roles(texts: Mapping[str, str]) -> set[str]:
-    """Interfaces of the sinks' contract that code asks an object for."""
-    return _INTERFACES & {name for text in texts.values() for name in _ASKED.findall(text)}
+    """Interfaces of the contracts that code asks an object for."""
+    asked = [kinds for text in texts.values() for kinds in _ASKED.findall(text)]
+    return _INTERFACES & {name for kinds in asked for name in re.findall(r"\w+", kinds)}
 
 
 def test_no_old_word_is_used_again() -> None:
@@ -77,12 +84,14 @@ def test_an_old_word_is_found(planted: str) -> None:
     assert len(old_words({"planted.py": planted})) == 1
 
 
-def test_what_a_sink_may_do_besides_is_a_method_with_a_default() -> None:
+def test_what_an_implementation_may_leave_out_is_a_method_with_a_default() -> None:
     assert roles(modules()) == ROLES
 
 
 def test_a_role_that_is_asked_for_is_found() -> None:
-    assert roles({"planted.py": "if isinstance(self.sink, contracts.Committer):"}) == {"Committer"}
+    planted = {"planted.py": "if isinstance(self.sink, contracts.Committer):"}
+    planted["also.py"] = "found = at if isinstance(made(at), (Source, source.Reader)) else None"
+    assert roles(planted) == {"Committer", "Reader", "Source"}
 
 
 def gone(texts: Mapping[str, str]) -> set[tuple[str, str]]:
