@@ -1,7 +1,7 @@
 """PySpark's daemon, from the installed package: Spark's Python processes start with less CPU.
 
 Spark puts its own ``pyspark.zip`` before all packages, and Python compiles a zip's modules anew in each
-process: a daemon takes 0.5 s of CPU to start, and 0.14 s from an installed package. The start of a format
+process: a daemon starts in 0.5 s of CPU, and in 0.14 s from an installed package. The start of a format
 needs five of them, one after the other.
 
 Set ``spark.python.daemon.module=abs_spark.daemon`` before the session is made. Where the Python that
