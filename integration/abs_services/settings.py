@@ -26,6 +26,10 @@ KAFKA: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     # An idle broker would write, and flush, a record every half second.
     "metadata.max.idle.interval.ms": "0",
+    # Each idle thread of these wakes three to five times a second, and a few clients use no more.
+    "num.io.threads": "2",
+    "num.network.threads": "2",
+    "group.coordinator.threads": "1",
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }

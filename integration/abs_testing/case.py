@@ -127,12 +127,17 @@ class Case:
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Whether the condition becomes true before the deadline; polls every few milliseconds."""
+    """Whether the condition becomes true before the deadline; polls every few milliseconds at first.
+
+    A longer wait polls less often, up to every 50 ms: a condition may ask a server.
+    """
     deadline = time.monotonic() + seconds
+    pause = 0.01
     while not condition():
         if time.monotonic() > deadline:
             return False
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.1 * pause, 0.05)
     return True
 
 

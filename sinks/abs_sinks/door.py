@@ -390,7 +390,9 @@ def _ready(found: SinkFormat) -> SinkFormat:
         try:
             import_module(found.library)
         except ImportError as error:
-            lacking = missing(error, f"The sink {found.name}")
+            # The extra of a sink of ours has the name of its folder, and all that it imports.
+            extra = found.name.removeprefix("abs-") if found.name in _own() else None
+            lacking = missing(error, f"The sink {found.name}", extra)
             if lacking is None:
                 raise
             raise lacking from error

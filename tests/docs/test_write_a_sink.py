@@ -91,34 +91,45 @@ def test_a_constraint_stops_an_epoch_before_it_is_decided(proofs: ModuleType, fo
 
 
 class Abs:
-    """The command, in a process that has the package installed: code and metadata on its path."""
+    """The command, in processes that have the package installed: code and metadata on their path."""
 
     def __init__(self, site: Path, folder: Path) -> None:
-        self._environment = {**os.environ, "PYTHONPATH": str(site)}
-        self._folder = folder
+        self._forks = subprocess.Popen(
+            [sys.executable, Path(__file__).with_name("forked_abs.py")],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(site)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Abs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forks.communicate(timeout=60)
 
     def __call__(self, *arguments: str, fails: int = 0) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "abs_cli", *arguments],
-            cwd=self._folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == fails, done.stdout + done.stderr
-        return done.stdout + done.stderr
+        asked, told = self._forks.stdin, self._forks.stdout
+        assert asked is not None
+        assert told is not None
+        asked.write(f"{json.dumps(arguments)}\n")
+        asked.flush()
+        code, said = json.loads(told.readline())
+        assert code == fails, said
+        return str(said)
 
 
 @pytest.fixture
-def command(tmp_path: Path, folder: Path) -> Abs:
+def command(tmp_path: Path, folder: Path) -> Iterator[Abs]:
     site = tmp_path / "site-packages"
     install(PACKAGE, site)
-    return Abs(site, folder)
+    with Abs(site, folder) as forking:
+        yield forking
 
 
 @pytest.fixture
-def fourth(tmp_path: Path, folder: Path) -> Abs:
+def fourth(tmp_path: Path, folder: Path) -> Iterator[Abs]:
     """The command of a repository whose fourth system is SQLite: a folder beside the other three."""
     ours = tmp_path / "sinks" / "abs_sinks"
     shutil.copytree(
@@ -127,7 +138,8 @@ def fourth(tmp_path: Path, folder: Path) -> Abs:
     (ours / "sqlite").mkdir()
     (ours / "sqlite" / "__init__.py").touch()
     shutil.copy(PACKAGE / "abs_sqlite.py", ours / "sqlite" / "door.py")
-    return Abs(ours.parent, folder)
+    with Abs(ours.parent, folder) as forking:
+        yield forking
 
 
 @pytest.fixture(params=["command", "fourth"])

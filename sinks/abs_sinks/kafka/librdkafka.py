@@ -18,7 +18,7 @@ from abs_clients.kafka.configs import producer_settings
 from abs_clients.kafka.errors import reason_of, to_abs_error, translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
-from abs_sinks.kafka.columnar.headers import Header
+from abs_sinks.kafka.headers import Header
 from abs_sinks.kafka.records import Records, header_lists, slices
 
 CHUNK = 16_384

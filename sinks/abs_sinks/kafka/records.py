@@ -32,7 +32,7 @@ from abs_clients.arrow import is_bytes, is_text
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_core.errors import SchemaError
-from abs_sinks.kafka.columnar.headers import Header, encoded_headers, header_bytes
+from abs_sinks.kafka.headers import Header, encoded_headers, header_bytes
 from abs_sinks.refusals import Code, Reason, inside, refuse
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")

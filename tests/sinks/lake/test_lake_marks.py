@@ -13,7 +13,7 @@ from abs_core.registers import FileRegister
 from abs_testing import Row
 from abs_testing.case import JOB, Case, consent_in, raises
 from tests.sinks.lake.conftest import TableOpener
-from tests.sinks.lake.test_lake_contract import takes_the_epoch_alone_for_the_version
+from tests.sinks.lake.test_lake_planted_bugs import takes_the_epoch_alone_for_the_version
 
 FIRST: list[Row] = [(1, "a"), (2, "b")]
 SECOND: list[Row] = [(3, "c")]
