@@ -11,8 +11,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +22,7 @@ import pytest
 
 from abs_testing import SCHEMA
 from abs_testing.engine import Run
+from tests.kit.forked_command import ForkedCommand
 
 pytestmark = pytest.mark.long
 
@@ -94,42 +94,26 @@ def test_a_constraint_stops_an_epoch_before_it_is_decided(proofs: ModuleType, fo
 class Abs:
     """The command, in processes that have the package installed: code and metadata on their path."""
 
-    def __init__(self, site: Path) -> None:
-        self._forks = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("forked_abs.py")],
-            env={**os.environ, "PYTHONPATH": str(site)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, forked: ForkedCommand, folder: Path) -> None:
+        self._forked = forked
+        self._folder = folder
 
-    def __enter__(self) -> Abs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._forks.communicate(timeout=60)
-
-    def run(self, folder: Path, *arguments: str, fails: int = 0) -> str:
-        asked, told = self._forks.stdin, self._forks.stdout
-        assert asked is not None
-        assert told is not None
-        asked.write(f"{json.dumps([str(folder), *arguments])}\n")
-        asked.flush()
-        code, said = json.loads(told.readline())
+    def __call__(self, *arguments: str, fails: int = 0) -> str:
+        code, said = self._forked(self._folder, *arguments)
         assert code == fails, said
-        return str(said)
+        return said
 
 
 @pytest.fixture(scope="module")
-def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abs]:
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand]:
     site = tmp_path_factory.mktemp("site-packages")
     install(PACKAGE, site)
-    with Abs(site) as forking:
-        yield forking
+    with ForkedCommand(site) as command:
+        yield command
 
 
 @pytest.fixture(scope="module")
-def fourth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abs]:
+def fourth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand]:
     """The command of a repository whose fourth system is SQLite: a folder beside the other three."""
     ours = tmp_path_factory.mktemp("sinks") / "abs_sinks"
     shutil.copytree(
@@ -138,15 +122,14 @@ def fourth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Abs]:
     (ours / "sqlite").mkdir()
     (ours / "sqlite" / "__init__.py").touch()
     shutil.copy(PACKAGE / "abs_sqlite.py", ours / "sqlite" / "door.py")
-    with Abs(ours.parent) as forking:
-        yield forking
+    with ForkedCommand(ours.parent) as command:
+        yield command
 
 
 @pytest.fixture(params=["command", "fourth"])
-def any_command(request: pytest.FixtureRequest, folder: Path) -> Callable[..., str]:
+def any_command(request: pytest.FixtureRequest, folder: Path) -> Abs:
     """The sink in a package of its own, and in a folder of this one."""
-    found: Abs = request.getfixturevalue(request.param)
-    return partial(found.run, folder)
+    return Abs(request.getfixturevalue(request.param), folder)
 
 
 def install(package: Path, site: Path) -> None:
@@ -182,7 +165,7 @@ def shop(proofs: ModuleType, folder: Path) -> Path:
     return path
 
 
-def test_abs_looks_after_the_jobs_of_the_sink(any_command: Callable[..., str], shop: Path) -> None:
+def test_abs_looks_after_the_jobs_of_the_sink(any_command: Abs, shop: Path) -> None:
     command = any_command
     url = f"sqlite://{shop}"
     (listed,) = json.loads(command("register", "list", "--url", url, "--json"))
@@ -198,7 +181,7 @@ def test_abs_looks_after_the_jobs_of_the_sink(any_command: Callable[..., str], s
     assert report["clean"]
 
 
-def test_doctor_knows_the_sink_by_its_name(any_command: Callable[..., str], shop: Path) -> None:
+def test_doctor_knows_the_sink_by_its_name(any_command: Abs, shop: Path) -> None:
     command = any_command
     given = "--format", "abs-sqlite", "-o", f"path={shop}", "-o"
     assert "each task's rows at once" in command("doctor", *given, "dbtable=sales")
@@ -207,9 +190,7 @@ def test_doctor_knows_the_sink_by_its_name(any_command: Callable[..., str], shop
     assert "abs-sqlite" in wrong, "formats that are installed are named"
 
 
-def test_every_command_on_a_job_works(
-    any_command: Callable[..., str], shop: Path, proofs: ModuleType
-) -> None:
+def test_every_command_on_a_job_works(any_command: Abs, shop: Path, proofs: ModuleType) -> None:
     at = "--url", f"sqlite://{shop}"
     assert "shop" in any_command("register", "show", "shop", *at)
     any_command("in-doubt", "commit", "shop", *at)
@@ -226,9 +207,7 @@ def test_every_command_on_a_job_works(
     assert json.loads(any_command("register", "list", *at, "--json")) == []
 
 
-def test_every_command_takes_the_sink_in_a_file(
-    any_command: Callable[..., str], shop: Path
-) -> None:
+def test_every_command_takes_the_sink_in_a_file(any_command: Abs, shop: Path) -> None:
     pq.write_table(pa.Table.from_batches([batch(ROWS[:2])]), shop.parent / "expected.parquet")
     text = (PACKAGE / "job.toml").read_text().replace("/data/shop.db", str(shop))
     file = shop.parent / "job.toml"
@@ -246,11 +225,17 @@ def test_a_package_that_cannot_be_imported_stops_only_who_asks_for_it(
 ) -> None:
     install(PACKAGE, tmp_path)
     (tmp_path / "abs_sqlite.py").write_text("import nothing_of_that_name\n")
-    with Abs(tmp_path) as command:
-        said = command.run(tmp_path, "register", "list", "--url", f"sqlite://{shop}", fails=2)
-    assert "nothing_of_that_name" in said
-    assert "abs-sqlite" in said
-    assert "not a known system" not in said
+    done = subprocess.run(
+        [sys.executable, "-m", "abs_cli", "register", "list", "--url", f"sqlite://{shop}"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert "nothing_of_that_name" in done.stderr
+    assert "abs-sqlite" in done.stderr
+    assert "not a known system" not in done.stderr
 
 
 def batch(rows: list[tuple[int, str]]) -> pa.RecordBatch:
