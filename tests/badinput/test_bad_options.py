@@ -209,9 +209,9 @@ def _files(given: Mapping[str, str]) -> object:
     return FileOptions.parse({"log": "/nowhere/log", **given}, streaming=True)
 
 
-def _lake(kind: type[LakeOptions]) -> Callable[[Mapping[str, str]], object]:
+def _lake(kind: type[DeltaOptions | IcebergOptions]) -> Callable[[Mapping[str, str]], object]:
     def parse(given: Mapping[str, str]) -> object:
-        found: LakeOptions = kind.parse(given)  # type: ignore[attr-defined]
+        found = kind.parse(given)
         assert found.files("/folder").partsize == found.partsize
         assert found.patience.seconds > 0
         _job(found.common)
