@@ -14,9 +14,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.transaction import AddAction
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
-from typer.testing import CliRunner
 
-from abs_cli.main import app
+from tests.kit.command import abs_
 from tests.sinks.iceberg.harness import catalog_in
 
 SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string())])
@@ -29,7 +28,7 @@ def rows(first: int, many: int = 3) -> pa.Table:
 
 
 def asked(url: str, code: int) -> list[dict[str, Any]]:
-    done = CliRunner().invoke(app, ["audit", "duplicates", url, "--json"])
+    done = abs_("audit", "duplicates", url, "--json")
     assert done.exit_code == code, done.output
     found: list[dict[str, Any]] = json.loads(done.output)["duplicates"]
     return found
@@ -85,7 +84,7 @@ def test_the_two_snapshots_of_a_restarted_kafka_connect_task_are_found(iceberg: 
     assert found["commits"] == [first, second]
     assert sorted(found["files"]) == sorted(iceberg.file(number) for number in range(19, 38))
     assert (found["rows"], found["live"]) == (19 * 3, 19)
-    told = CliRunner().invoke(app, ["audit", "duplicates", iceberg.url]).output
+    told = abs_("audit", "duplicates", iceberg.url).output
     assert "19 files are registered more than once, 57 rows" in told
     assert first in told
     assert second in told
@@ -164,9 +163,9 @@ def test_what_a_known_writer_says_and_nobody_can_read_is_told(
     told: dict[str, str], iceberg: Iceberg
 ) -> None:
     snapshot = iceberg.add([0], **told)
-    done = CliRunner().invoke(app, ["audit", "duplicates", iceberg.url, "--json"])
+    done = abs_("audit", "duplicates", iceberg.url, "--json")
     assert json.loads(done.output)["unread"] == [{"commit": snapshot, "properties": [*told]}]
-    said = CliRunner().invoke(app, ["audit", "duplicates", iceberg.url]).output
+    said = abs_("audit", "duplicates", iceberg.url).output
     assert f"not compared, as it cannot be read: {next(iter(told))} of {snapshot}" in said
     assert "CLEAN" in said
 
@@ -257,6 +256,6 @@ def test_what_a_delta_table_lives_through_is_no_finding(delta: Delta) -> None:
 
 
 def test_a_target_without_a_log_is_refused_by_name() -> None:
-    done = CliRunner().invoke(app, ["audit", "duplicates", "s3://bucket/prefix"])
+    done = abs_("audit", "duplicates", "s3://bucket/prefix")
     assert done.exception is not None
     assert "has no log of commits" in str(done.exception)

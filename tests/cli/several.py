@@ -10,9 +10,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg import sql
-from typer.testing import CliRunner, Result
 
-from abs_cli.main import app
 from abs_core import sinkmap
 from abs_core.contracts import Task
 from abs_core.model import Committable, JobState, Share, Wrote
@@ -22,6 +20,7 @@ from abs_spark.foreach.run import EpochRun
 from abs_spark.names import RunName
 from abs_spark.open_sinks import OpenSinks
 from abs_spark.sink_spec import SinkSpec
+from tests.kit.command import abs_
 from tests.kit.kafka import TopicHarness
 from tests.spark.bucket import Bucket
 
@@ -156,10 +155,6 @@ class Several:
             "items": list(frame["value"]) if len(frame) else [],
         }
         return {name: sorted(values) for name, values in found.items()}
-
-
-def abs_(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in arguments])
 
 
 def parsed(*arguments: object) -> Any:

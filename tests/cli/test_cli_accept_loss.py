@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from abs_cli.main import app
 from abs_core.errors import RefusedError
 from abs_core.model import Committable
 from abs_sinks.kafka.twophase import TwoPhaseCommitter as OnKafka
 from abs_sinks.postgres.twophase import TwoPhaseCommitter as OnPostgres
 from abs_sinks.s3.twophase import TwoPhaseCommitter as OnS3
-from tests.cli.several import JOB, Several, abs_, everywhere, parsed
+from tests.cli.several import JOB, Several, everywhere, parsed
+from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 
@@ -38,7 +38,7 @@ def command_of_the_page(job: Several) -> list[str]:
 
 
 def asked(words: Sequence[str], answer: str) -> Result:
-    return CliRunner().invoke(app, list(words), input=f"{answer}\n")
+    return abs_(*words, answer=f"{answer}\n")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_testing.case import Case, rows
+from tests.kit.command import abs_
 from tests.sinks.postgres.buried import Buried, buried
 
 pytestmark = pytest.mark.services
@@ -29,7 +28,7 @@ def harness(shared_database: str) -> Iterator[Buried]:
 
 
 def _abs(harness: Buried, *arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [*arguments, "--url", harness.url])
+    done = abs_(*arguments, "--url", harness.url)
     return done.exit_code, done.stdout
 
 
@@ -62,7 +61,7 @@ def _audited(harness: Buried, folder: Path, *more: str) -> tuple[int, str]:
     (folder / "given.json").write_text("\n".join(lines) + "\n")
     sides = ("--expected", str(folder / "given.json"), "--actual", harness.url)
     arguments = ["audit", *sides, "--table", harness.table, "--state-schema", harness.schema]
-    done = CliRunner().invoke(app, [*arguments, "--schema", "id BIGINT, value STRING", *more])
+    done = abs_(*arguments, "--schema", "id BIGINT, value STRING", *more)
     return done.exit_code, done.stdout
 
 

@@ -8,11 +8,10 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_services import KafkaService, S3Service
 from abs_testing.case import Case, rows
+from tests.kit.command import abs_
 from tests.kit.kafka import Variant
 from tests.sinks.dead_letters import is_poison
 from tests.sinks.kafka import buried as kafka_buried
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.services
 
 
 def _abs(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, list(arguments))
+    done = abs_(*arguments)
     return done.exit_code, done.stdout
 
 

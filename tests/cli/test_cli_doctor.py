@@ -10,20 +10,20 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from abs_cli.doctor import Looked, show
-from abs_cli.main import app
 from abs_cli.output import people
 from abs_core.errors import ConfigError, OptionError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.sink import guarantee as kafka_guarantee
+from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 
 
 def doctor(*arguments: str) -> Result:
-    return CliRunner().invoke(app, ["doctor", *arguments])
+    return abs_("doctor", *arguments)
 
 
 def found(result: Result, severity: str) -> list[str]:

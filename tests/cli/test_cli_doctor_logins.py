@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from abs_cli.main import app
 from abs_clients import logins
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.login import told_login
@@ -24,6 +23,7 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.s3.client import close_idle
 from abs_core.model import Finding, Severity
 from abs_services import PostgresService, S3Service
+from tests.kit.command import abs_
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_tokens import TokenKafka
 from tests.kit.token_server import TokenServer
@@ -31,7 +31,7 @@ from tests.kit.token_server import TokenServer
 
 def doctor(**options: str) -> tuple[Result, Finding]:
     given = [part for name, value in options.items() for part in ("-o", f"{name}={value}")]
-    done = CliRunner().invoke(app, ["doctor", *given, "--json"])
+    done = abs_("doctor", *given, "--json")
     assert done.exit_code == 0, (done.output, done.exception)
     [told] = json.loads(done.stdout)["logins"]
     return done, Finding(**told)

@@ -11,10 +11,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from abs_cli.explain_error import cases, kinds
-from abs_cli.main import app
 from abs_core.coordinator import Report
 from abs_core.errors import (
     AbsError,
@@ -32,12 +31,13 @@ from abs_core.errors import (
 )
 from abs_core.model import Committable, Wrote
 from tests.cli.test_cli_state import Job
+from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 
 
 def ran(*words: str, answer: str = "y") -> Result:
-    return CliRunner().invoke(app, list(words), input=f"{answer}\n")
+    return abs_(*words, answer=f"{answer}\n")
 
 
 def explained(error: BaseException | str, url: str) -> dict[str, Any]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.transactions import end
 from abs_core.errors import HandleLostError, RefusedError
@@ -18,6 +17,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
+from tests.kit.command import abs_
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
@@ -111,7 +111,7 @@ def listing(harness: TopicHarness) -> list[dict[str, Any]]:
 
 def run(harness: TopicHarness, *arguments: str) -> Result:
     url = f"kafka://{harness.bootstrap}/{harness.options.registertopic}"
-    return CliRunner().invoke(app, ["in-doubt", *arguments, "--url", url])
+    return abs_("in-doubt", *arguments, "--url", url)
 
 
 OTHERS, LOST = rows(0, 9), rows(100, 9)

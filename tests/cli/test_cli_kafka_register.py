@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.store import KafkaRegister
+from tests.kit.command import abs_, abs_prints
 
 pytestmark = pytest.mark.services
 
@@ -46,19 +45,22 @@ def url(kafka: KafkaService) -> Iterator[str]:
 
 
 def test_registers_in_kafka_are_listed_shown_and_retired(url: str) -> None:
-    listed = json.loads(_abs(0, "register", "list", "--url", url, "--json"))
+    listed = json.loads(abs_prints(0, "register", "list", "--url", url, "--json"))
     assert [(each["job"], each["frontier"]) for each in listed] == [("flights", 7), ("open", None)]
-    shown = json.loads(_abs(0, "register", "show", "open", "--url", url, "--json"))
+    shown = json.loads(abs_prints(0, "register", "show", "open", "--url", url, "--json"))
     assert shown["open"][0]["handles"] == [str(HANDLE)]
     close_clusters()  # as in another process, which has written nothing
-    for told in (shown, json.loads(_abs(0, "register", "show", "open", "--url", url, "--json"))):
+    for told in (
+        shown,
+        json.loads(abs_prints(0, "register", "show", "open", "--url", url, "--json")),
+    ):
         age = datetime.now(UTC) - datetime.fromisoformat(told["changed"])
         assert abs(age.total_seconds()) < 300
     assert "not finished" in str(_refused("register", "retire", "open", "--yes", "--url", url))
-    _abs(0, "register", "retire", "flights", "--yes", "--url", url)
-    assert [e["job"] for e in json.loads(_abs(0, "register", "list", "--url", url, "--json"))] == [
-        "open"
-    ]
+    abs_prints(0, "register", "retire", "flights", "--yes", "--url", url)
+    assert [
+        e["job"] for e in json.loads(abs_prints(0, "register", "list", "--url", url, "--json"))
+    ] == ["open"]
     assert "no register" in str(_refused("register", "show", "flights", "--url", url))
 
 
@@ -68,13 +70,7 @@ def test_a_mistyped_topic_of_registers_is_told_from_one_without_jobs(url: str) -
         assert "There is no topic" in str(_refused(*command, "--url", mistyped))
 
 
-def _abs(code: int, *args: str) -> str:
-    done = CliRunner().invoke(app, args)
-    assert done.exit_code == code, (done.output, done.exception)
-    return done.stdout
-
-
 def _refused(*args: str) -> BaseException | None:
-    done = CliRunner().invoke(app, args)
+    done = abs_(*args)
     assert done.exit_code != 0
     return done.exception

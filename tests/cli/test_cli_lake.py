@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_sinks.lake.folder import FolderStore
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
+from tests.kit.command import abs_
 from tests.sinks.delta.harness import TableHarness
 
 ROWS = rows(0, 3)
@@ -35,7 +34,7 @@ def case(harness: TableHarness) -> Iterator[Case]:
 
 
 def done(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, list(arguments))
+    result = abs_(*arguments)
     assert result.exit_code == code, result.output
     return result.output
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.certificate import MemoryCertificates
 from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
@@ -22,6 +21,7 @@ from abs_spark.checkpoint.failures import FailedBatch
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
 from tests import sample
+from tests.kit.command import abs_
 from tests.kit.kafka import TopicHarness, open_topic
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka_modes import open_attempts
@@ -41,11 +41,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[Case, Commands]]:
     system, _, protocol = str(request.param).partition("-")
     opened = {"pg": _postgres, "s3": _s3, "kafka": _kafka}[system]
     with opened(request, protocol) as (case, where):
-
-        def abs_(*arguments: str) -> Result:
-            return CliRunner().invoke(app, [*arguments, *where])
-
-        yield case, abs_
+        yield case, lambda *arguments: abs_(*arguments, *where)
         case.close()
 
 

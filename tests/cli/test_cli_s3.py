@@ -12,9 +12,8 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from abs_cli.main import app
 from abs_clients.s3.client import close_idle
 from abs_core.errors import OptionError, ProtocolError
 from abs_services import S3Service
@@ -22,6 +21,7 @@ from abs_sinks.s3 import S3Register
 from abs_sinks.s3.testing import FolderHarness, open_folder
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
+from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 
@@ -121,7 +121,7 @@ class TestDoctor:
         def run_doctor(*arguments: str, **more: str) -> Result:
             pairs = [f"{name}={text}" for name, text in {**given, **more}.items()]
             options = [word for pair in pairs for word in ("-o", pair)]
-            return CliRunner().invoke(app, ["doctor", *options, "--json", *arguments])
+            return abs_("doctor", *options, "--json", *arguments)
 
         return run_doctor
 
@@ -179,4 +179,4 @@ def run(harness: FolderHarness, *arguments: str) -> Result:
     more = urlencode(
         {"endpoint": harness.options.server.endpoint, "region": harness.options.server.region}
     )
-    return CliRunner().invoke(app, [*arguments, "--url", f"{harness.path}?{more}"])
+    return abs_(*arguments, "--url", f"{harness.path}?{more}")

@@ -13,7 +13,8 @@ from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity
 from abs_services import KafkaService, S3Service
 from abs_spark.open_sinks import joined
-from tests.cli.several import JOB, NAMES, Several, abs_, everywhere, parsed
+from tests.cli.several import JOB, NAMES, Several, everywhere, parsed
+from tests.kit.command import abs_
 from tests.spark.bucket import Bucket
 
 pytestmark = pytest.mark.services

@@ -8,7 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.cli.several import Several, abs_
+from tests.cli.several import Several
+from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 

@@ -10,7 +10,8 @@ import pytest
 
 from abs_services import S3Service
 from abs_services.native import NativePostgres
-from tests.cli.several import NAMES, Several, abs_, parsed
+from tests.cli.several import NAMES, Several, parsed
+from tests.kit.command import abs_
 from tests.spark.bucket import Bucket
 
 pytestmark = pytest.mark.services

@@ -10,7 +10,7 @@ from abs_cli.main import app
 from abs_cli.sinksfile import SinksFile
 from abs_cli.sites import Site
 from abs_core.errors import ConfigError
-from tests.cli.several import abs_
+from tests.kit.command import abs_
 
 
 def test_nothing_of_a_file_with_a_password_is_shown(tmp_path: Path) -> None:

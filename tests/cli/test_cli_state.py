@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pyarrow as pa
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from abs_cli.main import app
 from abs_core.contracts import Task
@@ -21,6 +21,7 @@ from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.protocol import RunIdentity, decide
 from abs_sinks.door import format_named, format_names
 from abs_sinks.postgres import PostgresOptions, PostgresSink
+from tests.kit.command import abs_
 
 pytestmark = pytest.mark.services
 
@@ -83,12 +84,8 @@ class Job:
             return [row[0] for row in connection.execute(query)]
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
 def parsed(*arguments: str) -> Any:
-    return json.loads(run(*arguments, "--json").stdout)
+    return json.loads(abs_(*arguments, "--json").stdout)
 
 
 def test_what_is_undecided_is_shown_as_under_way_and_left_alone(database: str) -> None:
@@ -97,9 +94,9 @@ def test_what_is_undecided_is_shown_as_under_way_and_left_alone(database: str) -
     listed = parsed("in-doubt", "list", "--url", database)
     assert [one["handle"] for one in listed] == [str(committable.handle)]
     assert listed[0]["fate"] == "undecided: its epoch is under way"
-    run("in-doubt", "abort", "flights", "--url", database)
+    abs_("in-doubt", "abort", "flights", "--url", database)
     assert job.prepared() == [str(committable.handle)]
-    run("in-doubt", "commit", "flights", "--url", database)
+    abs_("in-doubt", "commit", "flights", "--url", database)
     assert job.rows() == []
 
 
@@ -107,11 +104,11 @@ def test_what_is_decided_is_committed_and_never_aborted(database: str) -> None:
     job = Job(database)
     job.decide(0, job.prepare(0, 1, 2))
     assert parsed("in-doubt", "list", "--url", database)[0]["fate"] == "decided: will be committed"
-    run("in-doubt", "abort", "flights", "--url", database)
+    abs_("in-doubt", "abort", "flights", "--url", database)
     assert len(job.prepared()) == 1
-    assert run("in-doubt", "commit", "flights", "--url", database).exit_code == 0
+    assert abs_("in-doubt", "commit", "flights", "--url", database).exit_code == 0
     assert (job.rows(), job.prepared()) == ([1, 2], [])
-    assert run("in-doubt", "list", "--url", database).exit_code == 0
+    assert abs_("in-doubt", "list", "--url", database).exit_code == 0
     assert parsed("register", "show", "flights", "--url", database)["frontier"] == 0
 
 
@@ -123,7 +120,7 @@ def test_a_handle_of_a_protocol_that_is_not_known_here_is_listed_and_left_alone(
     made = job.prepare(0, 2, partition=1)
     later = replace(made, extra=(("protocol", "later"),), release="9.8.7")
     job.decide(0, known, later)
-    result = run("in-doubt", "list", "--url", database, "--json")
+    result = abs_("in-doubt", "list", "--url", database, "--json")
     assert result.exit_code == 1
     fates = {one["handle"]: one["fate"] for one in json.loads(result.stdout)}
     assert fates == {
@@ -131,8 +128,8 @@ def test_a_handle_of_a_protocol_that_is_not_known_here_is_listed_and_left_alone(
         str(later.handle): "unknown: protocol 'later' is not known to this version",
     }
     assert "use abs-sinks 9.8.7, which wrote it, or a newer release" in result.stderr
-    assert run("in-doubt", "commit", "flights", "--url", database).exit_code != 0
-    run("in-doubt", "abort", "flights", "--url", database)
+    assert abs_("in-doubt", "commit", "flights", "--url", database).exit_code != 0
+    abs_("in-doubt", "abort", "flights", "--url", database)
     assert len(job.prepared()) == 2
 
 
@@ -149,24 +146,26 @@ def test_what_an_older_run_left_is_aborted(database: str) -> None:
     writer.write(pa.record_batch([pa.array([7], pa.int64())], schema=SCHEMA))
     writer.pre_commit()
     assert parsed("in-doubt", "list", "--url", database)[0]["fate"] == "will be aborted"
-    run("in-doubt", "abort", "flights", "--url", database)
+    abs_("in-doubt", "abort", "flights", "--url", database)
     assert (successor.rows(), successor.prepared()) == ([], [])
 
 
 def test_a_handle_without_register_is_aborted_only_by_name(database: str) -> None:
     job = Job(database)
     committable = job.prepare(0, 1)
-    assert run("register", "retire", "flights", "--yes", "--url", database).exit_code == 0
+    assert abs_("register", "retire", "flights", "--yes", "--url", database).exit_code == 0
     assert parsed("register", "list", "--url", database) == []
-    unnamed = run("in-doubt", "abort", "flights", "--url", database)
+    unnamed = abs_("in-doubt", "abort", "flights", "--url", database)
     assert isinstance(unnamed.exception, ConfigError)
     assert "--orphan" in str(unnamed.exception)
     assert job.prepared() == [str(committable.handle)]
     wrong = HandleName("0" * 16, "flights", 1, 0, 0, "ab")
-    refused = run("in-doubt", "abort", "flights", "--orphan", str(wrong), "--url", database)
+    refused = abs_("in-doubt", "abort", "flights", "--orphan", str(wrong), "--url", database)
     assert refused.exit_code != 0
     handle = str(committable.handle)
-    assert run("in-doubt", "abort", "flights", "--orphan", handle, "--url", database).exit_code == 0
+    assert (
+        abs_("in-doubt", "abort", "flights", "--orphan", handle, "--url", database).exit_code == 0
+    )
     assert job.prepared() == []
 
 
@@ -176,17 +175,15 @@ def test_a_lost_handle_is_accepted_only_by_consent_and_the_rest_is_committed(dat
     job.decide(0, committable)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"rollback prepared '{committable.handle}'")
-    assert isinstance(run("in-doubt", "commit", "flights", "--url", database).exception, AbsError)
-    listed = json.loads(run("in-doubt", "list", "--url", database, "--json").stdout)
+    assert isinstance(abs_("in-doubt", "commit", "flights", "--url", database).exception, AbsError)
+    listed = json.loads(abs_("in-doubt", "list", "--url", database, "--json").stdout)
     assert [each["fate"] for each in listed] == [
         "not found: `abs in-doubt commit flights` says more"
     ]
-    asked = CliRunner().invoke(
-        app, ["in-doubt", "accept-loss", "flights", "0", "--url", database], input="n\n"
-    )
+    asked = abs_("in-doubt", "accept-loss", "flights", "0", "--url", database, answer="n\n")
     assert (asked.exit_code, "1 rows of 1 handles" in asked.stdout) == (1, True)
     assert parsed("register", "show", "flights", "--url", database)["frontier"] is None
-    accepted = run("in-doubt", "accept-loss", "flights", "0", "--yes", "--url", database)
+    accepted = abs_("in-doubt", "accept-loss", "flights", "0", "--yes", "--url", database)
     assert accepted.exit_code == 0
     assert parsed("register", "show", "flights", "--url", database)["frontier"] == 0
     assert job.prepare(1, 2).rows == 1
@@ -199,11 +196,11 @@ def test_of_a_job_with_another_target_elsewhere_nothing_is_taken_for_lost(databa
     job.decide(0, committable)
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"rollback prepared '{committable.handle}'")
-    listed = run("in-doubt", "list", "--url", database)
+    listed = abs_("in-doubt", "list", "--url", database)
     assert listed.exit_code == 0
     assert "not checked: handles of job flights at kafka:a-cluster/flights" in listed.stderr
     for command in (["commit", "flights"], ["accept-loss", "flights", "0", "--yes"]):
-        refused = run("in-doubt", *command, "--url", database)
+        refused = abs_("in-doubt", *command, "--url", database)
         assert isinstance(refused.exception, ConfigError)
         assert "kafka:a-cluster/flights" in str(refused.exception)
     assert parsed("register", "show", "flights", "--url", database)["frontier"] is None
@@ -235,14 +232,14 @@ def raise_(error: Exception) -> None:
 def test_a_register_with_an_open_decision_is_not_retired(database: str) -> None:
     job = Job(database)
     job.decide(0, job.prepare(0, 1))
-    assert run("register", "retire", "flights", "--yes", "--url", database).exit_code != 0
+    assert abs_("register", "retire", "flights", "--yes", "--url", database).exit_code != 0
     assert parsed("register", "show", "flights", "--url", database)["open"][0]["epoch"] == 0
 
 
 def test_an_unknown_job_is_an_error_that_lists_the_known_ones(database: str) -> None:
     Job(database).prepare(0, 1)
     for command in (["register", "show"], ["in-doubt", "commit"], ["in-doubt", "abort"]):
-        result = run(*command, "flihgts", "--url", database)
+        result = abs_(*command, "flihgts", "--url", database)
         assert isinstance(result.exception, ConfigError)
         assert "name one of the jobs here: flights" in str(result.exception)
 
@@ -270,12 +267,12 @@ def test_names_are_listed_whole_on_one_line(database: str) -> None:
         job.sink.committer(),
     )
     handle = str(job.prepare(0, 1).handle)
-    assert "j" * 90 in run("register", "list", "--url", database).stdout
-    assert handle in run("in-doubt", "list", "--url", database).stdout
+    assert "j" * 90 in abs_("register", "list", "--url", database).stdout
+    assert handle in abs_("in-doubt", "list", "--url", database).stdout
 
 
 def test_an_unknown_scheme_is_answered_with_the_known_ones() -> None:
-    result = run("register", "list", "--url", "kafk://user:geheim@broker:9092/registers")
+    result = abs_("register", "list", "--url", "kafk://user:geheim@broker:9092/registers")
     assert isinstance(result.exception, OptionError)
     known = ", ".join(f"{format_named(name).schemes[0]}:" for name in format_names())
     assert f"begin it with one of {known};" in str(result.exception)
@@ -299,8 +296,8 @@ def test_registers_are_shown_with_the_time_of_their_last_change(database: str) -
     ]
     shown = parsed("register", "show", "flights", "--url", database)
     assert shown["changed"] == "2026-11-20T06:00:07+00:00"
-    assert "2026-11-20T06:00:07+00:00" in run("register", "list", "--url", database).stdout
-    run("in-doubt", "commit", "flights", "--url", database)
+    assert "2026-11-20T06:00:07+00:00" in abs_("register", "list", "--url", database).stdout
+    abs_("in-doubt", "commit", "flights", "--url", database)
     later = parsed("register", "show", "flights", "--url", database)["changed"]
     assert later > "2026-11-20T06:00:07+00:00"
 

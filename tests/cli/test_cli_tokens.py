@@ -12,10 +12,8 @@ from urllib.parse import urlencode
 
 import psycopg
 import pytest
-from typer.testing import CliRunner, Result
 
 from abs_cli import tokens
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.births.parent import note, parent_key
 from abs_core.contracts import Conflict, Inventory
@@ -34,6 +32,7 @@ from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.register import S3Register
+from tests.kit.command import abs_
 from tests.kit.kafka import delete_topics
 
 pytestmark = pytest.mark.services
@@ -41,12 +40,8 @@ pytestmark = pytest.mark.services
 TOKENS = ("2026-11-01", "2026-11-02", "2026-11-03")
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
 def parsed(*arguments: str) -> Any:
-    return json.loads(run(*arguments, "--json").stdout)
+    return json.loads(abs_(*arguments, "--json").stdout)
 
 
 def put(register: Inventory, state: JobState) -> None:
@@ -144,7 +139,7 @@ def test_a_batch_job_is_one_line(register: Inventory, url: str) -> None:
     stream, batch = parsed("register", "list", "--url", url)
     assert stream["job"] == "clicks"
     assert (batch["job"], batch["tokens"], batch["open"], batch["lost"]) == ("nightly", 3, 0, [])
-    lines = run("register", "list", "--url", url).stdout.splitlines()
+    lines = abs_("register", "list", "--url", url).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["job", "clicks", "nightly"]
     assert "3 tokens" in lines[2]
     shown = parsed("register", "show", "nightly", "--url", url)
@@ -158,23 +153,23 @@ def test_a_lost_register_is_shown(register: Inventory, url: str) -> None:
     register.retire("nightly@2026-11-02")
     (_, batch) = parsed("register", "list", "--url", url)
     assert (batch["tokens"], batch["lost"]) == (2, ["2026-11-02"])
-    assert "2 tokens, 1 lost" in run("register", "list", "--url", url).stdout
+    assert "2 tokens, 1 lost" in abs_("register", "list", "--url", url).stdout
 
 
 @EVERYWHERE
 def test_old_tokens_are_retired_by_a_persons_word(register: Inventory, url: str) -> None:
     command = ("register", "retire", "nightly", "--url", url)
     before = names(register)
-    answered = CliRunner().invoke(app, [*command, "--tokens-before", "2026-11-03"], input="n\n")
+    answered = abs_(*command, "--tokens-before", "2026-11-03", answer="n\n")
     assert answered.exit_code == 1
     assert "2 token(s) of nightly" in answered.output
     assert names(register) == before
-    assert run(*command, "--tokens-before", "2026-11-03", "--yes").exit_code == 0
+    assert abs_(*command, "--tokens-before", "2026-11-03", "--yes").exit_code == 0
     assert names(register) == ["clicks", "nightly@", "nightly@2026-11-03"]
     parent = register.load(parent_key("nightly"))
     assert parent is not None
     assert [entry.token for entry in parent.state.tokens] == ["2026-11-03"]
-    assert run(*command, "--tokens-before", "2026-11-03", "--yes").exit_code == 0
+    assert abs_(*command, "--tokens-before", "2026-11-03", "--yes").exit_code == 0
 
 
 @SELDOM_BUT_POSTGRES
@@ -183,7 +178,7 @@ def test_a_token_with_an_open_decision_is_kept(register: Inventory, url: str) ->
     assert stored is not None
     decided = Decision(stored.state.lineage, 0, 1, ())
     put(register, replace(stored.state, frontier=None, open=(decided,)))
-    result = run(
+    result = abs_(
         "register", "retire", "nightly", "--url", url, "--tokens-before", "2027-01-01", "--yes"
     )
     assert "kept 2026-11-01" in result.output
@@ -192,7 +187,7 @@ def test_a_token_with_an_open_decision_is_kept(register: Inventory, url: str) ->
 
 @SELDOM_BUT_POSTGRES
 def test_one_token_is_retired_and_forgotten(register: Inventory, url: str) -> None:
-    assert run("register", "retire", "nightly@2026-11-02", "--url", url, "--yes").exit_code == 0
+    assert abs_("register", "retire", "nightly@2026-11-02", "--url", url, "--yes").exit_code == 0
     (_, batch) = parsed("register", "list", "--url", url)
     assert (batch["tokens"], batch["lost"]) == (2, [])
 
@@ -251,7 +246,7 @@ def test_what_cannot_be_retired_so_is_said(
     register: Inventory, url: str, arguments: list[str], said: str
 ) -> None:
     before = names(register)
-    result = run("register", "retire", *arguments, "--url", url, "--yes")
+    result = abs_("register", "retire", *arguments, "--url", url, "--yes")
     assert result.exit_code != 0
     assert said in str(result.exception or "") + result.output
     assert names(register) == before

@@ -6,12 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_core.barriers.elements import TaskId
 from abs_core.errors import ConfigError, DataError
 from abs_embedded.trace import Trace, read, timeline
+from tests.kit.command import abs_
 
 
 def traced(folder: Path) -> Path:
@@ -35,13 +34,13 @@ def traced(folder: Path) -> Path:
 
 def test_a_checkpoint_is_drawn(tmp_path: Path) -> None:
     out = tmp_path / "trace.png"
-    done = CliRunner().invoke(app, ["trace", str(traced(tmp_path)), "--out", str(out)])
+    done = abs_("trace", str(traced(tmp_path)), "--out", str(out))
     assert done.exit_code == 0, done.output
     assert out.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_checkpoint_that_is_not_in_the_trace_is_an_error(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["trace", str(traced(tmp_path)), "--checkpoint", "9"])
+    done = abs_("trace", str(traced(tmp_path)), "--checkpoint", "9")
     assert isinstance(done.exception, DataError)
 
 
@@ -50,9 +49,9 @@ def test_a_picture_that_cannot_be_drawn_is_an_error_that_says_what_it_needs(
 ) -> None:
     path = str(traced(tmp_path))
     for out in ("trace.xyz", "nowhere/trace.png"):
-        done = CliRunner().invoke(app, ["trace", path, "--out", str(tmp_path / out)])
+        done = abs_("trace", path, "--out", str(tmp_path / out))
         assert isinstance(done.exception, ConfigError), out
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    done = CliRunner().invoke(app, ["trace", path, "--out", str(tmp_path / "trace.png")])
+    done = abs_("trace", path, "--out", str(tmp_path / "trace.png"))
     assert isinstance(done.exception, ConfigError)
     assert "pip install 'abs-sinks[embedded]'" in str(done.exception)

@@ -9,15 +9,14 @@ from typing import Any
 import psycopg
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from abs_cli import watch
-from abs_cli.main import app
 from abs_core.coordinator import Report
 from abs_core.errors import UnavailableError
 from abs_core.model import Committable, Wrote
 from abs_services import PostgresService
 from tests.cli.test_cli_state import Job
+from tests.kit.command import abs_
 from tests.outage import stopped
 
 pytestmark = pytest.mark.services
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.services
 
 def looks(url: str, *words: str, times: int = 1) -> list[list[dict[str, Any]]]:
     asked = ["watch", *words, "--url", url, "--json", "--times", str(times), "--every", "0.1"]
-    made = CliRunner().invoke(app, asked)
+    made = abs_(*asked)
     assert made.exit_code == 0, (made.output, made.exception)
     return [json.loads(line) for line in made.stdout.splitlines()]
 
@@ -88,10 +87,10 @@ def test_a_server_that_is_away_is_named_below_the_last_look_until_it_answers(
 
     monkeypatch.setattr(watch, "look", look)
     asked = ["watch", "--url", database, "--times", "3", "--every", "0.1"]
-    shown = CliRunner().invoke(app, asked)
+    shown = abs_(*asked)
     assert (shown.exit_code, count) == (0, 3), (shown.output, shown.exception)
     count = 1
-    ended = CliRunner().invoke(app, [*asked, "--json"])
+    ended = abs_(*asked, "--json")
     assert ended.exit_code != 0
     assert count == 2
 

@@ -18,6 +18,7 @@ from abs_services.java import find_java
 from abs_services.native.kafka_jars import _ivy_jar
 from abs_services.processes import free_ports
 from abs_testing.case import within
+from tests.kit.http import answers
 
 VERSION = "2.6.13.Final"
 _IVY = f"""<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
@@ -71,7 +72,7 @@ def apicurio() -> Iterator[str]:
     with log, subprocess.Popen(command, cwd=folder, stdout=log, stderr=log) as server:
         try:
             url = f"http://127.0.0.1:{port}"
-            assert within(120, lambda: _answers(f"{url}/health/ready")), (
+            assert within(120, lambda: answers(f"{url}/health/ready")), (
                 folder / "log.txt"
             ).read_text()
             api = f"{url}/apis/ccompat/v7"
@@ -83,14 +84,6 @@ def apicurio() -> Iterator[str]:
                 server.wait(30)
             except subprocess.TimeoutExpired:
                 server.kill()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def _put(url: str, body: bytes) -> None:

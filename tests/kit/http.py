@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socketserver
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -22,3 +24,12 @@ def serving(server: S) -> Iterator[S]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def answers(url: str) -> bool:
+    """Whether there is a server that answers with 200."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False

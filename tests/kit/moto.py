@@ -9,7 +9,7 @@ from pathlib import Path
 
 from abs_services.processes import free_ports
 from abs_testing.case import within
-from tests.kit.rest_catalog import answers
+from tests.kit.http import answers
 from tests.packaging.venvs import python_with
 
 MOTO = "moto[glue,server]==5.2.5"

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from abs_services.java import find_java
 from abs_services.native.kafka_jars import _ivy_jar
 from abs_services.processes import free_ports
 from abs_testing.case import within
+from tests.kit.http import answers
 
 VERSION = "1.11.0"
 JETTY = "12.1.5"
@@ -107,11 +106,3 @@ def rest_catalog(folder: Path) -> Iterator[str]:
             yield url
         finally:
             server.kill()
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as reply:
-            return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

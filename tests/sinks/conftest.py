@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from abs_testing import Harness
+from abs_testing import ForkServer, Harness
 from abs_testing.case import Case
 
 
@@ -15,3 +15,10 @@ def case(harness: Harness) -> Iterator[Case]:
     """The target of the fixture ``harness``, and runs on it."""
     with Case(harness) as case:
         yield case
+
+
+@pytest.fixture(scope="module")
+def fork_server() -> Iterator[ForkServer]:
+    """The process from which the jobs of a module are forked, to be killed."""
+    with ForkServer() as fork_server:
+        yield fork_server

@@ -13,7 +13,7 @@ reader sees both, so that each check of the kit is one of the equation); ``burie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +31,6 @@ from abs_testing.check_crashes import ForkServer, check_crashes
 from tests import sample
 
 __all__ = [
-    "fork_server",
     "ignores_the_limit",
     "test_a_bad_row_that_is_dropped_is_found",
     "test_a_kill_at_any_point_loses_and_doubles_no_row_and_no_dead_letter",
@@ -80,12 +79,6 @@ def in_each(ways: Sequence[Way]) -> Callable[[pytest.Metafunc], None]:
 def _has_names(metafunc: pytest.Metafunc) -> bool:
     marks = metafunc.definition.iter_markers("parametrize")
     return any("name" in mark.args[0] for mark in marks)
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
 
 
 def test_target_and_dead_letters_are_the_input(opener: Opener) -> None:

@@ -14,7 +14,6 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_spark.datasource.kafka import KafkaDataSource
-from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.kit.kafka_modes import open_variant
 from tests.kit.kafka_source import KafkaSourceHarness
@@ -48,14 +47,6 @@ def run(spark: SparkSession, job: Job) -> None:
     run_to_end(spark, job)
 
 
-SMALL = [
-    ("2pc", CrashPoint.AFTER_DECIDE),
-    ("2pc-librdkafka", CrashPoint.AFTER_PRE_COMMIT),
-    ("wal", CrashPoint.INSIDE_CO_COMMIT),
-]
-"""Decided, not committed; written, not decided; all sent, not committed. ``idempotent``: campaign."""
-
-
 FULL = [
     (protocol, point)
     for protocol in (*PROTOCOLS, "2pc-librdkafka")
@@ -65,16 +56,8 @@ FULL = [
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("protocol", "point"), sample.cut(SMALL, 1, of="crashes into Kafka"))
-def test_a_crash_between_two_effects_is_healed(
-    protocol: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession
-) -> None:
-    crash_and_recover(new_world(protocol), point, spark)
-
-
-@pytest.mark.campaign
 @pytest.mark.parametrize(("protocol", "point"), FULL)
-def test_every_crash_point_of_every_protocol_through_spark(
+def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession
 ) -> None:
     crash_and_recover(new_world(protocol), point, spark)

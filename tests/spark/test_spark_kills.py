@@ -17,7 +17,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
@@ -95,15 +94,9 @@ def test_a_driver_that_stood_still_while_it_was_overtaken_changes_nothing(
     assert world.left_behind() == []
 
 
-SMALL = [
-    ("2pc", CrashPoint.AFTER_DECIDE),
-    ("2pc", CrashPoint.AFTER_FINISH),
-    ("wal", CrashPoint.AFTER_CO_COMMIT),
-]
-"""One of each kind: decided; finished, and unknown to Spark; all in one step."""
-
-FULL = [
-    (way, point)
+SAMPLED = ("wal", CrashPoint.AFTER_CO_COMMIT)
+POINTS = [
+    pytest.param(way, point, marks=() if (way, point) == SAMPLED else pytest.mark.campaign)
     for way in WAYS
     for point in CrashPoint
     if point not in RARE
@@ -112,16 +105,8 @@ FULL = [
 ]
 
 
-@pytest.mark.parametrize(("way", "point"), sample.cut(SMALL, 1, of="crashes into PostgreSQL"))
+@pytest.mark.parametrize(("way", "point"), POINTS)
 def test_a_crash_between_two_effects_is_healed(
-    way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path
-) -> None:
-    crash_and_recover(new_world(way), point, spark, tmp_path)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(("way", "point"), FULL)
-def test_every_crash_point_of_every_way_through_spark(
     way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path
 ) -> None:
     crash_and_recover(new_world(way), point, spark, tmp_path)

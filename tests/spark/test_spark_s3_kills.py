@@ -16,7 +16,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import killed_at
@@ -40,16 +39,8 @@ FULL = [
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("protocol", "point"), sample.cut(FULL, 1, of="crashes into S3"))
-def test_a_crash_between_two_effects_is_healed(
-    protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path
-) -> None:
-    crash_and_recover(bucket, protocol, point, spark, tmp_path)
-
-
-@pytest.mark.campaign
 @pytest.mark.parametrize(("protocol", "point"), FULL)
-def test_every_crash_point_of_every_protocol_on_s3_through_spark(
+def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path
 ) -> None:
     crash_and_recover(bucket, protocol, point, spark, tmp_path)

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_clients.iceberg.table import IcebergSnapshot
 from abs_core.errors import UnavailableError
 from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
+from tests.kit.command import abs_
 from tests.kit.moto import glue
 from tests.sinks.iceberg.harness import open_table
 from tests.sinks.iceberg.test_iceberg_rivals import LEFT, RIGHT
@@ -27,7 +26,7 @@ def test_epochs_replays_and_lost_replies_leave_each_row_once(
         case.halted(Cut("commit"), LEFT, RIGHT)
         query = "&".join(f"catalog.{name}={value}" for name, value in harness.catalog.items())
         url = f"iceberg:{harness.name}?{query}"
-        done = CliRunner().invoke(app, ["in-doubt", "commit", JOB, "--url", url])
+        done = abs_("in-doubt", "commit", JOB, "--url", url)
         assert done.exit_code == 0, done.output
         case.run().epoch(0, LEFT, RIGHT)
         case.holds(LEFT, RIGHT, when="after a replay")

@@ -10,9 +10,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import CommitTableResponse, Table
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_clients.iceberg import table as iceberg_table
 from abs_clients.iceberg.table import IcebergSnapshot, _Keeping
 from abs_core.errors import IdentityError, SchemaError, UnavailableError
@@ -22,6 +20,7 @@ from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_testing import SCHEMA, Row
 from abs_testing.case import JOB, Case
 from abs_testing.cuts import Cut
+from tests.kit.command import abs_
 from tests.sinks.iceberg.harness import TableHarness
 
 LEFT: list[Row] = [(1, "a"), (2, "b")]
@@ -225,6 +224,6 @@ def test_the_commands_know_a_table_by_its_door(case: Case, harness: TableHarness
     decided(case)
     query = "&".join(f"catalog.{name}={value}" for name, value in harness.catalog.items())
     url = f"iceberg:{harness.name}?{query}"
-    done = CliRunner().invoke(app, ["in-doubt", "commit", JOB, "--url", url])
+    done = abs_("in-doubt", "commit", JOB, "--url", url)
     assert done.exit_code == 0, done.output
     case.finished(LEFT, RIGHT, when="after `abs in-doubt commit`")

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import secrets
-import warnings
 
 import pytest
 
 from abs_services import KafkaService
-
-with warnings.catch_warnings():
-    # kafka-python reads its own files by importlib.resources.read_text, as it is imported.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    importlib.import_module("kafka.admin")
-
 from abs_sinks.kafka.options import KafkaOptions
 from tests.sinks.kafka.registers import options_of
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from abs_audit.locate import relation
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Severity
@@ -21,6 +20,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
 from tests import sample
+from tests.kit.command import abs_
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority, Certified
@@ -156,7 +156,7 @@ def test_a_key_that_cannot_be_opened_is_an_error_of_the_options(
 
 
 def in_doubt(*arguments: str, url: str) -> Result:
-    return CliRunner().invoke(app, ["in-doubt", *arguments, "--url", url])
+    return abs_("in-doubt", *arguments, "--url", url)
 
 
 def raised(result: Result) -> None:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from abs_cli.main import app
 from abs_clients.kafka.attempts import NO_DECISION, Decided, Winners, side_topic
 from abs_core.errors import ConfigError, FencedError
 from abs_core.model import HandleName, Wrote
 from abs_services import KafkaService
 from abs_testing.case import Case, raises, rows
+from tests.kit.command import abs_
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
@@ -32,8 +32,7 @@ def harness(kafka: KafkaService) -> Iterator[AttemptHarness]:
 
 def give_up(harness: AttemptHarness, job: str, *more: str) -> Result:
     url = f"kafka://{harness.bootstrap}/{harness.options.registertopic}"
-    arguments = ["in-doubt", "abort", job, "--url", url, "--attempts", harness.topic, *more]
-    return CliRunner().invoke(app, arguments)
+    return abs_("in-doubt", "abort", job, "--url", url, "--attempts", harness.topic, *more)
 
 
 def test_readers_go_on_and_what_was_given_up_can_never_be_decided(

@@ -10,11 +10,9 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from typer.testing import CliRunner
 
 from abs_audit.kafka import KafkaTopic
 from abs_audit.locate import relation
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
@@ -24,6 +22,7 @@ from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests import sample
+from tests.kit.command import abs_
 from tests.kit.kafka import KEYED, KeyedSink, make_topic
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Allowed, Principals, allow
@@ -212,7 +211,7 @@ def test_a_wrong_password_is_told_by_every_part(
     refused(lambda: sink_of(client, "2pc").register().load("job"), client)
     url = url_of(client, tmp_path, REGISTER)
     for command in (("in-doubt", "list"), ("register", "list")):
-        said = CliRunner().invoke(app, [*command, "--url", url])
+        said = abs_(*command, "--url", url)
         assert isinstance(said.exception, RefusedError), said
         assert "geheim" not in str(said.exception)
     with pytest.raises(RefusedError, match="uthentication"):
@@ -243,14 +242,14 @@ def test_the_command_line_goes_by_a_file_of_settings(
     client = new(*NEEDED["2pc"])
     epoch(sink_of(client, "2pc"), "by-file")
     url = url_of(client, tmp_path, REGISTER)
-    said = CliRunner().invoke(app, ["register", "list", "--url", url, "--json"])
+    said = abs_("register", "list", "--url", url, "--json")
     assert said.exit_code == 0, said.output
     assert "by-file" in said.stdout
     lacking = new(WRITES)
     options = [
         text for pair in given(lacking, topic=TOPIC).items() for text in ("-o", "=".join(pair))
     ]
-    doctor = CliRunner().invoke(app, ["doctor", *options, "--json"])
+    doctor = abs_("doctor", *options, "--json")
     assert doctor.exit_code == 1
     what = [f["what"] for f in json.loads(doctor.stdout)["findings"] if f["severity"] == "error"]
     assert any("abs1:" in each for each in what)

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
 from abs_audit import audit
 from abs_audit.locate import relation
-from abs_cli.main import app
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.cluster import close_clusters
@@ -22,6 +20,7 @@ from abs_core.source import Limit
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.case import Case, raises, rows
+from tests.kit.command import abs_
 from tests.kit.kafka import delete_topics, make_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
@@ -180,12 +179,8 @@ def test_readers_are_told_that_the_side_topic_is_gone(case: Case, harness: Attem
     assert audit(doubled, doubled).clean, "every record is read where that is asked for"
 
     register = f"kafka://{harness.bootstrap}/{harness.options.registertopic}"
-    told = CliRunner().invoke(
-        app, ["in-doubt", "list", "--url", register, "--attempts", harness.topic]
-    )
+    told = abs_("in-doubt", "list", "--url", register, "--attempts", harness.topic)
     assert isinstance(told.exception, CorruptionError)
-    gave_up = CliRunner().invoke(
-        app, ["in-doubt", "abort", "job", "--url", register, "--attempts", harness.topic]
-    )
+    gave_up = abs_("in-doubt", "abort", "job", "--url", register, "--attempts", harness.topic)
     assert isinstance(gave_up.exception, CorruptionError)
     assert not is_there(harness)

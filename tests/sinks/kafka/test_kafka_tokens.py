@@ -16,11 +16,9 @@ from types import SimpleNamespace
 
 import duckdb
 import pytest
-from typer.testing import CliRunner
 
 from abs_audit.kafka import KafkaTopic
 from abs_audit.locate import relation
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.login import login_of
 from abs_clients.kafka.transactions import State
@@ -32,6 +30,7 @@ from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.case import within
 from abs_testing.engine import Run
 from tests.kit import token_functions
+from tests.kit.command import abs_
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic, send_now
 from tests.kit.kafka_tokens import TokenKafka
 from tests.kit.token_server import TokenServer
@@ -245,7 +244,7 @@ def test_source_audit_and_command_line_log_in_by_a_function(
     with duckdb.connect() as connection, topic.rows(connection, ["value"]) as found:
         assert sorted(found.fetchall()) == [(b"first",), (b"second",)]
     url = url_of(given, given.registertopic, tmp_path)
-    said = CliRunner().invoke(app, ["register", "list", "--url", url])
+    said = abs_("register", "list", "--url", url)
     assert said.exit_code == 0, said.output
 
 

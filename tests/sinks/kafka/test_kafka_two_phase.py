@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 from kafka.protocol.admin.acl import CreateAclsRequest
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters, cluster
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.setting_table import TWO_PHASE
@@ -36,6 +34,7 @@ from abs_testing import Opener, applicable, run_check
 from abs_testing.case import JOB, Case, raises, rows, within
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
+from tests.kit.command import abs_
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic, send_now
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Principals, allow
@@ -212,10 +211,10 @@ def test_what_has_no_timeout_is_shown_by_age_and_its_job_is_not_retired(
     share = case.run(job).task(0, 0, LEFT)
     held = str(committable(share).held_as)
     url = f"kafka://{broker.bootstrap}/{harness.options.registertopic}"
-    listed = json.loads(_abs("in-doubt", "list", "--url", url, "--json").stdout)
+    listed = json.loads(abs_("in-doubt", "list", "--url", url, "--json").stdout)
     (mine,) = [each for each in listed if each["handle"] == held]
     assert "no timeout" in mine["detail"]
-    refused = _abs("register", "retire", job, "--yes", "--url", url)
+    refused = abs_("register", "retire", job, "--yes", "--url", url)
     assert isinstance(refused.exception, ProtocolError)
     assert f"abs job reset {job}" in str(refused.exception)
 
@@ -224,10 +223,10 @@ def test_what_has_no_timeout_is_shown_by_age_and_its_job_is_not_retired(
     monkeypatch.setattr(preflight, "OLD_MS", 0)
     assert any(held in what and job in what for what in _warnings(harness))
     settings = [f"kafka.bootstrap.servers={broker.bootstrap}", f"topic={harness.topic}"]
-    told = _abs("doctor", *(part for each in settings for part in ("-o", each)), "--json")
+    told = abs_("doctor", *(part for each in settings for part in ("-o", each)), "--json")
     assert any(held in each["what"] for each in json.loads(told.stdout)["findings"])
 
-    assert _abs("job", "reset", job, "--yes", "--url", url).exit_code == 0
+    assert abs_("job", "reset", job, "--yes", "--url", url).exit_code == 0
     assert state(harness, share) is not State.ONGOING
     assert not any(held in what for what in _warnings(harness))
 
@@ -235,10 +234,6 @@ def test_what_has_no_timeout_is_shown_by_age_and_its_job_is_not_retired(
 def _warnings(harness: TopicHarness) -> list[str]:
     found = preflight.preflight(harness.options, KEYED)
     return [each.what for each in found if each.severity is Severity.WARNING]
-
-
-def _abs(*args: str) -> Any:
-    return CliRunner().invoke(app, args)
 
 
 def test_brokers_that_do_not_allow_it_are_told_by_both_of_their_settings(

@@ -18,10 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from typer.testing import CliRunner
 
-from abs_cli.main import app
 from abs_testing import SCHEMA
+from tests.kit.command import abs_
 from tests.packaging.venvs import ROOT
 from tests.sample import seed
 from tests.sinks.delta.harness import TableHarness as DeltaHarness
@@ -113,7 +112,7 @@ def test_four_writers_that_are_killed_and_two_foreign_ones_leave_every_row_once(
     assert kills > minutes
     assert min(others.done) > minutes
     assert found == expected
-    audit = CliRunner().invoke(app, ["audit", "duplicates", mix.url, "--json"])
+    audit = abs_("audit", "duplicates", mix.url, "--json")
     assert not [
         each for each in json.loads(audit.output)["duplicates"] if each["kind"] != "content"
     ]

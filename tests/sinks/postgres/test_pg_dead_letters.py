@@ -34,7 +34,7 @@ from abs_testing.cuts import Halted
 from tests import sample
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, in_each
-from tests.sinks.postgres.buried import Buried, buried, poisoned
+from tests.sinks.postgres.buried import buried, poisoned
 
 pytestmark = pytest.mark.services
 
@@ -226,11 +226,11 @@ def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> N
         kept = PostgresLetters(harness.options)
         ids = [letter["id"] for letter in kept.found(code="23514")]
         with pytest.raises(AbsError, match="23514"):
-            replaying(harness).replay(ids)
+            kept.replay(ids)
         assert [letter["replayed"] for letter in kept.shown(ids)] == [None, None]
         harness.db.execute(f"alter table {harness.table} drop constraint c")
-        assert replaying(harness).replay(ids) == 2
-        assert replaying(harness).replay(ids) == 0
+        assert kept.replay(ids) == 2
+        assert kept.replay(ids) == 0
         assert len(kept.found()) == 1
         case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
 
@@ -242,9 +242,12 @@ def test_of_two_replays_at_once_of_one_letter_one_writes_it(
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
         case.run().epoch(0, [(7, "bad"), (8, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
-        kept = replaying(harness)
+        kept = PostgresLetters(harness.options)
         ids = [letter["id"] for letter in kept.found()]
-        right, others = EpochTransaction.co_commit, [lambda: replaying(harness).replay(ids[:1])]
+        right, others = (
+            EpochTransaction.co_commit,
+            [lambda: PostgresLetters(harness.options).replay(ids[:1])],
+        )
 
         def raced(self: EpochTransaction, *given: Any) -> Any:
             if others:
@@ -268,7 +271,8 @@ def test_a_replay_that_dies_in_its_transaction_changes_nothing(
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
         case.run().epoch(0, [(7, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
-        (letter,) = PostgresLetters(harness.options).found()
+        kept = PostgresLetters(harness.options)
+        (letter,) = kept.found()
 
         def dies(*_: object) -> None:
             raise Halted
@@ -276,12 +280,7 @@ def test_a_replay_that_dies_in_its_transaction_changes_nothing(
         with monkeypatch.context() as planted:
             planted.setattr(EpochTransaction, "_commit", dies)
             with pytest.raises(Halted):
-                replaying(harness).replay([letter["id"]])
+                kept.replay([letter["id"]])
         case.holds(when="after a replay that died")
-        assert replaying(harness).replay([letter["id"]]) == 1
+        assert kept.replay([letter["id"]]) == 1
         case.holds([(7, "bad")], when="after a second replay")
-
-
-def replaying(harness: Buried) -> PostgresLetters:
-    """As the command does it: the job itself has the option and another protocol perhaps."""
-    return PostgresLetters(harness.options)

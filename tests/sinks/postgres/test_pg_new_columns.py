@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -49,12 +49,6 @@ OF_THE_SAMPLE = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in OFTEN else pytest.mark.campaign) for name in VARIANTS],
 )
-
-
-@pytest.fixture(scope="module")
-def fork_server() -> Iterator[ForkServer]:
-    with ForkServer() as fork_server:
-        yield fork_server
 
 
 @pytest.mark.parametrize("number", range(len(OFTEN)), ids=OFTEN)

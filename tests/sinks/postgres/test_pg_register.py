@@ -182,22 +182,21 @@ def test_retire_forgets_a_job_but_none_with_an_open_decision(register: PostgresR
     assert register.load("job") is None
 
 
-def test_a_state_of_a_newer_release_is_refused(register: PostgresRegister, database: str) -> None:
-    register.compare_and_set("job", None, FIRST)
-    with psycopg.connect(database) as db:
-        db.execute("update abs.register set state = jsonb_set(state, '{version}', '99')")
-    with pytest.raises(CorruptionError, match="version 99"):
-        register.load("job")
-
-
-def test_a_row_under_another_name_than_its_own_is_refused(
-    register: PostgresRegister, database: str
+@pytest.mark.parametrize(
+    ("damage", "job", "told"),
+    [
+        ("state = jsonb_set(state, '{version}', '99')", "job", "version 99"),
+        ("job = 'renamed'", "renamed", "belongs to job 'job'"),
+    ],
+)
+def test_a_state_of_a_newer_release_and_a_row_under_another_name_are_refused(
+    register: PostgresRegister, database: str, damage: str, job: str, told: str
 ) -> None:
     register.compare_and_set("job", None, FIRST)
     with psycopg.connect(database) as db:
-        db.execute("update abs.register set job = 'renamed'")
-    with pytest.raises(CorruptionError, match="belongs to job 'job'"):
-        register.load("renamed")
+        db.execute(f"update abs.register set {damage}")
+    with pytest.raises(CorruptionError, match=told):
+        register.load(job)
 
 
 def test_a_schema_that_somebody_else_made_is_enough(

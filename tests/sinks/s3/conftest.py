@@ -11,6 +11,7 @@ import pytest
 from abs_services import S3Service
 from abs_sinks.s3.testing import FolderHarness, open_folder
 from tests.sinks.s3.clock import SetClock, clock
+from tests.sinks.s3.proxy import Proxy, running
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 
@@ -48,3 +49,10 @@ def set_clock() -> Iterator[SetClock]:
     """Sets this process's clock, for the test."""
     with clock() as set_clock:
         yield set_clock
+
+
+@pytest.fixture(scope="module")
+def proxy(store: S3Service) -> Iterator[Proxy]:
+    """A proxy before the server, which a module's tests share."""
+    with running(store.endpoint) as proxy:
+        yield proxy

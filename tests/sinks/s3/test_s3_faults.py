@@ -22,7 +22,7 @@ from abs_testing import SCHEMA
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
 from tests import sample
-from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
+from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy
 
 pytestmark = pytest.mark.services
 
@@ -63,12 +63,6 @@ def error(code: str) -> bytes:
 def protocol(request: pytest.FixtureRequest) -> str:
     """2pc, where a test says nothing else."""
     return str(getattr(request, "param", "2pc"))
-
-
-@pytest.fixture(scope="module")
-def proxy(store: S3Service) -> Iterator[Proxy]:
-    with running(store.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError
-from abs_services import S3Service
 from abs_sinks.s3 import S3Options, uploads
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
-from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
+from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy
 
 pytestmark = pytest.mark.services
 
@@ -35,12 +34,6 @@ READINGS: dict[str, tuple[str, Reading]] = {
 @pytest.fixture
 def protocol() -> str:
     return "2pc"
-
-
-@pytest.fixture
-def proxy(store: S3Service) -> Iterator[Proxy]:
-    with running(store.endpoint) as proxy:
-        yield proxy
 
 
 def test_a_list_of_uploads_in_several_answers_is_read_to_its_end(

@@ -14,13 +14,12 @@ from abs_clients.s3.direct import Call
 from abs_clients.s3.server import Server
 from abs_core.contracts import Task
 from abs_core.model import Committable, Outcome
-from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.twophase import TwoPhaseCommitter
 from abs_sinks.s3.uploads import Uploads, uploads_of
 from abs_testing import SCHEMA
-from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy, running
+from tests.sinks.s3.proxy import Fault, Plan, Proxy, by_proxy
 
 pytestmark = pytest.mark.services
 
@@ -32,12 +31,6 @@ XML = "<?xml version='1.0'?>"
 @pytest.fixture
 def protocol() -> str:
     return "2pc"
-
-
-@pytest.fixture(scope="module")
-def proxy(store: S3Service) -> Iterator[Proxy]:
-    with running(store.endpoint) as proxy:
-        yield proxy
 
 
 @pytest.fixture
