@@ -7,9 +7,9 @@ snapshots.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -47,22 +47,23 @@ class Split:
     end: str | None
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """Reads one split. Not thread-safe."""
 
     @property
+    @abstractmethod
     def position(self) -> Split:
         """The part of the split that is not yet returned; a snapshot keeps it.
 
         Opened again, it yields exactly the remaining rows. Valid between any two calls of ``read``.
         """
-        ...
 
     @property
+    @abstractmethod
     def finished(self) -> bool:
         """Whether the end of the split is reached; always false for a split without an end."""
-        ...
 
+    @abstractmethod
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
         """The next batch; None if the split is finished or no data came in time.
 
@@ -71,12 +72,31 @@ class Reader(Protocol):
             UnavailableError: the source cannot be reached now.
             RefusedError: the source refuses permanently.
         """
-        ...
 
+    @abstractmethod
     def close(self) -> None: ...
 
+    def at_most(self, rows: int) -> bool:
+        """Limit every later batch to this number of rows; False: its batches stay as they are.
 
-class Source(Protocol):
+        A position inside a batch is stored as a number of rows to skip. Write it for a reader that may
+        find fewer rows on a replay (as in a compacted topic), so that there are no such positions.
+        """
+        return False
+
+    def check(self) -> None:  # noqa: B027 - most read what nobody can replace
+        """Check that all rows read so far came from the object that the split names.
+
+        Called before a snapshot stores a position.
+
+        Raises:
+            ReplayMismatchError: another object had taken its name; rows read since the last check
+                must not be used.
+            UnavailableError: the source does not answer now.
+        """
+
+
+class Source(ABC):
     """Replayable data. Cheap to build; can be pickled.
 
     Reading the same range twice yields the same rows, in the same order within a split, or raises
@@ -84,14 +104,15 @@ class Source(Protocol):
     """
 
     @property
+    @abstractmethod
     def schema(self) -> pa.Schema:
         """The schema of every batch; may send a request to the source once."""
-        ...
 
+    @abstractmethod
     def initial(self) -> Offsets:
         """The first offsets of a new job; called once in a job's life."""
-        ...
 
+    @abstractmethod
     def latest(self, start: Offsets, limit: Limit) -> Offsets:
         """The last position that can be read now, within the limit; ``start`` if there is no new data.
 
@@ -99,56 +120,43 @@ class Source(Protocol):
             ReplayMismatchError: ``start`` is no longer a position in this source (a topic was
                 truncated or recreated, a file has changed).
         """
-        ...
 
+    @abstractmethod
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
         """Divide the range between two positions; without an end, the splits have no end."""
-        ...
 
+    @abstractmethod
     def open(self, split: Split) -> Reader: ...
 
+    @property
+    def patience(self) -> Patience:
+        """How long to wait for progress in a range; without a ``system``, messages name the split."""
+        return Patience(300.0)
 
-@runtime_checkable
-class Bounded(Protocol):
-    """Optional interface of a source: stop at the present data (Spark's ``availableNow``)."""
-
-    def until_now(self) -> Source:
-        """The same source without data that arrives from now on.
+    def until_now(self) -> Source | None:
+        """The same source without data that arrives from now on (Spark's ``availableNow``).
 
         Repeated calls of ``latest``, each from the previous result, end: it returns its ``start``. This
-        also holds for a ``start`` that an earlier process was given.
+        also holds for a ``start`` that an earlier process was given. None: the source cannot tell such
+        data, and an engine takes all that is there in one epoch.
         """
-        ...
+        return None
 
-
-@runtime_checkable
-class SupportsTrim(Protocol):
-    """Optional interface of a source: drop planning data of committed ranges."""
-
-    def committed(self, end: Offsets) -> None:
+    def committed(self, end: Offsets) -> None:  # noqa: B027 - most keep nothing to plan with
         """All data up to ``end`` is committed; the source may drop its planning data before ``end``."""
-        ...
-
-
-@runtime_checkable
-class Endless(SupportsTrim, Protocol):
-    """``SupportsTrim`` for readers without an end, which keep the positions themselves."""
 
     def passed(self, left: Sequence[Split]) -> Offsets | None:
-        """The position that all splits have passed; None if splits are missing or have an end.
+        """The position for ``committed`` that all splits without an end have passed.
+
+        None if splits are missing or have an end, or if nothing is to be dropped.
 
         Args:
             left: the positions of all unfinished splits of one snapshot.
         """
-        ...
-
-
-@runtime_checkable
-class Growing(Protocol):
-    """Optional interface of a source: find new splits after a restart, for readers without an end."""
+        return None
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
-        """The splits to read from now on: the unfinished ones and the new ones.
+        """The splits without an end to read after a restart: the unfinished ones and new ones, if any.
 
         Args:
             left: the positions of all unfinished splits of one snapshot.
@@ -157,51 +165,11 @@ class Growing(Protocol):
             ConfigError: they have an end or are finished, so they are of a bounded read.
             ReplayMismatchError: their data has changed, or is no longer in this source.
         """
-        ...
-
-
-@runtime_checkable
-class SupportsMaxRows(Protocol):
-    """Optional interface of a reader: limit the size of batches.
-
-    A position inside a batch is stored as a number of rows to skip. A reader that may find fewer rows
-    on a replay (as in a compacted topic) must offer this, so that there are no such positions.
-    """
-
-    def at_most(self, rows: int) -> None:
-        """Limit every later batch to this number of rows."""
-        ...
-
-
-@runtime_checkable
-class SupportsVerify(Protocol):
-    """Optional interface of a reader: verify the source before a snapshot stores a position."""
-
-    def check(self) -> None:
-        """Check that all rows read so far came from the object that the split names.
-
-        Raises:
-            ReplayMismatchError: another object had taken its name; rows read since the last check
-                must not be used.
-            UnavailableError: the source does not answer now.
-        """
-        ...
-
-
-@runtime_checkable
-class Patient(Protocol):
-    """Optional interface of a source: how long to wait for its system."""
-
-    @property
-    def patience(self) -> Patience:
-        """The patience with this source's system, including the system's name."""
-        ...
-
-
-@runtime_checkable
-class ReportsEnd(Protocol):
-    """Optional interface of a source: report the end of its data, for display."""
+        return left
 
     def seen(self) -> Offsets | None:
-        """The end of the data at the last ``latest``, regardless of its limit; sends no request."""
-        ...
+        """The end of the data at the last ``latest``, regardless of its limit; None: unknown.
+
+        For display; sends no request.
+        """
+        return None

@@ -9,12 +9,14 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import psutil
 import pytest
 from hypothesis import settings
 
@@ -25,6 +27,7 @@ from abs_services import (
     S3Service,
     services,
 )
+from abs_services.contracts import Service
 from tests import sample
 from tests.campaign import Minutes
 from tests.kit.databases import Databases
@@ -36,8 +39,19 @@ from tests.seconds import Seconds
 SLOWEST = ("spark", "long", "services")
 """Marks of the tests that take longest, the longest first."""
 
+BROKER, SERVERS = 2, 3
+"""The last ranks of files in which a broker is used, and any server."""
+
+RANKS = pytest.StashKey[dict[Path, int]]()
+"""Of each file, its place in the order of files."""
+
 NEEDS = {"spark": "spark", "postgres": "services", "kafka": "services", "s3": "services"}
 """The mark of the tests that use a fixture."""
+
+ServiceT = TypeVar("ServiceT", bound=Service)
+
+_servers: list[Service] = []
+"""Those of this process that are ours to kill."""
 
 # Servers run beside the tests: how long one example takes says nothing of the code.
 settings.register_profile("sample", deadline=None, max_examples=40)
@@ -47,6 +61,14 @@ settings.load_profile("sample")
 
 # No broker of a test lives long enough to earn what Java's second compiler costs.
 os.environ.setdefault("ABS_KAFKA_JVM", "-XX:TieredStopAtLevel=1 -XX:-UsePerfData")
+
+# Nothing here cuts the power: servers, which die alone, need not wait for a disk. Those of a run take
+# two GB.
+_memory = Path("/dev/shm")
+if os.access(_memory, os.W_OK) and min(
+    shutil.disk_usage(_memory).free, psutil.virtual_memory().available
+) > (12 << 30):
+    os.environ.setdefault("ABS_SERVICES_IN", str(_memory))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,8 +113,9 @@ def pytest_unconfigure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what is not in the sample; then files with Spark first, those with servers, and the rest.
 
-    Of each kind, those come first that took longest in earlier runs of this checkout. A worker that
-    gets a long file when the others have nothing left makes the run as much longer.
+    Of those with servers, the ones that name Kafka are first. Of each kind, those come first that
+    took longest in earlier runs of this checkout. A worker that gets a long file when the others have
+    nothing left makes the run as much longer.
     """
     sample.deal(items)
     for item in items:
@@ -105,6 +128,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (n for n, m in enumerate(SLOWEST) if item.get_closest_marker(m)), len(SLOWEST)
         )
         ranks[item.path] = min(of_item, ranks.get(item.path, of_item))
+    for path, rank in ranks.items():
+        if rank > BROKER or (rank == BROKER and "kafka" not in path.read_text()):
+            ranks[path] += 1
+    config.stash[RANKS] = ranks
     known = Seconds.known(config)
     items.sort(key=lambda item: (ranks[item.path], -known.get(item.nodeid.split("::")[0], 0.0)))
 
@@ -123,17 +150,43 @@ def pytest_report_header() -> str:
     return f"seed: {sample.seed()} (ABS_TEST_SEED={sample.seed()} repeats what is drawn)"
 
 
+@contextmanager
+def _shared(server: ServiceT) -> Iterator[ServiceT]:
+    with server:
+        if server.controllable:
+            _servers.append(server)
+        yield server
+        _servers.clear()  # the process ends
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_idle_servers(request: pytest.FixtureRequest) -> None:
+    """Servers end before the files that need none, which come last: an idle broker takes two hundredths
+    of a core. A test that asks for one all the same has it started again.
+    """
+    rank = request.config.stash[RANKS].get(request.path, 0)
+    for server in _servers:
+        if rank > (BROKER if isinstance(server, KafkaService) else SERVERS):
+            server.kill()
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresService]:
-    """A PostgreSQL server, shared by the tests of this process; its way is ``ABS_SERVICES``."""
-    with services().postgres() as server:
+def _postgres() -> Iterator[PostgresService]:
+    with _shared(services().postgres()) as server:
         yield server
 
 
+@pytest.fixture(scope="module")
+def postgres(_postgres: PostgresService) -> PostgresService:
+    """A PostgreSQL server, shared by the tests of this process; its way is ``ABS_SERVICES``."""
+    _postgres.start()
+    return _postgres
+
+
 @pytest.fixture(scope="session")
-def databases(postgres: PostgresService) -> Iterator[Databases]:
+def databases(_postgres: PostgresService) -> Iterator[Databases]:
     """Empty databases of this server."""
-    with closing(Databases(postgres)) as databases:
+    with closing(Databases(_postgres)) as databases:
         yield databases
 
 
@@ -155,12 +208,18 @@ def database(databases: Databases) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[KafkaService]:
-    """A Kafka broker, shared by the tests of this process."""
+def _kafka() -> Iterator[KafkaService]:
     if services().provider is Provider.NATIVE:
         archive_classes()
-    with services().kafka() as server:
+    with _shared(services().kafka()) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def kafka(_kafka: KafkaService) -> KafkaService:
+    """A Kafka broker, shared by the tests of this process."""
+    _kafka.start()
+    return _kafka
 
 
 @pytest.fixture(scope="module")
@@ -200,10 +259,16 @@ def soon_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def s3() -> Iterator[S3Service]:
-    """An S3 server with one bucket, shared by the tests of this process."""
-    with services().s3() as server:
+def _s3() -> Iterator[S3Service]:
+    with _shared(services().s3()) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def s3(_s3: S3Service) -> S3Service:
+    """An S3 server with one bucket, shared by the tests of this process."""
+    _s3.start()
+    return _s3
 
 
 @pytest.fixture(scope="module")

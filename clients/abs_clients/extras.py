@@ -45,13 +45,16 @@ EXTRAS = {
 """The extra that installs a module, by the module's name."""
 
 
-def missing(error: ImportError, what: str) -> ConfigError | None:
+def missing(error: ImportError, what: str, extra: str | None = None) -> ConfigError | None:
     """The error for an extra that is not installed; None if another module is missing.
 
-    ``what`` needs it, as the beginning of a sentence.
+    Args:
+        what: needs it, as the beginning of a sentence.
+        extra: installs every library that ``what`` imports; None: see ``EXTRAS``.
     """
     module = (error.name or "").split(".")[0]
-    extra = EXTRAS.get(module)
+    if extra is None or module.startswith("abs_"):
+        extra = EXTRAS.get(module)
     if extra is None or not isinstance(error, ModuleNotFoundError):
         return None
     return ConfigError(

@@ -45,6 +45,16 @@ def options_of(values: type) -> tuple[Option, ...]:
     return tuple(_by_field(values).values())
 
 
+def needed(values: type) -> list[Option]:
+    """Those that must be given: neither they nor their fields have a default."""
+    default = {each.name: (each.default, each.default_factory) for each in fields(values)}
+    return [
+        option
+        for name, option in _by_field(values).items()
+        if option.default is None and default[name] == (MISSING, MISSING)
+    ]
+
+
 def fields_from(values: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """The dataclass's option fields, from the result of ``read_options``."""
     return {name: given[option.name] for name, option in _by_field(values).items()}

@@ -4,7 +4,7 @@ from abs_clients.extras import importing
 
 with importing("The package abs_audit"):
     from abs_audit.auditor import AuditSettings, audit
-    from abs_audit.contracts import Inspectable, Relation
+    from abs_audit.contracts import Relation
     from abs_audit.epochs import EpochFound, by_epoch
     from abs_audit.files import Files
     from abs_audit.following import Round, follow
@@ -18,7 +18,6 @@ __all__ = [
     "EpochFound",
     "Files",
     "Held",
-    "Inspectable",
     "LeftBehind",
     "PostgresTable",
     "Relation",

@@ -30,7 +30,7 @@ from duckdb import DuckDBPyConnection
 
 from abs_audit.carry import types_of
 from abs_audit.comparison import compare, moved, size
-from abs_audit.contracts import Inspectable, Relation
+from abs_audit.contracts import Relation
 from abs_audit.epochs import count
 from abs_audit.plan import Plan, plan
 from abs_audit.progress import meter_here
@@ -105,7 +105,7 @@ def audit(
     The module says what a clean report proves.
 
     Args:
-        left_behind: finds what is in doubt; default: the target's own inspection, if it has one.
+        left_behind: finds what is in doubt; default: the target's own inspection.
         epochs: the records of each epoch, of which the key's columns are read (without a key, all):
             the report then says how many records of each are expected and how many are in the target.
 
@@ -117,7 +117,7 @@ def audit(
     """
     settings = settings or AuditSettings()
     start = time.monotonic()
-    look = left_behind or (actual.left_behind if isinstance(actual, Inspectable) else None)
+    look = left_behind or actual.left_behind
     with workspace(settings.memory_mib, settings.temp_directory) as connection:
         meter = meter_here()
         meter.begin("looking at the columns", connection)
@@ -176,7 +176,7 @@ def _read_until_still(
     connection: DuckDBPyConnection,
     actual: Relation,
     matched: Plan,
-    look: Callable[[], LeftBehind] | None,
+    look: Callable[[], LeftBehind | None],
     deadline: float,
 ) -> tuple[str, int, int, tuple[LeftBehind, ...]]:
     """Read at least twice, until two reads agree and nothing is in doubt, or the deadline passes.
@@ -189,6 +189,11 @@ def _read_until_still(
     reads = 0
     records = size(connection, "expected")
     meter = meter_here()
+
+    def inspect() -> None:
+        if (seen := look()) is not None:
+            looks.append(seen)
+
     while True:
         reads += 1
         step = f"reading the target, read {reads}"
@@ -196,14 +201,13 @@ def _read_until_still(
         latest, before = tables[reads % 2], tables[(reads + 1) % 2]
         load(connection, latest, actual, matched, actual=True)
         records = size(connection, latest)
-        if look:
-            looks.append(look())
+        inspect()
         if reads == 1:
             continue
         difference = moved(connection, before, latest)
         still = not difference and not any(seen.doubts for seen in looks[-2:])
         if still or time.monotonic() >= deadline:
             return latest, reads, difference, tuple(looks)
-        while look and looks[-1].doubts and time.monotonic() < deadline:
+        while looks and looks[-1].doubts and time.monotonic() < deadline:
             time.sleep(PAUSE_SECONDS)
-            looks.append(look())
+            inspect()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, quoted
-from abs_audit.contracts import PLACE, Inspectable, Relation, Unfolding
+from abs_audit.contracts import PLACE, Relation
 from abs_audit.families import Type
 from abs_audit.locate import side_of
 from abs_audit.report import LeftBehind
@@ -21,7 +21,7 @@ from abs_sinks.door import format_at
 
 
 @dataclass(frozen=True, slots=True)
-class WithDeadLetters:
+class WithDeadLetters(Relation):
     """The records of a target and, by value, those dead letters that were not replayed.
 
     Args:
@@ -50,8 +50,7 @@ class WithDeadLetters:
             for schema in sorted({each["schema"] for each in found}):
                 those = [each for each in found if each["schema"] == schema]
                 batch = rows_of([each["row"] for each in those], schema_of(schema))
-                if isinstance(self.target, Unfolding):
-                    batch = self.target.unfolded(batch, [name for name in names if name != PLACE])
+                batch = self.target.unfolded(batch, [name for name in names if name != PLACE])
                 places = pa.array([f"dead letter {each['id']}" for each in those], pa.string())
                 table = _named(batch.append_column(PLACE, places), names)
                 dead = carried(connection.from_arrow(table), names)
@@ -60,8 +59,8 @@ class WithDeadLetters:
                 rows = rows.union(dead.project(", ".join(cast)))
             yield rows
 
-    def left_behind(self) -> LeftBehind:
-        return self.target.left_behind() if isinstance(self.target, Inspectable) else LeftBehind()
+    def left_behind(self) -> LeftBehind | None:
+        return self.target.left_behind()
 
 
 def with_dead_letters(

@@ -1,11 +1,11 @@
-"""Protocols of a system that can be audited: records to read, and unfinished writes to report."""
+"""Interfaces of a system that can be audited: records to read, and unfinished writes to report."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -19,17 +19,18 @@ PLACE = "abs:place"
 """The column that ``Relation.rows`` adds if it is asked for: where a record is, as text for people."""
 
 
-class Relation(Protocol):
+class Relation(ABC):
     """Named columns and records that can be read completely, more than once.
 
     Each read starts anew and sees the current records up to the end.
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """For people; never contains a secret (I9)."""
-        ...
 
+    @abstractmethod
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
         """Names and types of the columns; ``connection`` may be used to determine them.
 
@@ -38,8 +39,8 @@ class Relation(Protocol):
             SchemaError: the audit cannot compare a column's type.
             TargetError: the system does not answer, or refuses.
         """
-        ...
 
+    @abstractmethod
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> AbstractContextManager[DuckDBPyRelation]:
@@ -51,7 +52,17 @@ class Relation(Protocol):
         The relation can be scanned once, inside the context, and streams with bounded memory.
         Errors of the system are raised by the context's exit.
         """
-        ...
+
+    def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """The records that the sink would have made of these rows, with these columns.
+
+        Of a system whose columns are within those of the sink's input.
+        """
+        return rows
+
+    def left_behind(self) -> LeftBehind | None:
+        """Unfinished writes that exist now; None: the system cannot tell. Read-only."""
+        return None
 
 
 class Side(ABC):
@@ -91,21 +102,3 @@ class Side(ABC):
             deadletter: as in the sink's option; the others as in ``at``.
         """
         return self.format.dead_letters(url, deadletter, table, {}), lambda sink: True
-
-
-@runtime_checkable
-class Unfolding(Protocol):
-    """A relation whose columns are within those of the sink's input."""
-
-    def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """The records that the sink would have made of these rows, with these columns."""
-        ...
-
-
-@runtime_checkable
-class Inspectable(Protocol):
-    """A relation whose system can report unfinished writes."""
-
-    def left_behind(self) -> LeftBehind:
-        """Unfinished writes that exist now. Read-only."""
-        ...

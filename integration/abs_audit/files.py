@@ -14,7 +14,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, types_of
-from abs_audit.contracts import PLACE
+from abs_audit.contracts import PLACE, Relation
 from abs_audit.families import Family, Type
 from abs_audit.progress import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
@@ -72,7 +72,7 @@ COMPRESSIONS = frozenset({".gz", ".zst", ".bz2"})
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class Files(Relation):
     """Files of one format, as one set of records.
 
     Folders are searched recursively; names that start with ``_`` or ``.`` are skipped, as in Spark.

@@ -26,7 +26,7 @@ from kafka.errors import (
 )
 
 from abs_audit.carry import carried
-from abs_audit.contracts import Side
+from abs_audit.contracts import Relation, Side
 from abs_audit.families import Type
 from abs_audit.kafka_values import AvroValues, JsonValues, RawValues, Values
 from abs_audit.locate import without_table
@@ -177,7 +177,7 @@ def _client(servers: str, config: str | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaTopic:
+class KafkaTopic(Relation):
     """All committed records of a topic, from its beginning to the last stable offset.
 
     Records are read with ``read_committed``: open and aborted transactions are not included. Order,
@@ -222,7 +222,6 @@ class KafkaTopic:
                 yield carried(rows, names)
 
     def unfolded(self, rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-        """See ``Unfolding``."""
         given = {name.lower(): rows.column(name) for name in rows.schema.names}
         return self._values.unfolded(given, names)
 

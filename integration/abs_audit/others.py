@@ -10,7 +10,7 @@ from typing import Any
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, types_of
-from abs_audit.contracts import Side
+from abs_audit.contracts import Relation, Side
 from abs_audit.families import Type
 from abs_audit.progress import streamed
 from abs_audit.report import LeftBehind, OpenDecision, Pending
@@ -29,7 +29,7 @@ class OtherSide(Side):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetOfOthers:
+class TargetOfOthers(Relation):
     """Records from the format's ``read``, and doubts from its committer."""
 
     format: SinkFormat

@@ -16,7 +16,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit.contracts import Side
+from abs_audit.contracts import Relation, Side
 from abs_audit.families import Type
 from abs_audit.files import Files
 from abs_audit.locate import without_table
@@ -59,7 +59,7 @@ class S3Side(Side):
 
 
 @dataclass(frozen=True, slots=True)
-class S3Files:
+class S3Files(Relation):
     """Listed objects: each read lists anew, fetches all objects, and reads them as ``Files``.
 
     Names with a part that starts with ``_`` or ``.`` are skipped, as in Spark, Hive and duckdb.

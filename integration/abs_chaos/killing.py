@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -11,15 +12,17 @@ from typing import Protocol
 from abs_chaos.aim import Aim
 from abs_chaos.moments import Moment, Sight, story
 from abs_chaos.process import JobProcess
-from abs_chaos.schedule import Kill
-from abs_chaos.servers import Servers, told_of
+from abs_chaos.schedule import Blow, Kill
 from abs_chaos.watch import Watch
 from abs_core.errors import UnavailableError
+from abs_services.contracts import Outage
+from abs_services.lasting import away
 
 STALLED_AFTER_S = 300.0
 _AIMING_S = 0.005
 _LOG_LINES = 25
 _BETWEEN_TRIES_S = 0.5
+_WHAT = {Outage.STOP: "stopped", Outage.FREEZE: "frozen", Outage.CUT: "killed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +237,38 @@ def last_words(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("abs_core.errors.")]
     return "\n".join(ours[-1:] or lines[-_LOG_LINES:])
+
+
+class Servers:
+    """Servers of ``abs up`` that go away under the job, one after the other, and come back."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "abs-chaos-servers")
+        self._running: Future[None] | None = None
+
+    @property
+    def is_one_away(self) -> bool:
+        """Whether a blow is not over yet. Raises its error if it failed."""
+        if self._running is not None and self._running.done():
+            running, self._running = self._running, None
+            running.result()
+        return self._running is not None
+
+    def begin(self, blow: Blow) -> None:
+        """Let the server go away; it comes back by itself."""
+        self._running = self._thread.submit(_strike, blow)
+
+    def close(self) -> None:
+        """Wait until every server is back. Raises the error of the last blow."""
+        self._thread.shutdown()
+        _ = self.is_one_away
+
+
+def _strike(blow: Blow) -> None:
+    with away(blow.kind, blow.how):
+        time.sleep(blow.seconds)
+
+
+def told_of(blow: Blow) -> str:
+    """For people."""
+    return f"{blow.kind} {_WHAT[blow.how]} for {blow.seconds:.1f} s"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from abs_audit import AuditSettings, Relation, audit
 from abs_audit.workspace import workspace
@@ -19,15 +22,18 @@ from abs_chaos.moments import Moment
 from abs_chaos.outcome import Outcome
 from abs_chaos.process import JobProcess
 from abs_chaos.schedule import UNSEEN, by_the_clock, schedule, with_blows
-from abs_chaos.visible import VisibleRows
 from abs_chaos.watch import Blind, CheckpointWatch
-from abs_core.errors import ConfigError, OptionError
+from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_services import Kind
 from abs_services.lasting import running_ones
 
 EVERY_S = 10.0
 MOMENTS = tuple(dict.fromkeys((Moment.COMMITTED, *UNSEEN)))
 """The phases that a checkpoint shows."""
+_COUNT_MIB = 256
+_COUNT_EVERY_S = 1.0
+_COUNT_SHARE = 0.1
+"""Counting takes at most this share of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +175,54 @@ def chaos(
         epochs=killing.epochs,
         visible=rows.counts,
     )
+
+
+class VisibleRows:
+    """Counts in a thread of its own, once a second or less often where a count takes long.
+
+    A target that is not there yet, or does not answer, has no count at that moment.
+
+    Args:
+        column: to read.
+    """
+
+    def __init__(self, target: Relation, column: str) -> None:
+        self._target = target
+        self._column = column
+        self._began = time.monotonic()
+        self._counts: list[tuple[float, int]] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def counts(self) -> tuple[tuple[float, int], ...]:
+        """Seconds since the start, and rows."""
+        return tuple(self._counts)
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._over.wait(pause):
+            began = time.monotonic()
+            try:
+                with (
+                    workspace(_COUNT_MIB, None) as connection,
+                    self._target.rows(connection, [self._column]) as rows,
+                ):
+                    ((count,),) = rows.aggregate("count(*)").fetchall()
+                self._counts.append((round(began - self._began, 3), count))
+            except AbsError:  # it is away, or not there yet: the audit at the end will say so
+                pass
+            pause = max(_COUNT_EVERY_S, (time.monotonic() - began) / _COUNT_SHARE)

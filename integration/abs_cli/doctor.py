@@ -56,9 +56,8 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="The format of the sink: abs-postgres, abs-kafka, abs-s3, or a format of another "
-        "package. Default: recognised by the options: topic and kafka.* mean abs-kafka, path "
-        "means abs-s3, url and dbtable mean abs-postgres.",
+        help="The format of the sink, as in writeStream.format(...). Default: that of the first option "
+        "which only one format has, such as topic, path or dbtable.",
     ),
 ]
 

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from abs_clients.extras import DISTRIBUTION, missing
-from abs_core.release import RELEASE
-
-
-def print_release() -> None:
-    sys.stdout.write(f"{DISTRIBUTION} {RELEASE}\n")
+from abs_cli import print_release
+from abs_clients.extras import missing
 
 
 def main() -> None:

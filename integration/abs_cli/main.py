@@ -23,13 +23,13 @@ from abs_cli import (
     explain_error,
     in_doubt,
     job,
+    print_release,
     register,
     services,
     trace,
     wal,
     watch,
 )
-from abs_cli.entry import print_release
 from abs_cli.output import INTERRUPTED, errors, exit_code
 from abs_core.errors import AbsError
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pyarrow as pa
 
-from abs_core.source import Limit, Offsets, Reader, Source, Split
+from abs_core.source import Reader, Split
 from abs_demo.flights import DAYS, KEY, ROWS, SCHEMA
 from abs_demo.hops import JOB
 from abs_demo.job import JobSettings
@@ -30,37 +30,26 @@ from abs_spark.process.logs import show_logs
 from abs_spark.progress import observer
 
 
-class Paced:
-    """A ``Source`` for the embedded runtime, whose tasks are threads of one process.
+class Paced(FileSource):
+    """Files for the embedded runtime, whose tasks are threads of one process.
 
     Args:
         rows: read between two checkpoints, plus one batch of each task.
         newest: the newest complete checkpoint, if any.
     """
 
-    def __init__(self, source: Source, rows: int, newest: Callable[[], int | None]) -> None:
-        self._source = source
+    def __init__(
+        self, options: FileOptions, schema: pa.Schema, rows: int, newest: Callable[[], int | None]
+    ) -> None:
+        super().__init__(options, schema)
         self._rows = rows
         self._newest = newest
         self._lock = threading.Lock()
         self._at: int | None = None
         self._left = rows
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._source.schema
-
-    def initial(self) -> Offsets:
-        return self._source.initial()
-
-    def latest(self, start: Offsets, limit: Limit) -> Offsets:
-        return self._source.latest(start, limit)
-
-    def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
-        return self._source.splits(start, end)
-
     def open(self, split: Split) -> Reader:
-        return _PacedReader(self._source.open(split), self._may_read, self._took)
+        return _PacedReader(super().open(split), self._may_read, self._took)
 
     def _may_read(self) -> bool:
         newest = self._newest()
@@ -74,7 +63,7 @@ class Paced:
             self._left -= rows
 
 
-class _PacedReader:
+class _PacedReader(Reader):
     def __init__(
         self, reader: Reader, may_read: Callable[[], bool], took: Callable[[int], None]
     ) -> None:
@@ -131,13 +120,9 @@ def flights_job(settings: JobSettings) -> Job:
     """The whole job; after a kill it continues from its last decision."""
     graph = Graph(JOB, parallelism=_TASKS)
     given = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
+    files = FileOptions.parse(given, streaming=False)
     store = LocalSnapshotStore(settings.checkpoint)
-    first, *others = (
-        graph.source(
-            name, paced(FileSource(FileOptions.parse(given, streaming=False), SCHEMA), store)
-        )
-        for name in _SOURCES
-    )
+    first, *others = (graph.source(name, paced(files, store)) for name in _SOURCES)
     both = first.union("both", *others)
     options = PostgresOptions.parse(settings.places.table(settings.protocol))
     both.key_by(*KEY).apply("first", "first of each", first_of_each).sink(
@@ -151,10 +136,10 @@ def flights_job(settings: JobSettings) -> Job:
     )
 
 
-def paced(source: FileSource, store: LocalSnapshotStore) -> Paced:
+def paced(files: FileOptions, store: LocalSnapshotStore) -> Paced:
     """The source, slowed down so that there are enough checkpoints for the kills."""
     rows = round(DAYS_PER_CHECKPOINT * ROWS / DAYS)
-    return Paced(source, rows, lambda: max(store.completed(), default=None))
+    return Paced(files, SCHEMA, rows, lambda: max(store.completed(), default=None))
 
 
 if __name__ == "__main__":

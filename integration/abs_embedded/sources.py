@@ -17,16 +17,7 @@ from typing import Any
 from abs_core.barriers.elements import MIN_TIME, Batch, Watermark
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.model import Committable
-from abs_core.source import (
-    Endless,
-    Growing,
-    Limit,
-    Reader,
-    Source,
-    Split,
-    SupportsMaxRows,
-    SupportsVerify,
-)
+from abs_core.source import Limit, Reader, Source, Split
 from abs_core.strictjson import NEWER, of, parse, text, whole
 from abs_embedded.channel import UNBOUNDED
 from abs_embedded.context import TaskState
@@ -101,7 +92,7 @@ class SourceOperator(Operator):
     Args:
         positions: of the splits to read, from ``first_entries`` or a snapshot.
         rows: larger batches are emitted in parts of this size, and a snapshot may come between;
-            readers that are ``SupportsMaxRows`` have none.
+            readers that keep to ``at_most`` have none.
     """
 
     def __init__(
@@ -125,8 +116,7 @@ class SourceOperator(Operator):
                 bounded = split.end is not None
                 reader = source.open(split)
                 self._readings.append(_Reading(reader, known, bounded, skip))
-                if isinstance(reader, SupportsMaxRows):
-                    reader.at_most(rows)
+                reader.at_most(rows)
         except BaseException:
             self.close()
             raise
@@ -138,13 +128,11 @@ class SourceOperator(Operator):
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
         """Note what is left to read: opened again, it yields exactly the rest.
 
-        Raises AbsError, see ``SupportsVerify``.
+        Raises AbsError, see ``Reader.check``.
         """
         left = []
         for reading in self._readings:
-            reader = reading.reader
-            if isinstance(reader, SupportsVerify):
-                reader.check()
+            reading.reader.check()
             if not reading.finished:
                 at, skip = reading.position
                 entry = [at.source, at.start, at.end, reading.latest]
@@ -227,13 +215,12 @@ def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
     ``parts`` are each operator's in the oldest kept snapshot. Raises AbsError without a loss.
     """
     for node in graph.nodes.values():
-        source: object = node.source
-        if isinstance(source, Endless):
+        if node.source is not None:
             lists = chain(*(part.lists.lists for part in parts.get(node.id, ())))
             entries = chain(*(items for name, _, items in lists if name == SPLITS))
             left = [_position(entry)[0] for entry in entries]
-            if left and (end := source.passed(left)) is not None:
-                source.committed(end)
+            if left and (end := node.source.passed(left)) is not None:
+                node.source.committed(end)
 
 
 def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
@@ -266,24 +253,22 @@ def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
             remedy="keep `bounded=False`; or give it another id and a start, and allow "
             "`drop_state` for the position of the old one.",
         )
-    source: object = node.source
-    if isinstance(source, Growing) and not node.bounded:
-        _resume(node.id, source, lists, left)
+    if not node.bounded:
+        _resume(node, lists, left)
     return False
 
 
-def _resume(
-    id_: str, source: Growing, lists: Sequence[OperatorList[str]], left: Sequence[Split]
-) -> None:
+def _resume(node: Node, lists: Sequence[OperatorList[str]], left: Sequence[Split]) -> None:
     """Remove splits that are not to be read any more, and distribute new ones."""
-    now = source.resumed(left)
+    assert node.source is not None, f"{node.id} is no source"
+    now = node.source.resumed(left)
     for each in lists:
         each.put(entry for entry in each.get() if _position(entry)[0] in now)
     new = sorted(json.dumps([s.source, s.start, s.end, None]) for s in now if s not in left)
     for entry in new:
         min(lists, key=lambda each: len(each.get())).add(entry)
     if new:
-        _log.info("source %s reads new splits: %s", id_, ", ".join(new))
+        _log.info("source %s reads new splits: %s", node.id, ", ".join(new))
 
 
 def _position(entry: str | bytes) -> tuple[Split, int | None, int]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from abs_core.errors import ReplayMismatchError
-from abs_core.source import Limit, Offsets, Split
+from abs_core.source import Limit, Offsets, Reader, Source, Split
 
 
 @dataclass(frozen=True)
-class TableSource:
+class TableSource(Source):
     """One split per table, all of one schema; ``batch_rows`` limits a batch."""
 
     tables: Sequence[pa.Table]
@@ -37,11 +37,8 @@ class TableSource:
     def open(self, split: Split) -> TableReader:
         return TableReader(self.tables[int(split.source)], split, self.batch_rows)
 
-    def committed(self, end: Offsets) -> None:
-        pass
 
-
-class TableReader:
+class TableReader(Reader):
     """Reads one table from a row on."""
 
     def __init__(self, table: pa.Table, split: Split, batch_rows: int) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from abs_core.errors import ConfigError
@@ -27,6 +28,11 @@ def find_java() -> Path:
             f"Java {MIN_RELEASE} or newer is needed, and there is no java in {home or 'the PATH'}",
             remedy=_REMEDY,
         )
+    return _new_enough(found)
+
+
+@cache  # an error is not kept
+def _new_enough(found: str) -> Path:
     done = subprocess.run([found, "-version"], capture_output=True, text=True, check=False)
     release = java_release(done.stderr + done.stdout)
     if release is None or release < MIN_RELEASE:

@@ -9,6 +9,8 @@ POSTGRES: Mapping[str, str] = {
     "max_connections": "100",
     "fsync": "on",
     "timezone": "UTC",
+    # In its data folder: the default, in /dev/shm, stays there for ever when a server is killed.
+    "dynamic_shared_memory_type": "mmap",
 }
 
 # One node cannot replicate; few internal partitions load fast; a killed broker is let back in
@@ -26,6 +28,10 @@ KAFKA: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     # An idle broker would write, and flush, a record every half second.
     "metadata.max.idle.interval.ms": "0",
+    # Each idle thread of these wakes three to five times a second, and a few clients use no more.
+    "num.io.threads": "2",
+    "num.network.threads": "2",
+    "group.coordinator.threads": "1",
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }

@@ -9,12 +9,21 @@ with a sink of its own (``abs_sinks.door``) brings such a module, too:
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
 
 from abs_clients.extras import missing
 
@@ -30,14 +39,39 @@ def default_source(name: str, of: str | None = None) -> type[DataSource]:
     """
 
     class Found(DataSource):
-        """Makes an instance of the format's own class, or raises ImportError."""
+        """Stands for an object of the format's own class, which it makes when it is used or unpickled.
 
-        def __new__(cls, options: MutableMapping[str, str]) -> DataSource:  # type: ignore[misc]
-            return made(name, options, of)
+        For the commit process Spark makes one in a process of its own, which only pickles it: that is
+        in the way of a run's first commit, and needs no library of the format.
+        """
 
         @classmethod
         def name(cls) -> str:
             return name
+
+        def schema(self) -> StructType | str:
+            return self._own().schema()
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return self._own().reader(schema)
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+            return self._own().streamReader(schema)
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            return self._own().writer(schema, overwrite)
+
+        def streamWriter(  # noqa: N802
+            self, schema: StructType, overwrite: bool
+        ) -> DataSourceStreamWriter:
+            return self._own().streamWriter(schema, overwrite)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            # Made in the other process, once for each epoch: so what names the start goes along.
+            return sent, (name, self.options, of, secrets.token_hex(8))
+
+        def _own(self) -> DataSource:
+            return made(name, self.options, of)
 
     return Found
 
@@ -73,3 +107,12 @@ def made(name: str, options: MutableMapping[str, str], of: str | None = None) ->
             f"is {sys.executable}: set PYSPARK_PYTHON to another one before the session is made."
         ) from error
     return own(options)
+
+
+def sent(
+    name: str, options: MutableMapping[str, str], of: str | None, query_start: str
+) -> DataSource:
+    """``made``, in a process to which Spark sends the format's object for a start of a query."""
+    own = made(name, options, of)
+    own.query_start = query_start  # type: ignore[attr-defined]
+    return own

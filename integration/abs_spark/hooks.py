@@ -23,7 +23,7 @@ from functools import cache, partial, wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from abs_spark.foreach.end_watcher import end_watcher
+from abs_spark.end_watcher import end_watcher
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

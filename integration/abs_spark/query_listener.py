@@ -12,7 +12,7 @@ from pyspark.sql.utils import is_remote
 
 from abs_core.model import job_key
 from abs_spark import observers
-from abs_spark.foreach.end_watcher import end_watcher
+from abs_spark.end_watcher import end_watcher
 from abs_spark.hooks import active_query, job_of, sentence_of
 from abs_spark.observers import Told
 

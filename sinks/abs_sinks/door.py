@@ -271,7 +271,7 @@ def format_named(name: str) -> SinkFormat:
         OptionError: there is none.
         ConfigError: a library that it needs is not installed, or its package cannot be loaded.
     """
-    entry = _installed().get(name)
+    entry = _own().get(name) or _installed().get(name)
     if entry is None:
         raise OptionError(
             f"There is no sink {name!r}.",
@@ -390,7 +390,9 @@ def _ready(found: SinkFormat) -> SinkFormat:
         try:
             import_module(found.library)
         except ImportError as error:
-            lacking = missing(error, f"The sink {found.name}")
+            # The extra of a sink of ours has the name of its folder, and all that it imports.
+            extra = found.name.removeprefix("abs-") if found.name in _own() else None
+            lacking = missing(error, f"The sink {found.name}", extra)
             if lacking is None:
                 raise
             raise lacking from error

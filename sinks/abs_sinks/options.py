@@ -11,6 +11,7 @@ from abs_clients.options import (
     Problems,
     duration,
     fields_from,
+    needed,
     one_of,
     options_of,
     read_options,
@@ -127,7 +128,7 @@ def parse_options(
 
     Args:
         kind: a frozen dataclass; its fields are the options (``options_of``), those without a default
-            must be given; its field ``common`` takes ``CommonOptions``.
+            (``needed``) must be given; its field ``common`` takes ``CommonOptions``.
         name: of the format.
         protocols: what the sink has; the first is the default.
 
@@ -137,10 +138,9 @@ def parse_options(
     problems = Problems(name)
     present = {option.lower() for option in given}
     chosen = given if "protocol" in present else {**given, "protocol": protocols[0]}
-    own = options_of(kind)
-    values = read_options(chosen, (*COMMON, *own), problems)
-    for option in own:
-        if option.default is None and option.name.lower() not in present:
+    values = read_options(chosen, (*COMMON, *options_of(kind)), problems)
+    for option in needed(kind):
+        if option.name.lower() not in present:
             problems.add(f"The option {option.name} is missing.", "give it.")
     if values["protocol"] not in protocols:
         problems.add(
@@ -149,7 +149,8 @@ def parse_options(
     problems.raise_any()
     # mypy cannot say that a class has a field ``common``.
     made: Any = kind
-    return cast(Kind, made(common=CommonOptions.of(values), **fields_from(kind, values)))
+    given_or_default = {n: v for n, v in fields_from(kind, values).items() if v is not None}
+    return cast(Kind, made(common=CommonOptions.of(values), **given_or_default))
 
 
 @dataclass(frozen=True, slots=True)

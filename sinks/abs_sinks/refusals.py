@@ -250,8 +250,8 @@ _SHOWN_CHARACTERS, _SHOWN_OF_ROW = 40, 200
 def _named(batch: pa.RecordBatch | pa.Table, row: int, key: Sequence[str], hidden: str) -> str:
     """A row by its key, its place in a Kafka source, or the beginning of its columns.
 
-    The column of ``hidden`` (``value``, or ``value.city``) holds the value that is refused, and is not
-    shown.
+    The column of ``hidden`` (a column, or a field within it) holds the value that is refused, and is
+    not shown.
     """
     names = batch.schema.names
     hidden = hidden if hidden in names else re.split(r"[.\[{]", hidden)[0]

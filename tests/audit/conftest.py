@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit import AuditSettings, Files, LeftBehind, Report, audit
+from abs_audit import AuditSettings, Files, LeftBehind, Relation, Report, audit
 from abs_audit.carry import carried, types_of
 from abs_audit.families import Type
 from tests.audit.postgres_table import CREATE, Session, target
@@ -25,7 +25,7 @@ Compare = Callable[..., Report]
 
 
 @dataclass
-class Records:
+class Records(Relation):
     """A table; ``later`` replaces it, one element a read, as writers that come late would."""
 
     table: pa.Table

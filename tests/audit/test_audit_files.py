@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from abs_audit import AuditSettings, Files, Report, audit
+from abs_audit.buried import WithDeadLetters
 from abs_audit.families import Family, Type
 from abs_audit.nested import canonicaliser
 from abs_core.errors import DataError, OptionError, RowError, SchemaError, UnavailableError
@@ -380,3 +382,13 @@ def test_a_column_of_the_file_counts_and_not_the_folder_of_its_name(
     dated = pq.read_table(expected).append_column("year", pa.array([2025] * TABLE.num_rows))
     pq.write_table(dated, expected)
     assert compared(expected, tmp_path / "actual", key=["id"]).clean
+
+
+def test_a_target_that_cannot_list_unfinished_writes_says_so_beside_dead_letters_too(
+    tmp_path: Path,
+) -> None:
+    file = Files((str(write_parquet(tmp_path / "e")),))
+    letters: Any = SimpleNamespace(found=list, shown=lambda ids: [])
+    report = audit(file, WithDeadLetters(file, letters, lambda sink: True), BY_ID)
+    assert report.clean
+    assert any("unfinished writes were not checked" in note for note in report.notes)

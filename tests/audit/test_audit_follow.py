@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit import AuditSettings, Round, follow
+from abs_audit import AuditSettings, Relation, Round, follow
 from abs_audit import workspace as workspaces
 from abs_cli.main import main
 from abs_core.errors import UnavailableError
@@ -101,7 +101,7 @@ def test_without_a_key_a_row_waits_by_all_of_its_columns(
     job.rounds.close()
 
 
-class Growing:
+class Growing(Relation):
     """One growing set of rows: each read sees one row more than the read before, by whatever side."""
 
     name = "growing"

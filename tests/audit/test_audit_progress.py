@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit import Files, audit
+from abs_audit import Files, Relation, audit
 from abs_audit.families import Family, Type
 from abs_audit.progress import Meter, Progress, metered, streamed
 from tests.audit.conftest import BY_ID
@@ -22,7 +22,7 @@ from tests.audit.conftest import BY_ID
 BATCHES, ROWS = 10, 1000
 
 
-class Slow:
+class Slow(Relation):
     """A relation that looks at the meter after each batch that it hands out."""
 
     name = "slow"
@@ -85,7 +85,7 @@ def test_a_closed_database_says_nothing() -> None:
     assert meter.now().share is None
 
 
-def test_the_progress_of_files_is_the_databases_own(tmp_path: Path) -> None:
+def test_the_progress_of_files_is_the_databases_own() -> None:
     """duckdb reads parquet by itself: what it says of its query is asked for by another thread."""
 
     class Halfway:

@@ -12,6 +12,7 @@ import pytest
 
 from abs_audit.families import meet, type_of
 from abs_core.errors import OptionError, RowError, SchemaError
+from tests import sample
 
 NAN, INF = float("nan"), float("inf")
 UTC_US = pa.timestamp("us", "UTC")
@@ -134,6 +135,7 @@ def column(values: pa.Array, key: bool = False) -> pa.Table:
     return pa.table({"id": range(len(values)), "v": values})
 
 
+@sample.cases(1, of="turned")
 @pytest.mark.parametrize("case", SAME)
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_same_value(case: str, turned: bool, compare: Any) -> None:
@@ -143,6 +145,7 @@ def test_the_same_value(case: str, turned: bool, compare: Any) -> None:
     assert compare(column(one), column(other)).clean
 
 
+@sample.cases(1, of="turned")
 @pytest.mark.parametrize("case", OTHER)
 @pytest.mark.parametrize("turned", [False, True])
 def test_another_value(case: str, turned: bool, compare: Any) -> None:

@@ -13,7 +13,7 @@ from abs_audit import AuditSettings, Files, audit
 from abs_chaos.blame import Blame, blame
 from abs_chaos.killing import Killed
 from abs_chaos.moments import Moment
-from abs_chaos.visible import VisibleRows
+from abs_chaos.run import VisibleRows
 
 ROWS = 5
 COMPARED = AuditSettings(key=("id",))
@@ -95,7 +95,7 @@ def test_without_a_checkpoint_or_with_another_source_nothing_is_told(place: Plac
 def test_rows_are_counted_once_they_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abs_chaos.visible._EVERY_S", 0.01)
+    monkeypatch.setattr("abs_chaos.run._COUNT_EVERY_S", 0.01)
     target = tmp_path / "target.json"
     wait = retry(
         retry=retry_if_result(lambda there: not there),

@@ -9,10 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from abs_chaos.killing import Killed
+from abs_chaos.killing import Killed, Servers
 from abs_chaos.run import ChaosSettings, kill_to_end
 from abs_chaos.schedule import Blow
-from abs_chaos.servers import Servers
 from abs_core.errors import ConfigError
 from abs_services import Provider
 from abs_services.contracts import Kind, Outage, Running

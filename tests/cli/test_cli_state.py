@@ -19,6 +19,7 @@ from abs_core.errors import AbsError, ConfigError, OptionError, RefusedError
 from abs_core.events import Event, SweepFailed
 from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.protocol import RunIdentity, decide
+from abs_sinks.door import format_named, format_names
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 
 pytestmark = pytest.mark.services
@@ -271,8 +272,8 @@ def test_names_are_listed_whole_on_one_line(database: str) -> None:
 def test_an_unknown_scheme_is_answered_with_the_known_ones() -> None:
     result = run("register", "list", "--url", "kafk://user:geheim@broker:9092/registers")
     assert isinstance(result.exception, OptionError)
-    known = "begin it with one of delta:, iceberg:, kafka:, postgresql:, s3:"
-    assert known in str(result.exception)
+    known = ", ".join(f"{format_named(name).schemes[0]}:" for name in format_names())
+    assert f"begin it with one of {known};" in str(result.exception)
     assert "geheim" not in str(result.exception)
 
 

@@ -6,13 +6,18 @@ import itertools
 import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from abs_core.source import Limit, Offsets, Split
+from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_testing import SOURCE_CHECKS, check_source, run_source_check
+from abs_testing.checks.sources import (
+    a_reader_keeps_to_the_portions_that_it_is_asked_for as keeps_to_portions,
+)
+from abs_testing.checks.sources import closed_to_what_comes_it_comes_to_an_end as comes_to_an_end
 from tests.kit import fake_source as fakes
 from tests.kit.fake_source import FakeReader, FakeSource, Numbers, open_fake_source
 
@@ -22,6 +27,16 @@ _latest, _splits, _read, _at = FakeSource.latest, FakeSource.splits, FakeReader.
 
 def test_a_right_source_passes_every_rule() -> None:
     assert check_source(open_fake_source) == [check.__name__ for check in SOURCE_CHECKS]
+
+
+def test_a_source_with_nothing_but_what_it_must_have_passes(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(FakeSource, "until_now", Source.until_now)
+    monkeypatch.setattr(FakeReader, "at_most", Reader.at_most)
+    for check in (comes_to_an_end, keeps_to_portions):
+        run_source_check(open_fake_source, check)
+    source = FakeSource(Path())
+    left = [Split("left", "0", None)]
+    assert (source.resumed(left), source.passed(left), source.seen()) == (left, None, None)
 
 
 def _getter(name: str) -> Callable[[FakeReader], Any]:
@@ -204,7 +219,7 @@ def reads_on_whatever_it_is(patch: Patch) -> None:
 
 
 def has_a_size_of_its_own(patch: Patch) -> None:
-    patch.setattr(FakeReader, "at_most", lambda reader, rows: None)
+    patch.setattr(FakeReader, "at_most", lambda reader, rows: True)
 
 
 BROKEN: dict[Callable[[Patch], None], str] = {

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from abs_core.source import Limit
 from abs_demo.embedded import Paced
-from tests.kit.fake_source import BATCH, FakeSource, FakeSourceHarness
+from abs_sources.files import FileOptions
 
+BATCH = 5
 ROWS = 2 * BATCH
+SCHEMA = pa.schema([("id", pa.int64())])
 
 
 class Job:
     """Its newest checkpoint, and what its only task has read."""
 
     def __init__(self, folder: Path) -> None:
-        FakeSourceHarness(folder).add(10 * ROWS)
+        pq.write_table(pa.table({"id": range(5 * ROWS)}, SCHEMA), folder / "rows.parquet")
+        given = {"path": str(folder), "fileformat": "parquet", "batchsize": str(BATCH)}
+        options = FileOptions.parse(given, streaming=False)
         self.newest: int | None = None
-        source = Paced(FakeSource(folder), ROWS, lambda: self.newest)
+        source = Paced(options, SCHEMA, ROWS, lambda: self.newest)
         start = source.initial()
         self._reader = source.open(source.splits(start, source.latest(start, Limit()))[0])
 
@@ -49,4 +56,4 @@ def test_all_is_read_in_the_end(tmp_path: Path) -> None:
         rows += job.reads()
         job.newest = checkpoint
     assert job.finished
-    assert rows == 5 * ROWS, "the first of the two lists"
+    assert rows == 5 * ROWS

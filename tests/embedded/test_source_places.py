@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_a_restart_reads_what_came_to_a_source_and_drops_what_left_it() -> None:
 
     @dataclass(frozen=True)
     class Growing(TableSource):
-        def resumed(self, left: list[Split]) -> list[Split]:
+        def resumed(self, left: Sequence[Split]) -> list[Split]:
             return [each for each in left if each.source != "1"] + [Split("2", "0", None)]
 
     def entry(source: str, start: str, *more: object) -> str:
@@ -63,8 +64,9 @@ def test_a_reader_that_may_find_less_the_next_time_is_asked_for_small_batches() 
     """A place in the middle of a batch would be a number of rows; compaction makes it another place."""
 
     class Compacted(TableReader):
-        def at_most(self, rows: int) -> None:
+        def at_most(self, rows: int) -> bool:
             self._batch_rows = rows
+            return True
 
     @dataclass(frozen=True)
     class Topic(TableSource):

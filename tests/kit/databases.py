@@ -65,8 +65,9 @@ class Databases:
             self._take_back(name)
 
     def close(self) -> None:
-        """Drop those that nobody uses."""
-        self._server.start()
+        """Drop those that nobody uses, unless the server's data goes with it."""
+        if self._server.controllable:
+            return
         with self._admin() as admin:
             for name in self._spare:
                 _run(admin, "drop database {} with (force)", name)

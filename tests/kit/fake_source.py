@@ -47,7 +47,7 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class FakeSource:
+class FakeSource(Source):
     """Reads the lists in a folder.
 
     Args:
@@ -86,14 +86,11 @@ class FakeSource:
     def open(self, split: Split) -> Reader:
         return FakeReader(Numbers(self.folder / split.source), split)
 
-    def committed(self, end: Offsets) -> None:
-        """Nothing: it needs no memory to plan."""
-
     def until_now(self) -> Source:
         return replace(self, closed=self.latest(self.initial(), Limit()))
 
 
-class FakeReader:
+class FakeReader(Reader):
     """Reads one list; looks at its past with every batch."""
 
     def __init__(self, numbers: Numbers, split: Split) -> None:
@@ -103,8 +100,9 @@ class FakeReader:
         self._end: Place | None = None if split.end is None else tuple(json.loads(split.end))
         self._most = BATCH
 
-    def at_most(self, rows: int) -> None:
+    def at_most(self, rows: int) -> bool:
         self._most = min(BATCH, rows)
+        return True
 
     @property
     def position(self) -> Split:

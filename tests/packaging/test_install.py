@@ -116,7 +116,7 @@ def test_every_package_of_a_wheel_says_that_it_is_typed(
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == wanted
 
 
-def test_servers_kills_and_demo_ask_for_the_same_release(tmp_path: Path) -> None:
+def test_servers_kills_and_demo_ask_for_the_same_release() -> None:
     assert packages(TESTING) == ["abs_chaos", "abs_demo", "abs_services"]
     assert not {*packages(TESTING)} & {*PACKAGES}
     project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]

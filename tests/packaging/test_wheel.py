@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from abs_sinks.door import format_names
 from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
 from tests.spark.other_sparks import OLDEST
 
@@ -81,14 +82,13 @@ def test_the_base_install_is_imported_without_any_extra(base: tuple[Path, dict[s
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("format_", "extra"), [("abs-postgres", "postgres"), ("abs-kafka", "kafka"), ("abs-s3", "s3")]
-)
+@pytest.mark.parametrize("format_", format_names())
 def test_a_sink_whose_extra_is_missing_names_it(
-    base: tuple[Path, dict[str, str]], format_: str, extra: str
+    base: tuple[Path, dict[str, str]], format_: str
 ) -> None:
     done = run(base, "-c", f"import abs_spark; abs_spark.sink('{format_}', {{}})")
     assert done.returncode == 1
+    extra = format_.removeprefix("abs-")
     assert f"pip install 'abs-sinks[{extra}]'" in done.stderr.splitlines()[-1]
 
 

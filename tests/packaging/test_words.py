@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from abs_core import contracts
-from tests.packaging.test_modules import modules
+from abs_audit import contracts as audited
+from abs_core import contracts, source
+from abs_testing import harness
+from tests.packaging.test_modules import ROOT, modules
 
 INSTEAD = {
     r"^class (Place|Lanes?|Target|Tables?|Identity|Cells?)\b": "say whose: RegisterSite, LakeTable",
@@ -20,16 +23,31 @@ INSTEAD = {
 }
 """What stands no more in a module, and what to write."""
 
-ROLES = {"Inventory"}
-"""Interfaces that a sink's parts may leave out. All others are methods with a default."""
+ROLES = {"Inventory", "Holding", "Refusing", "Restoring"}
+"""Interfaces that code asks an object for. What else may be left out is a method with a default.
+
+The last three are of harnesses: with a default, a rule that was not tried would count as kept.
+"""
 
 _INTERFACES = {
     name
-    for name, of in vars(contracts).items()
-    if getattr(of, "__module__", "") == contracts.__name__
+    for module in (contracts, source, audited, harness)
+    for name, of in vars(module).items()
+    if getattr(of, "__module__", "") == module.__name__
     and (inspect.isabstract(of) or getattr(of, "_is_protocol", False))
 }
-_ASKED = re.compile(r"isinstance\([^()]+, (?:\w+\.)?(\w+)\)")
+_ASKED = re.compile(r"isinstance\((?:[^()]|\([^()]*\))+, \(?([\w.,| ]+)\)")
+
+
+OTHERS = {
+    *("BuiltInPartitioner", "JacksonParser", "OPENLINEAGE_URL", "PutIf", "PythonUtils"),
+    *("TopicDescription", "TransactionState", "Utils", "connections", "from_avro", "org"),
+    *("pkg_resources", "python_streaming_source_runner", "save", "spark", "to_jsonb"),
+    *("unavailable", "xml_recv"),
+}
+"""Names of other projects that docstrings show, or the first part of one."""
+
+_SHOWN = re.compile(r"``([A-Za-z_][\w.]*)(?:\(\))?``")
 
 
 def old_words(texts: Mapping[str, str]) -> list[str]:
@@ -42,8 +60,9 @@ def old_words(texts: Mapping[str, str]) -> list[str]:
 
 
 def roles(texts: Mapping[str, str]) -> set[str]:
-    """Interfaces of the sinks' contract that code asks an object for."""
-    return _INTERFACES & {name for text in texts.values() for name in _ASKED.findall(text)}
+    """Interfaces of the contracts that code asks an object for."""
+    asked = [kinds for text in texts.values() for kinds in _ASKED.findall(text)]
+    return _INTERFACES & {name for kinds in asked for name in re.findall(r"\w+", kinds)}
 
 
 def test_no_old_word_is_used_again() -> None:
@@ -65,9 +84,63 @@ def test_an_old_word_is_found(planted: str) -> None:
     assert len(old_words({"planted.py": planted})) == 1
 
 
-def test_what_a_sink_may_do_besides_is_a_method_with_a_default() -> None:
+def test_what_an_implementation_may_leave_out_is_a_method_with_a_default() -> None:
     assert roles(modules()) == ROLES
 
 
 def test_a_role_that_is_asked_for_is_found() -> None:
-    assert roles({"planted.py": "if isinstance(self.sink, contracts.Committer):"}) == {"Committer"}
+    planted = {"planted.py": "if isinstance(self.sink, contracts.Committer):"}
+    planted["also.py"] = "found = at if isinstance(made(at), (Source, source.Reader)) else None"
+    assert roles(planted) == {"Committer", "Reader", "Source"}
+
+
+def gone(texts: Mapping[str, str]) -> set[tuple[str, str]]:
+    """Names in docstrings that no code has, with the path."""
+    known, shown = _files(), set()
+    for path, text in texts.items():
+        tree = ast.parse(text)
+        docs = set(_docstrings(tree))
+        shown |= {(path, name) for doc in docs for name in _SHOWN.findall(str(doc.value))}
+        known |= {word for node in ast.walk(tree) if node not in docs for word in _words(node)}
+    return {
+        (path, name) for path, name in shown if not known.issuperset(name.strip(".").split("."))
+    }
+
+
+def _files() -> set[str]:
+    folders = ("abs_core", "clients", "sinks", "sources", "integration", "tests", "benchmarks")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    return {part for path in files for part in (path.stem, path.parent.name)}
+
+
+def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Those of attributes, too."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()) as text):
+                yield text
+
+
+def _words(node: ast.AST) -> list[str]:
+    """The names in a piece of code, and the words in its texts."""
+    match node:
+        case ast.Name(id=text) | ast.Attribute(attr=text) | ast.arg(arg=text):
+            return [text]
+        case ast.FunctionDef(name=text) | ast.ClassDef(name=text) | ast.keyword(arg=str(text)):
+            return [text]
+        case ast.alias(name=text) | ast.Constant(value=str(text)):
+            return re.findall(r"\w+", text)
+    return []
+
+
+def test_a_name_that_a_docstring_shows_is_there() -> None:
+    found = gone(modules())
+    assert {one for one in found if one[1].split(".")[0] not in OTHERS} == set()
+    assert {name.split(".")[0] for _, name in found} >= OTHERS, "a name that no docstring shows"
+
+
+def test_a_name_that_is_gone_is_found() -> None:
+    planted = (
+        '"""See ``register_session.end``, ``session.end`` and ``abs_core.model``."""\nend = 1\n'
+    )
+    assert gone({"planted.py": planted}) == {("planted.py", "register_session.end")}

@@ -6,12 +6,14 @@ import ast
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from abs_clients.extras import EXTRAS
 from abs_core.errors import ConfigError, OptionError
 from abs_sinks import door
 from abs_sinks.door import SinkFormat, format_named, format_names, format_of
@@ -20,12 +22,20 @@ from tests.kit.formats import Making
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("abs_core", "clients", "sinks", "sources", "integration")
 OURS = [format_named(name) for name in format_names()]
-SYSTEMS = {each.name.removeprefix("abs-") for each in OURS}
-NAMES = SYSTEMS | {each.name for each in OURS} | {s for each in OURS for s in each.schemes}
+NAMES = {
+    each.name.removeprefix("abs-"): {each.name.removeprefix("abs-"), each.name, *each.schemes}
+    for each in OURS
+}
+"""What each system is called."""
+
+ON_ANOTHER = {"delta": "s3", "iceberg": "s3"}
+"""Systems whose tables may lie in another one."""
 
 ELSEWHERE = {
+    "abs_clients/avro": "the registry's client is a part of Kafka's",
     "abs_sinks/lake": "tables in buckets: their data files are written as those of a bucket",
     "abs_chaos/faults.py": "reads each system's messages on the wire, to break one of them",
+    "abs_chaos/places.py": "makes a topic, a bucket, for tests of one's own",
     "abs_demo": "starts servers and jobs on purpose",
     "abs_services": "starts servers by name",
     "abs_sources/files": "reads files of a bucket through the client, and has no sink",
@@ -37,26 +47,45 @@ ELSEWHERE = {
 """Where a name may stand, and why."""
 
 
+BESIDE = {
+    "abs_cli.kafka_attempts": "`abs in-doubt --attempts`: a source reads the topic, sinks know none",
+    "abs_spark.postgres_types": "the columns of a table that Debezium copies",
+}
+"""Modules for one system that others call, and why the door does not."""
+
+
 def decisions(path: Path, text: str) -> list[str]:
     """Where code outside a system's own folders names it: as a text or in an import."""
     place = path.as_posix()
-    if any(system in place for system in SYSTEMS) or any(part in place for part in ELSEWHERE):
+    if any(part in place for part in ELSEWHERE):
         return []
-    return [f"{place}:{line}: {name}" for line, name in _named(ast.parse(text))]
+    own = {system for system in NAMES if system in place}
+    others = NAMES.keys() - own - {ON_ANOTHER.get(system) for system in own}
+    return [f"{place}:{line}: {name}" for line, name in _named(ast.parse(text), others)]
 
 
-def _named(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def _named(tree: ast.AST, systems: Iterable[str] = NAMES) -> Iterator[tuple[int, str]]:
+    names = {name for system in systems for name in NAMES[system]}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and node.value in NAMES:
+        if isinstance(node, ast.Constant) and node.value in names:
             yield node.lineno, str(node.value)
-        if isinstance(node, ast.ImportFrom) and SYSTEMS & set((node.module or "").split(".")):
+        if isinstance(node, ast.ImportFrom) and is_of_one(node.module or "", systems):
             yield node.lineno, str(node.module)
         if isinstance(node, ast.Import):
-            yield from (
-                (node.lineno, each.name)
-                for each in node.names
-                if SYSTEMS & set(each.name.split("."))
-            )
+            named = (each.name for each in node.names)
+            yield from ((node.lineno, name) for name in named if is_of_one(name, systems))
+
+
+def is_of_one(module: str, systems: Iterable[str]) -> bool:
+    """Whether a module is one of ours for a system, or of a library that the system's extra brings.
+
+    A library may have a system's name, and belong to another extra: DuckDB is the audit's.
+    """
+    first, *rest = module.split(".")
+    if module in BESIDE:
+        return False
+    named = "_".join(rest).split("_") if first.startswith("abs_") else [EXTRAS.get(first, "")]
+    return not set(systems).isdisjoint(named)
 
 
 def test_no_code_outside_a_systems_folders_decides_on_its_name() -> None:
@@ -74,10 +103,24 @@ def test_no_code_outside_a_systems_folders_decides_on_its_name() -> None:
         'if name in ("s3", "s3a"):\n    pass',
         "def late():\n    from abs_sinks.postgres.options import PostgresOptions",
         "import abs_clients.s3.client",
+        "import psycopg.rows",
+        "from abs_cli.kafka_doctor import look",
     ],
 )
 def test_a_planted_decision_is_found(planted: str) -> None:
     assert decisions(Path("integration/abs_cli/sites.py"), planted)
+
+
+def test_a_systems_folder_names_itself_and_no_other() -> None:
+    planted = "import psycopg\nfrom abs_sinks.postgres import PostgresSink"
+    assert decisions(Path("sinks/abs_sinks/postgres/sink.py"), planted) == []
+    assert len(decisions(Path("sinks/abs_sinks/kafka/sink.py"), planted)) == 2
+    assert len(decisions(Path("sinks/abs_sinks/delta/sink.py"), planted)) == 2
+
+
+def test_a_library_with_the_name_of_a_new_system_may_be_imported_where_it_was() -> None:
+    assert not is_of_one("duckdb", ["duckdb"])
+    assert is_of_one("abs_sinks.duckdb.sink", ["duckdb"])
 
 
 def test_each_place_where_a_name_may_stand_still_has_one() -> None:
@@ -85,6 +128,8 @@ def test_each_place_where_a_name_may_stand_still_has_one() -> None:
         files = [file for package in PRODUCT for file in (ROOT / package).rglob("*.py")]
         mine = [file for file in files if part in file.as_posix()]
         assert any(list(_named(ast.parse(file.read_text()))) for file in mine), part
+    for module in BESIDE:
+        assert find_spec(module) is not None
 
 
 def test_our_formats_are_found_in_a_zip_without_metadata(tmp_path: Path) -> None:
@@ -106,7 +151,7 @@ def test_our_formats_are_found_in_a_zip_without_metadata(tmp_path: Path) -> None
 
 
 def test_a_door_imports_no_library_of_its_system() -> None:
-    heavy = ["boto3", "confluent_kafka", "kafka", "psycopg", "pgpq", "duckdb", "pyspark"]
+    heavy = sorted(EXTRAS)
     code = (
         "import sys\nfrom abs_sinks import door\n"
         "assert door.format_of('no-such-scheme') is None\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +17,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
-from tests.packaging.venvs import wheel
+from tests.packaging.venvs import ROOT, wheel
 
 _JOB = """
 import os, sys
@@ -57,21 +58,23 @@ def test_the_wheel_in_an_empty_environment_is_found_by_spark(tmp_path: Path, dat
     assert found == (5, 5)
 
 
-FORMATS = ("files", "kafka", "postgres", "s3")
+INTEGRATION = ROOT / "integration"
+FORMATS = sorted(path.name[len("pyspark_abs_") :] for path in INTEGRATION.glob("pyspark_abs_*"))
+READERS = [name for name in FORMATS if (INTEGRATION / f"abs_spark/datasource/{name}.py").exists()]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_broken_format_is_told_to_who_uses_it_and_hides_no_other(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "abs_sinks.door" if name == "postgres" else f"abs_spark.datasource.{name}"
+    module = f"abs_spark.datasource.{name}" if name in READERS else "abs_sinks.door"
     monkeypatch.setitem(sys.modules, module, None)  # cannot be imported any more
     found = _import_anew(f"pyspark_abs_{name}").DefaultSource
     assert found.name() == f"abs-{name}"
     pickled = cloudpickle.dumps(found)  # type: ignore[no-untyped-call]
     assert issubclass(cloudpickle.loads(pickled), DataSource)  # as Spark sends it
     with pytest.raises(ImportError, match=rf"abs-{name} cannot be used: .*{module}"):
-        found({})
+        found({}).schema()
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -87,22 +90,50 @@ def test_what_is_discovered_makes_the_formats_own_class(name: str) -> None:
     found = _import_anew(f"pyspark_abs_{name}").DefaultSource
     assert found.name() == f"abs-{name}"
     pickled = cloudpickle.dumps(found)  # type: ignore[no-untyped-call]
-    own = cloudpickle.loads(pickled)({})
+    own = pickle.loads(pickle.dumps(cloudpickle.loads(pickled)({})))
     assert (own.name() if name == "files" else own.format.name) == f"abs-{name}"
 
 
 def test_discovery_imports_no_library_of_a_format() -> None:
     """Spark discovers all formats for each session, also for one that uses none of them."""
+    assert _imported_by("") == []
+
+
+def test_what_is_made_for_the_commit_process_is_sent_without_a_library_of_the_format() -> None:
+    """Spark makes it in a process of its own, between a run's first tasks and their commit."""
+    made = "; ".join(f"pickle.dumps(pyspark_abs_{name}.DefaultSource({{}}))" for name in FORMATS)
+    assert _imported_by(made) == []
+    assert _imported_by("pyspark_abs_s3.DefaultSource({'path': 's3://b/p'}).schema()") != []
+
+
+def test_a_start_of_a_query_has_one_name_in_the_commit_process() -> None:
+    """Spark pickles what it has made once, and unpickles it for every epoch."""
+    found = _import_anew("pyspark_abs_postgres").DefaultSource
+    first, second = (pickle.dumps(found({})) for _ in range(2))
+    names = [pickle.loads(each).query_start for each in (first, first, second)]
+    assert names[0] == names[1] != names[2]
+    assert None not in names
+
+
+def _imported_by(code: str) -> list[str]:
+    """The libraries that a new process has imported after this, with the formats discovered."""
     modules = ", ".join(f"pyspark_abs_{name}" for name in FORMATS)
     heavy = ["abs_sinks", "abs_sources", "boto3", "confluent_kafka", "kafka", "psycopg", "pyarrow"]
-    code = f"import sys, {modules}\nprint([name for name in {heavy} if name in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == "[]"
+    lines = (
+        f"import pickle, sys, {modules}",
+        "from contextlib import suppress",
+        "with suppress(Exception):",
+        f"    {code or 'pass'}",
+        f"print(*[name for name in {heavy} if name in sys.modules])",
+    )
+    ran = [sys.executable, "-c", "\n".join(lines)]
+    return subprocess.run(ran, check=True, capture_output=True, text=True).stdout.split()
 
 
 def test_a_format_imports_no_pandas() -> None:
     """pyarrow does so for the first array or scalar that is made of Python's values."""
-    modules = ", ".join(f"abs_sinks.{name}.sink" for name in FORMATS if name != "files")
+    sinks = set(FORMATS) - {"files", "iceberg"}  # it has no sink; pyiceberg imports pandas itself
+    modules = ", ".join(f"abs_sinks.{name}.sink" for name in sorted(sinks))
     code = f"import sys, {modules}\nprint('pandas' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert told.stdout.strip() == "False"

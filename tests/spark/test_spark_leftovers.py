@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from abs_core.contracts import Task
 from abs_core.sinkmap import STRIDE
-from abs_spark.foreach.end_watcher import end_watcher
+from abs_spark.end_watcher import end_watcher
 from abs_spark.foreach.function import Epoch
 from abs_spark.names import RunName
 from tests import sample

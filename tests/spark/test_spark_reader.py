@@ -104,7 +104,7 @@ class SilentReader(CountingReader):
 def test_a_range_of_which_nothing_comes_is_an_error_and_not_an_endless_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(CountingSource, "patience", Patience(0.01))
     monkeypatch.setattr(CountingSource, "open", lambda self, split: SilentReader(split))
     reader = stream_reader(CountingSource(tmp_path))
     with pytest.raises(UnavailableError, match="no records arrived"):
@@ -123,7 +123,7 @@ class SparseReader(CountingReader):
 def test_a_long_range_with_few_rows_is_read_to_its_end_as_long_as_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(CountingSource, "patience", Patience(0.2))
     monkeypatch.setattr(CountingSource, "open", lambda self, split: SparseReader(split))
     grow(tmp_path, 200)
     reader = stream_reader(CountingSource(tmp_path))

@@ -158,9 +158,8 @@ def check_formats(values: Mapping[str, Any], problems: Problems) -> None:
 def _check_library(what: str) -> None:
     """Raise OptionError if the extra is not installed."""
     try:
+        import confluent_kafka.schema_registry  # noqa: F401
         import fastavro.schema  # noqa: F401
-
-        import abs_clients.avro.registry  # noqa: F401
     except ImportError as error:
         lacking = missing(error, what)
         if lacking is None:

@@ -14,7 +14,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from psycopg import Connection, sql
 
 from abs_audit.carry import quoted
-from abs_audit.contracts import PLACE, Side
+from abs_audit.contracts import PLACE, Relation, Side
 from abs_audit.families import Type
 from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table
 from abs_audit.postgres.doubts import look
@@ -68,7 +68,7 @@ class PostgresSide(Side):
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresTable:
+class PostgresTable(Relation):
     """All rows of a table (with its partitions) or view, in one snapshot per read.
 
     Its ``repr`` and name show no password (I9).

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import os
 import secrets
 import shlex
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from abs_core.durable import replace_durably
 from abs_services.contracts import KafkaService
 from abs_services.java import find_java
+from abs_services.native.kafka_jars import KAFKA as RELEASE
 from abs_services.native.kafka_jars import broker_jars
 from abs_services.native.lifecycle import Command, NativeService
+from abs_services.paths import cache_folder
 from abs_services.processes import free_ports, run_tool
 from abs_services.settings import KAFKA, KAFKA_READY
 
@@ -80,10 +85,8 @@ class NativeKafka(NativeService[ServerIdentity], KafkaService):
         properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()))
         jvm = [*_JVM, *shlex.split(os.environ.get("ABS_KAFKA_JVM", ""))]
         classes = ["-cp", f"{jars}/*"]
-        if not (self.folder / "data" / "meta.properties").exists():
-            tool = [str(java), *jvm, *classes, "kafka.tools.StorageTool", "format"]
-            tool += ["-t", identity.cluster_id, "-c", str(properties)]
-            run_tool("the Kafka storage tool", tool, self.folder)
+        tool = [str(java), *jvm, *classes, "kafka.tools.StorageTool", "format"]
+        self._format([*tool, "-t", identity.cluster_id, "-c", str(properties)])
         argv = [str(java), *jvm, *classes, "kafka.Kafka", str(properties)]
         return Command(argv, cwd=self.folder)
 
@@ -99,6 +102,32 @@ class NativeKafka(NativeService[ServerIdentity], KafkaService):
             f"CONTROLLER://127.0.0.1:{known.controller_port}",
             "log.dirs": str(self.folder / "data"),
         }
+
+    def _format(self, tool: Sequence[str]) -> None:
+        """Make the node's data folder, if it has none.
+
+        Kafka's tool, a JVM, takes a second. With the same settings it writes the same features for each
+        node: they are kept in the cache folder, and only the first node needs the tool.
+        """
+        data = self.folder / "data"
+        meta, features = data / "meta.properties", data / "bootstrap.checkpoint"
+        if meta.exists():
+            return
+        known_by = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
+        kept = cache_folder() / f"kafka-{RELEASE}-{known_by[:12]}.checkpoint"
+        if not kept.exists():
+            run_tool("the Kafka storage tool", tool, self.folder)
+            replace_durably(kept, features.read_bytes())
+            return
+        data.mkdir(exist_ok=True)
+        features.write_bytes(kept.read_bytes())
+        ids = {
+            "version": 1,
+            "cluster.id": self.identity.cluster_id,
+            "node.id": self.identity.node,
+            "directory.id": new_cluster_id(),
+        }
+        replace_durably(meta, "".join(f"{k}={v}\n" for k, v in ids.items()).encode())
 
     def _is_ready(self) -> bool:
         return KAFKA_READY in self.said()

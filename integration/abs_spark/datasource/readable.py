@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -26,18 +27,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from abs_core.errors import AbsError, ConfigError
-from abs_core.patience import Patience
 from abs_core.reading import rest_of
-from abs_core.source import (
-    Bounded,
-    Limit,
-    Offsets,
-    Patient,
-    ReportsEnd,
-    Source,
-    Split,
-    SupportsTrim,
-)
+from abs_core.source import Limit, Offsets, Source, Split
 from abs_spark.process.executor import on_executor
 from abs_spark.process.logs import show_logs
 from abs_spark.schema import arrow_schema, spark_schema, to_spark_schema
@@ -86,11 +77,6 @@ def given_limit(given: ReadLimit, own: Limit) -> Limit:
     return Limit()
 
 
-PATIENCE_SECONDS = 300.0
-"""How long a task waits for progress in a range that has an end, and so is there already, where the
-source does not say."""
-
-
 class _SplitReader:
     """What every reader does in its tasks.
 
@@ -116,7 +102,8 @@ class _SplitReader:
             show_logs()
             reader = self._source.open(split)
             try:
-                patience = _patience(self._source, split)
+                patience = self._source.patience
+                patience = replace(patience, system=patience.system or split.source)
                 for batch in rest_of(reader, patience, lambda: reader.finished):
                     yield to_spark_schema(batch, self._schema)
             finally:
@@ -178,15 +165,16 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
         return _value(self._reached)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Stop at the present data; a source that is not ``Bounded`` gives all in one epoch."""
-        if isinstance(self._source, Bounded):
-            self._source = self._source.until_now()
-        else:
+        """Stop at the present data; a source that cannot gives all in one epoch."""
+        closed = self._source.until_now()
+        if closed is None:
             self._is_last = True
+        else:
+            self._source = closed
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """The end of the data, for the query's progress."""
-        seen = self._source.seen() if isinstance(self._source, ReportsEnd) else None
+        seen = self._source.seen()
         return None if seen is None else _value(seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -202,8 +190,7 @@ class StreamReader(_SplitReader, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def commit(self, end: dict[str, Any]) -> None:
         """All data up to ``end`` is committed; called when the next epoch is planned."""
-        if isinstance(self._source, SupportsTrim):
-            self._source.committed(_text(end))
+        self._source.committed(_text(end))
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -233,12 +220,6 @@ class BatchReader(_SplitReader, DataSourceReader):
         start = self._source.initial()
         end = self._source.latest(start, Limit())
         return [] if start == end else list(map(InputPartition, self._source.splits(start, end)))
-
-
-def _patience(source: Source, split: Split) -> Patience:
-    if isinstance(source, Patient):
-        return source.patience
-    return Patience(PATIENCE_SECONDS, system=split.source)
 
 
 def _value(offsets: Offsets) -> dict[str, Any]:

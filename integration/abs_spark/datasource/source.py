@@ -37,6 +37,8 @@ class AbsDataSource(DataSource):
     """
 
     format: SinkFormat
+    query_start: str | None = None
+    """Names a start of the query in the commit process; None in the planner."""
 
     def __init__(
         self,
@@ -46,13 +48,11 @@ class AbsDataSource(DataSource):
         super().__init__(options)
         if format is not None:
             self.format = format
-        # Spark makes one instance per start of a query for the commit process, and pickles it
-        # there for every epoch; and a new one per epoch for the planner.
-        self._query_start = secrets.token_hex(8)
-        self._planning = True
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_planning": False}
+        # Spark pickles one instance per start of a query, and sends it to the commit process for
+        # every epoch; the planner makes a new one per epoch.
+        return {**self.__dict__, "query_start": secrets.token_hex(8)}
 
     @classmethod
     def name(cls) -> str:
@@ -86,7 +86,7 @@ class AbsDataSource(DataSource):
                 remedy="leave it out, or use replay=count.",
             )
         announced, origin, place, readable = Announced(), NOTHING_BEGUN, None, True
-        if self._planning:
+        if self.query_start is None:
             patience = with_checkpoint(target.options.patience)
             origin = patience.retry(CheckpointCertificates(common.checkpoint).read)
             place = location(common.checkpoint)
@@ -94,7 +94,7 @@ class AbsDataSource(DataSource):
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
             tune_gc()
-        start = (self._query_start, driver_id(), announced)
+        start = (self.query_start or "", driver_id(), announced)
         return StreamWriter(target, *start, origin, place, readable=readable)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

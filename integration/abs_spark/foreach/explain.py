@@ -9,7 +9,7 @@ from abs_core.errors import AbsError, ConfigError
 from abs_core.model import NO_EPOCH, JobState
 from abs_core.protocol import fate
 from abs_core.sinkmap import number_of
-from abs_spark.foreach.end_watcher import end_watcher
+from abs_spark.end_watcher import end_watcher
 from abs_spark.foreach.function import Epoch
 from abs_spark.sink_spec import promised
 

@@ -20,7 +20,7 @@ from abs_sinks.door import format_named
 from abs_spark.checkpoint.certificates import location
 from abs_spark.checkpoint.failures import FailedBatch
 from abs_spark.checkpoint.spark_files import is_stateless, query_id
-from abs_spark.foreach.end_watcher import end_watcher
+from abs_spark.end_watcher import end_watcher
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.row_size import batches_by_rows, may_count_rows

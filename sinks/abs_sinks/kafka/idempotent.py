@@ -20,7 +20,7 @@ from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
-from abs_sinks.kafka.columnar.headers import encoded_headers
+from abs_sinks.kafka.headers import encoded_headers
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
 from abs_sinks.kafka.register.session import Rows

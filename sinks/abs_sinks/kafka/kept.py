@@ -51,9 +51,11 @@ class KafkaLetters(AppendedLetters):
             raise SchemaError(
                 f"Topic {self._topic} does not exist.", remedy="name that of the dead letters."
             )
+        # So long a broker holds a fetch at the end of a partition, and the next one waits for it.
+        waits = {"fetch.wait.max.ms": 20}
         ours = {"group.id": "abs-deadletters", "isolation.level": "read_committed"}
         with translate_errors(f"reading {self._place}", settings):
-            consumer = Consumer(consumer_settings(settings, {}, ours))
+            consumer = Consumer(consumer_settings(settings, waits, ours))
         try:
             winners = Winners(there=side in known)
             for message in self._records(consumer, side, 0) if side in known else ():

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_sinks.jsontext import json_text
-from abs_sinks.kafka.columnar.headers import Header
+from abs_sinks.kafka.headers import Header
 from abs_sinks.kafka.records import HEADERS, Records
 
 _PREFIX = "__connect.errors."

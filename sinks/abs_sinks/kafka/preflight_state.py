@@ -269,7 +269,7 @@ def _who(options: KafkaOptions) -> str:
 def namesakes(topic: str, key: str) -> list[tuple[str, str]]:
     """All other possible cells, by topic and key, with this cell's transactional id.
 
-    An id joins topic and job with a dot (``register_session.register_id``), and both may hold dots: job
+    An id joins topic and job with a dot (``session.register_id``), and both may hold dots: job
     ``b.c`` in topic ``a`` has the id of job ``c`` in ``a.b``. The ids are durable, so preflight looks
     for the other cell, by a request per dot.
     """

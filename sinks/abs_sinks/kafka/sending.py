@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from abs_sinks.kafka.columnar.headers import Header
 from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.columnar.sender import outside_transactions as by_columns
+from abs_sinks.kafka.headers import Header
 from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.librdkafka import outside_transactions as one_by_one
 from abs_sinks.kafka.options import KafkaOptions

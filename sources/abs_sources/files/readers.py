@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_core.errors import CorruptionError
-from abs_core.source import Split
+from abs_core.source import Reader, Split
 from abs_core.strictjson import Fields, fields, of, parse, text, whole
 from abs_sources.files.columnar import Progress
 from abs_sources.files.consent import is_given_up
@@ -35,7 +35,7 @@ def split_of(pieces: Sequence[Piece], store: Store, log: str | None) -> Split:
     )
 
 
-class _FilesReader:
+class _FilesReader(Reader):
     """The base of readers that have one file open at a time."""
 
     def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, UnavailableError
-from abs_core.source import Limit, Offsets, Reader, Split
+from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import WriteOnceMemory, WriteOnceStore
 from abs_sources.files.consent import (
@@ -108,7 +108,7 @@ class _Taking:
         return True
 
 
-class FileSource:
+class FileSource(Source):
     """Files in a folder, a glob of folders, or a prefix of a bucket.
 
     Guarantees: a range of offsets always holds the same files, each with the content that it had

@@ -18,7 +18,7 @@ from abs_core.errors import AbsError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_core.reading import rest_of
-from abs_core.source import Split
+from abs_core.source import Reader, Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
 from abs_sources.kafka.columns import attempt_of, batch_of, headers_of
 from abs_sources.kafka.formats import Decode
@@ -41,8 +41,8 @@ _PIECE = 1000
 Filter = Callable[[pa.BinaryArray], FilterResult]
 
 
-class KafkaReader:
-    """Implements ``abs_core.source.Reader`` on a consumer of its own.
+class KafkaReader(Reader):
+    """Reads a range of one partition, on a consumer of its own.
 
     A range ends at its last offset, not after a number of rows: transaction markers, aborted
     records and compacted records take offsets and give no rows. If nothing follows them, librdkafka
@@ -110,13 +110,14 @@ class KafkaReader:
     def _at_end(self) -> bool:
         return self._part.end is not None and self._at >= self._part.end
 
-    def at_most(self, rows: int) -> None:
-        """As ``abs_core.source.SupportsMaxRows``: compaction may remove records of a batch's range."""
+    def at_most(self, rows: int) -> bool:
+        # Compaction may remove records of a batch's range.
         self._most = min(self._options.batchsize, rows)
         self._fitting = min(self._fitting, self._most)
+        return True
 
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        """As ``abs_core.source.Reader.read``; at most ``batchsize`` or ``at_most`` rows.
+        """As ``Reader.read``; at most ``batchsize`` or ``at_most`` rows.
 
         Raises ReplayMismatchError if a record of the range is deleted, or the topic was recreated.
         """
@@ -158,7 +159,7 @@ class KafkaReader:
         return None
 
     def check(self) -> None:
-        """As ``SupportsVerify`` says, whatever ``failOnDataLoss`` is: a restart relies on it."""
+        """As ``Reader.check`` says, whatever ``failOnDataLoss`` is: a restart relies on it."""
         if self._moved is None:
             return
         topic = self._part.topic

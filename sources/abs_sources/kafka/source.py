@@ -25,7 +25,7 @@ from abs_sources.kafka.reader import KafkaReader
 
 
 @dataclass(frozen=True)
-class KafkaSource:
+class KafkaSource(Source):
     """Reads topics, with the columns of Spark's own Kafka source (``columns.SCHEMA``).
 
     A range always reads the same, or raises ``ReplayMismatchError``: if its records were deleted,
@@ -65,7 +65,6 @@ class KafkaSource:
 
     @property
     def patience(self) -> Patience:
-        """As ``abs_core.source.Patient``."""
         return self.options.patience
 
     def initial(self) -> Offsets:
@@ -137,7 +136,7 @@ class KafkaSource:
         return KafkaReader(self.options, part, filter_, decode=decode)
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
-        """As ``abs_core.source.Growing``, with all present partitions and topics."""
+        """As ``Source.resumed``, with all present partitions and topics."""
         if not left or any(split.end is not None for split in left):
             raise ConfigError(
                 "Kafka: the source was started as `bounded`, and cannot be continued without an "
@@ -161,7 +160,6 @@ class KafkaSource:
         return [*now, *away]
 
     def until_now(self) -> Source:
-        """As ``abs_core.source.Bounded``."""
         return replace(self, closed=self._facts().ends.text)
 
     def _reads(self, partition: Partition) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from abs_core.births import rules as births
 from abs_core.certificate import Certificate, Origin
@@ -62,9 +63,8 @@ class Ways:
     several: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """One state of the model.
+class Loss(NamedTuple):
+    """One state of the model; a tuple, since most of an exploration is to copy and to hash them.
 
     Args:
         register: what the store holds now.
@@ -93,7 +93,7 @@ class Loss:
     run: int = -1
     at: int = OFF
     seen: JobState | None = None
-    origin: Origin = field(default_factory=Origin)
+    origin: Origin = Origin()
     certified: bool = False
     tried: bool = False
     losses: int = 0
@@ -109,7 +109,7 @@ class Loss:
         decided = last(state)
         before = -1 if self.register is None else last(self.register)
         top, below = (decided, before) if decided > self.top else (self.top, self.below)
-        return replace(self, register=state, seen=state, held=held, top=top, below=below)
+        return self._replace(register=state, seen=state, held=held, top=top, below=below)
 
 
 def last(state: JobState) -> int:

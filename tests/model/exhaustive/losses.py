@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from abs_core import protocol, sinkmap
@@ -46,6 +46,7 @@ from abs_core.errors import (
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Refused, RunIdentity, Skip
 from tests.model.exhaustive.book import Violated
+from tests.model.exhaustive.histories import explore_histories
 from tests.model.exhaustive.loss import (
     AFTERWARDS,
     BEGIN,
@@ -79,35 +80,11 @@ def explore_losses(ways: Ways, limit: int = 500_000) -> int:
         unheard=ways.unheard,
         consents=ways.consents,
     )
-    came: dict[Loss, tuple[Loss | None, str]] = {first: (None, "")}
-    waiting = [first]
-    while waiting:
-        world = waiting.pop()
-        what = ""
-        try:
-            for what, after in _steps(ways, world):
-                if after not in came:
-                    came[after] = (world, what)
-                    waiting.append(after)
-                    _check(ways, after)
-                what = ""
-        except Violated as violated:
-            raise Violated(f"{violated}\n{_history(came, world, what)}") from None
-        if len(came) > limit:
-            raise AssertionError(f"more than {limit} states")
+    came = explore_histories(first, partial(_steps, ways), partial(_check, ways), limit)
     ends = [world for world in came if world.noted == ways.epochs]
     if not any(not world.lost for world in ends):
         raise Violated("no run comes to its end")
     return len(came)
-
-
-def _history(came: dict[Loss, tuple[Loss | None, str]], world: Loss, what: str) -> str:
-    steps = [what] if what else []
-    at: Loss | None = world
-    while at is not None:
-        at, what = came[at]
-        steps.append(what)
-    return "\n".join(reversed(steps))
 
 
 def _check(ways: Ways, world: Loss) -> None:
@@ -128,20 +105,20 @@ def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.at == OFF:
         if world.run + 1 < ways.runs and world.noted < ways.epochs:
             run = world.run + 1
-            begun = replace(world, run=run, at=BEGIN, seen=None, certified=False)
-            yield f"run {run} starts", replace(begun, origin=Origin(world.certificate))
+            begun = world._replace(run=run, at=BEGIN, seen=None, certified=False)
+            yield f"run {run} starts", begun._replace(origin=Origin(world.certificate))
         return
     yield f"run {world.run} dies", _off(world)
     if world.at == BEGIN and ways.gaps and world.noted > world.begun:
         yield f"epoch {world.noted} is left out", _noted(ways, world)
     refuses = world.refusals and (world.certificate or ways.first_too)
     if world.at in _WRITES and (ways.full or refuses):
-        less = replace(world, refusals=0 if ways.full else world.refusals - 1)
+        less = world._replace(refusals=0 if ways.full else world.refusals - 1)
         yield from _moved(less, "cannot write the certificate", lambda: _in_vain(ways, less))
         if ways.full:
             return
     if world.unheard and world.at != NOTE:
-        less = replace(world, unheard=world.unheard - 1)
+        less = world._replace(unheard=world.unheard - 1)
         yield from _moved(
             less, f"{_NAMES[world.at]}, and hears nothing", lambda: _unheard(ways, less)
         )
@@ -168,15 +145,15 @@ def _moved(world: Loss, step: str, move: Callable[[], Loss]) -> Iterator[tuple[s
 def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.register is None:
         return
-    less = replace(world, losses=world.losses - 1, lost=True)
+    less = world._replace(losses=world.losses - 1, lost=True)
     undone = world.top == world.noted
     anew = undone and ways.first_too and world.certificate is None and not ways.unseen
     if not (anew or (ways.full and undone and world.below == -1)):
-        yield "the register vanishes", replace(less, register=None, held=())
+        yield "the register vanishes", less._replace(register=None, held=())
     for number, old in enumerate(world.held):
         if not ((undone and last(old) == world.below) or (anew and last(old) == -1)):
             what = f"generation {old.generation}, decided up to {last(old)}"
-            gone = replace(less, register=old, held=world.held[:number])
+            gone = less._replace(register=old, held=world.held[:number])
             yield f"the register goes back to {what}", gone
 
 
@@ -184,7 +161,7 @@ def _consent(world: Loss, refused: ProtocolError) -> Loss:
     """The operator cleans the target from this epoch on, and sets the token that the error names."""
     token = refused.remedy.partition("adopt=")[2][:12]
     kept = frozenset(handle for handle in world.visible if handle.epoch < world.noted)
-    return replace(_off(world), visible=kept, adopt=token, consents=world.consents - 1)
+    return _off(world)._replace(visible=kept, adopt=token, consents=world.consents - 1)
 
 
 def _in_doubt_commit(world: Loss) -> Loss:
@@ -195,11 +172,11 @@ def _in_doubt_commit(world: Loss) -> Loss:
         finished = protocol.finish(state, decision)
         assert isinstance(finished, protocol.Changed), finished
         state, visible = finished.state, visible | decision.handles
-    return replace(world, register=state, visible=visible)
+    return world._replace(register=state, visible=visible)
 
 
 def _off(world: Loss) -> Loss:
-    return replace(world, at=OFF, seen=None, certified=False, tried=False, origin=Origin())
+    return world._replace(at=OFF, seen=None, certified=False, tried=False, origin=Origin())
 
 
 def _who(ways: Ways, world: Loss) -> RunIdentity:
@@ -222,13 +199,13 @@ def _begin(ways: Ways, world: Loss) -> Loss:
     state = verdict.state
     if births.why_lost(world.register, who, world.origin, world.noted) is not None:
         # By consent: the job begins anew.
-        world = replace(world, lost=False, top=-1, below=-1)
+        world = world._replace(lost=False, top=-1, below=-1)
     planned = protocol.plan(state, state.generation, world.noted, gaps_allowed=ways.gaps)
     if isinstance(planned, Refused):
         raise planned.error
-    moved = replace(world, at=LOAD, begun=max(world.begun, world.noted))
+    moved = world._replace(at=LOAD, begun=max(world.begun, world.noted))
     if isinstance(verdict, protocol.Changed):
-        moved = replace(moved.puts(state), seen=world.seen)
+        moved = moved.puts(state)._replace(seen=world.seen)
     return moved
 
 
@@ -236,22 +213,22 @@ def _load(ways: Ways, world: Loss) -> Loss:
     """Skips what is decided; rolls forward what is open."""
     state = _looked(ways, world)
     _mine(ways, world, state)
-    moved = replace(world, seen=state)
+    moved = world._replace(seen=state)
     if state.open:
-        return replace(moved, at=COMMIT)
+        return moved._replace(at=COMMIT)
     planned = protocol.plan(state, state.generation, world.noted, gaps_allowed=ways.gaps)
     if isinstance(planned, Refused):
         raise planned.error
     if isinstance(planned, Skip):
-        return replace(moved, at=_once_done(ways))
-    return replace(moved, at=CERTIFY if ways.first and not world.certified else DECIDE)
+        return moved._replace(at=_once_done(ways))
+    return moved._replace(at=CERTIFY if ways.first and not world.certified else DECIDE)
 
 
 def _certify(ways: Ways, world: Loss) -> Loss:
     state = _checked(ways, world)
     certificate = ways.certify(state, PLACE, world.noted)
     at = DECIDE if ways.first else COMMIT
-    return replace(world, certificate=certificate, certified=True, at=at)
+    return world._replace(certificate=certificate, certified=True, at=at)
 
 
 def _checked(ways: Ways, world: Loss) -> JobState:
@@ -266,29 +243,29 @@ def _checked(ways: Ways, world: Loss) -> JobState:
 
 def _tell(ways: Ways, world: Loss) -> Loss:
     assert world.seen is not None
-    return replace(world, certificate=ways.certify(world.seen, PLACE, world.noted), at=NOTE)
+    return world._replace(certificate=ways.certify(world.seen, PLACE, world.noted), at=NOTE)
 
 
 def _unheard(ways: Ways, world: Loss) -> Loss:
     """A write takes effect, and the run is told that it failed: it tries again, if it goes on."""
     after = _MOVES[world.at](ways, world)
     if world.at not in (CERTIFY, TELL):
-        return replace(after, at=world.at, seen=world.seen)
-    return replace(_in_vain(ways, world), certificate=after.certificate)
+        return after._replace(at=world.at, seen=world.seen)
+    return _in_vain(ways, world)._replace(certificate=after.certificate)
 
 
 def _in_vain(ways: Ways, world: Loss) -> Loss:
     """The certificate cannot be written."""
-    world = replace(world, tried=True, certified=not ways.tries_again)
+    world = world._replace(tried=True, certified=not ways.tries_again)
     if world.at == TELL:
-        return _off(world) if ways.stops else replace(world, at=NOTE)
+        return _off(world) if ways.stops else world._replace(at=NOTE)
     state = _checked(ways, world)
     if ways.gaps and ways.stops:
         return _off(world)
     origin = Origin(world.certificate)
     refused = ways.uncertified(state, _who(ways, world), origin, world.noted, PLACE, "It is full.")
     if refused is None:
-        return replace(world, at=DECIDE)
+        return world._replace(at=DECIDE)
     if ways.full:
         raise refused.error
     return _off(world)
@@ -319,12 +296,12 @@ def _decide(ways: Ways, world: Loss) -> Loss:
     if isinstance(verdict, Refused):
         raise verdict.error
     late = not ways.first and not world.certified
-    return replace(world.puts(verdict.state), at=AFTERWARDS if late else COMMIT)
+    return world.puts(verdict.state)._replace(at=AFTERWARDS if late else COMMIT)
 
 
 def _commit(ways: Ways, world: Loss) -> Loss:
     handles = _decision(world).handles
-    return replace(world, visible=world.visible | handles, at=FINISH)
+    return world._replace(visible=world.visible | handles, at=FINISH)
 
 
 def _finish(ways: Ways, world: Loss) -> Loss:
@@ -332,7 +309,7 @@ def _finish(ways: Ways, world: Loss) -> Loss:
     if isinstance(verdict, Refused):
         raise verdict.error
     done = _decision(world).epoch == world.noted
-    return replace(world.puts(verdict.state), at=_once_done(ways) if done else LOAD)
+    return world.puts(verdict.state)._replace(at=_once_done(ways) if done else LOAD)
 
 
 def _once_done(ways: Ways) -> int:
@@ -340,12 +317,12 @@ def _once_done(ways: Ways) -> int:
 
 
 def _noted(ways: Ways, world: Loss) -> Loss:
-    noted = replace(world, noted=world.noted + 1, tried=False)
+    noted = world._replace(noted=world.noted + 1, tried=False)
     if noted.noted == ways.epochs:
         return _off(noted)
     # An engine that leaves epochs out is one process: it has read the checkpoint as it began.
     origin = world.origin if ways.gaps else Origin(world.certificate)
-    return replace(noted, at=BEGIN, origin=origin)
+    return noted._replace(at=BEGIN, origin=origin)
 
 
 def _looked(ways: Ways, world: Loss) -> JobState:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from abs_core.barriers.elements import Batch
-from abs_core.source import Limit, Split
+from abs_core.source import Limit, Reader, Source, Split
 
 
 @dataclass(frozen=True)
-class Lines:
+class Lines(Source):
     """A source of fixed batches, in some splits."""
 
     splits_: tuple[tuple[Batch, ...], ...]
@@ -107,7 +107,7 @@ class Endless(Lines):
         return [*rest, () if self.journal.lives < 2 else late]
 
 
-class _LinesReader:
+class _LinesReader(Reader):
     def __init__(self, batches: tuple[Batch, ...], split: Split) -> None:
         self._batches = batches
         self._split = split

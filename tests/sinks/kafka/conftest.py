@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import secrets
 import warnings
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,16 +15,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     importlib.import_module("kafka.admin")
 
-from abs_clients.kafka.cluster import close_clusters
 from abs_sinks.kafka.options import KafkaOptions
 from tests.sinks.kafka.registers import options_of
-
-
-@pytest.fixture(scope="session")
-def kafka(kafka: KafkaService) -> Iterator[KafkaService]:
-    """The broker that all tests of this process share; this process's clients end before it."""
-    yield kafka
-    close_clusters()
 
 
 @pytest.fixture(scope="module")

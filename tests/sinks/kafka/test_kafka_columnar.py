@@ -16,14 +16,14 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar.choice import compression_of
 from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, cuts, partitions_of, pieces, placed
-from abs_sinks.kafka.columnar.headers import (
+from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity, record_batch
+from abs_sinks.kafka.headers import (
     NO_HEADERS,
     encoded_headers,
     lengths_of,
     varints,
     zigzag,
 )
-from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity, record_batch
 from abs_sinks.kafka.records import Records
 
 WHO = ProducerIdentity("id", 2**40 + 7, 12)

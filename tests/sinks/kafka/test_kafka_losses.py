@@ -7,22 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from abs_clients.kafka.cluster import close_clusters
-from abs_core.errors import AbsError, UnavailableError
-from abs_core.model import Drained, Outcome, Share, Wrote
+from abs_core.model import Outcome, Share, Wrote
 from abs_services import KafkaService
 from abs_testing.calls import Loss
 from abs_testing.case import Case, rows
-from abs_testing.engine import Run
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.kit.threads import end_kafka_clients
+from tests.sinks.losses import EPOCHS, whole_job
 
 pytestmark = pytest.mark.services
 
 PRODUCERS = ("librdkafka", "columnar")
-EPOCHS = [(rows(0, 3), rows(10, 3)), (rows(20, 3), rows(30, 3))]
 
 CASES = [
     pytest.param(
@@ -109,9 +107,8 @@ def _loses_nothing(
     """A whole job, of which one request is lost."""
     proxy.lose(loss, api, nth)
     case = Case(harness)
-    _whole_job(case)
+    whole_job(case, starts=3)
     assert proxy.fired, f"there were no {nth} requests {api.name}"
-    case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
     assert harness.hidden() == 0
     case.close()
 
@@ -151,39 +148,3 @@ def _held(shares: list[Share]) -> object:
     assert isinstance(share, Wrote)
     assert share.committable is not None
     return share.committable.held_as
-
-
-def _whole_job(case: Case) -> None:
-    """As an engine does: a task is tried again, a query is started again."""
-    run = _start(case)
-    for number, parts in enumerate(EPOCHS):
-        for _restart in range(3):
-            try:
-                shares = [_task(run, number, p, part) for p, part in enumerate(parts)]
-                run.commit(number, shares)
-                break
-            except AbsError:
-                run = _start(case)
-        else:
-            raise AssertionError("three restarts did not bring the epoch to its end")
-
-
-def _start(case: Case) -> Run:
-    for _retry in range(3):
-        try:
-            return case.run()
-        except UnavailableError:
-            pass
-    raise AssertionError("three tries did not start the job")
-
-
-def _task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> Share:
-    for _retry in range(3):
-        if run.decided(epoch):
-            return Drained(len(part))
-        attempt = run.attempt(epoch, partition)
-        try:
-            return attempt.write(*part).pre_commit()
-        except UnavailableError:
-            attempt.writer.abort()
-    raise AssertionError("three attempts did not bring the task to its end")

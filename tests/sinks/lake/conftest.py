@@ -43,11 +43,3 @@ def in_bucket(kind: str, folder: Path, store: S3Service, prefix: str) -> TableOp
 def opener(request: pytest.FixtureRequest, tmp_path: Path) -> TableOpener:
     """Opens a harness on a new table in a folder."""
     return in_folder(request.param, tmp_path)
-
-
-@pytest.fixture(params=KINDS)
-def bucket_opener(
-    request: pytest.FixtureRequest, tmp_path: Path, store: S3Service, prefix: str
-) -> TableOpener:
-    """The same in a bucket."""
-    return in_bucket(request.param, tmp_path, store, prefix)

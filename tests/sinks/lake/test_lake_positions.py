@@ -1,4 +1,4 @@
-"""Every request of a job to the store and to the catalog, by its position, is lost in every way."""
+"""Every call of a job, and every request to the store and the catalog, is lost in every way."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from abs_clients.iceberg import table as iceberg_table
 from abs_services import S3Service
 from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink
-from abs_testing import SCHEMA, Calls, Harness, Position, PositionOpener
+from abs_testing import SCHEMA, Calls, Harness, Position, PositionOpener, by_calls
 from abs_testing.calls import Loss
 from tests.fault_proxy.postgres import LossyProxy
 from tests.sample import cut
 from tests.sinks.iceberg.harness import open_table as open_iceberg
-from tests.sinks.lake.conftest import KINDS, in_bucket
+from tests.sinks.lake.conftest import KINDS, in_bucket, in_folder
 from tests.sinks.positions import (
     Lane,
     in_each,
@@ -128,6 +128,7 @@ def may_wait(position: Position) -> bool:
 
 # What the catalog's sample tries is what decides.
 LANES = [
+    *(Lane(f"{kind} calls", lost=12) for kind in KINDS),
     *(Lane(f"{kind} store", lost=2, many=2) for kind in KINDS),
     Lane("catalog", lost=2, choose=of_the_decision, may_wait=may_wait),
 ]
@@ -138,5 +139,8 @@ pytest_generate_tests = in_each(LANES)
 def through(lane: Lane, tmp_path: Path, request: pytest.FixtureRequest) -> PositionOpener:
     if lane.name == "catalog":
         return to_the_catalog(tmp_path, request.getfixturevalue("shared_database"))
+    kind, way = lane.name.split()
+    if way == "calls":
+        return by_calls(in_folder(kind, tmp_path))
     of = request.getfixturevalue
-    return to_the_store(lane.name.split()[0], tmp_path, of("store"), of("prefix"))
+    return to_the_store(kind, tmp_path, of("store"), of("prefix"))

@@ -11,22 +11,20 @@ from functools import partial
 import pytest
 
 from abs_clients.postgres.address import Address
-from abs_core.errors import AbsError, TargetError, UnavailableError
+from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing import SCHEMA
 from abs_testing.calls import Loss
-from abs_testing.case import JOB, Case, rows, within
-from abs_testing.engine import Run
+from abs_testing.case import JOB, Case, within
 from tests import sample
 from tests.fault_proxy.postgres import LossyProxy
+from tests.sinks.losses import EPOCHS, task, whole_job
 from tests.sinks.postgres.buried import poisoned
 from tests.sinks.postgres.growing import growing
 
 pytestmark = pytest.mark.services
-
-EPOCHS = [(rows(0, 3), rows(10, 3)), (rows(20, 3), rows(30, 3))]
 
 REGISTER = [
     ("insert into", 1),
@@ -82,9 +80,8 @@ def test_a_loss_at_any_statement_loses_and_doubles_nothing(
 ) -> None:
     with _routed(shared_database, proxy, variant) as (_, case):
         proxy.lose(loss, text, nth)
-        _whole_job(case)
+        whole_job(case)
         assert proxy.fired, f"no message had {text!r} in it {nth} times"
-        case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
 
 
 POISONED = {
@@ -136,9 +133,8 @@ def test_a_loss_beside_dead_letters_and_new_columns_loses_and_doubles_nothing(
         _route(harness, proxy, VARIANTS[name])
         case = Case(harness)
         proxy.lose(loss, text, nth)
-        _whole_job(case)
+        whole_job(case)
         assert proxy.fired, f"no message had {text!r} in it {nth} times"
-        case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
         case.close()
 
 
@@ -160,35 +156,11 @@ def _route(harness: TableHarness, proxy: LossyProxy, variant: Variant) -> None:
     harness.new_sink = partial(PostgresSink, options, SCHEMA, co_commit=variant.own_register)
 
 
-def _whole_job(case: Case) -> None:
-    """As an engine does: a task is tried again, a query is started again."""
-    run = case.run()
-    for number, parts in enumerate(EPOCHS):
-        for _restart in range(3):
-            try:
-                shares = [_task(run, number, p, part) for p, part in enumerate(parts)]
-                run.commit(number, shares)
-                break
-            except AbsError:
-                run = case.run()
-        else:
-            raise AssertionError("three restarts did not bring the epoch to its end")
-
-
-def _task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> Share:
-    for _retry in range(3):
-        try:
-            return run.task(epoch, partition, part)
-        except UnavailableError:
-            pass
-    raise AssertionError("three attempts did not bring the task to its end")
-
-
 def test_a_prepare_that_arrives_late_is_swept(shared_database: str, proxy: LossyProxy) -> None:
     with _routed(shared_database, proxy, VARIANTS["2pc-append"]) as (harness, case):
         run = case.run()
         proxy.lose(Loss.DELAY, "PREPARE TRANSACTION")
-        shares = [_task(run, 0, p, part) for p, part in enumerate(EPOCHS[0])]
+        shares = [task(run, 0, p, part) for p, part in enumerate(EPOCHS[0])]
         assert len(harness.prepared()) == 2
         run.commit(0, shares)
         proxy.release()

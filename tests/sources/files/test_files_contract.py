@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from abs_testing.checks.sources import (
     batches_have_the_schema,
     the_same_range_reads_the_same,
 )
+from abs_testing.harness import SourceOpener
 from tests import sample
 from tests.sources.files.fill import Bucket, FilesHarness, Folder, FoldersHarness, credentials
 
@@ -28,42 +29,36 @@ OF_READING = (
     batches_have_the_schema,
     a_changed_past_is_an_error,
 )
+IN_FOLDERS = [
+    each for each in OF_READING if each is not a_position_reopened_yields_exactly_the_rest
+]
+"""Of files with a row each: they have no position inside."""
 CASES = [
-    *((check, form) for form in ("parquet", "csv") for check in SOURCE_CHECKS),
-    *((check, form) for form in ("arrow", "json", "text") for check in OF_READING),
+    *((check, FilesHarness, form) for form in ("parquet", "csv") for check in SOURCE_CHECKS),
+    *((check, FilesHarness, form) for form in ("arrow", "json", "text") for check in OF_READING),
+    *(
+        (check, FoldersHarness, form)
+        for form in ("parquet", "arrow", "json")
+        for check in IN_FOLDERS
+    ),
 ]
 """Every rule for one format of each kind; for the others those that depend on the format."""
 
 
-@sample.cases(1, of="form")
-@pytest.mark.parametrize(("check", "form"), CASES, ids=lambda case: getattr(case, "__name__", case))
-def test_local_files(check: SourceCheck, form: str, tmp_path: Path) -> None:
+def each_new(opened: Callable[[int], FilesHarness]) -> SourceOpener:
+    """Opens a harness for each number, from 0 on."""
     count = itertools.count()
-
-    @contextmanager
-    def opener() -> Iterator[FilesHarness]:
-        yield FilesHarness(Folder(tmp_path / str(next(count))), form)
-
-    run_source_check(opener, check)
+    return lambda: nullcontext(opened(next(count)))
 
 
 @sample.cases(1, of="form")
-@pytest.mark.parametrize("form", ["parquet", "arrow", "json"])
 @pytest.mark.parametrize(
-    "check",
-    [c for c in OF_READING if c is not a_position_reopened_yields_exactly_the_rest],
-    ids=lambda check: check.__name__,
+    ("check", "harness", "form"), CASES, ids=lambda case: getattr(case, "__name__", case)
 )
-def test_files_whose_columns_are_all_in_their_folders(
-    check: SourceCheck, form: str, tmp_path: Path
+def test_local_files(
+    check: SourceCheck, harness: type[FilesHarness], form: str, tmp_path: Path
 ) -> None:
-    count = itertools.count()
-
-    @contextmanager
-    def opener() -> Iterator[FilesHarness]:
-        yield FoldersHarness(Folder(tmp_path / str(next(count))), form)
-
-    run_source_check(opener, check)
+    run_source_check(each_new(lambda n: harness(Folder(tmp_path / str(n)), form)), check)
 
 
 @sample.cases(10)
@@ -74,11 +69,7 @@ def test_files_on_s3(
 ) -> None:
     for name, value in credentials(s3).items():
         monkeypatch.setenv(name, value)
-    count = itertools.count()
     forms = itertools.cycle(("parquet", "json"))
-
-    @contextmanager
-    def opener() -> Iterator[FilesHarness]:
-        yield FilesHarness(Bucket(s3, f"{prefix}/{next(count)}"), next(forms))
-
-    run_source_check(opener, check)
+    run_source_check(
+        each_new(lambda n: FilesHarness(Bucket(s3, f"{prefix}/{n}"), next(forms))), check
+    )

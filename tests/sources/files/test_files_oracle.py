@@ -230,6 +230,18 @@ BUGS: dict[str, tuple[str, Any, str, Any]] = {
 }
 
 
+SHOWN_BY = {
+    "Arrow's own casts": 17,
+    "values are rounded and cut": 7,
+    "a blank line before a header loses the rows": 26,
+    "the escape is eaten": 26,
+    "quotes of another dialect move": 26,
+    "JSON times without an offset": 44,
+    "several objects in a line": 16,
+}
+"""The number of a group that shows it; the search begins with it, and goes on if it does so no more."""
+
+
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_comparison_finds_a_planted_bug(
     bug: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
@@ -239,7 +251,8 @@ def test_the_comparison_finds_a_planted_bug(
         monkeypatch.setitem(place, name, instead)
     else:
         monkeypatch.setattr(place, name, instead)
-    assert any(wrong(differences(groups_of(form), answers)))
+    groups, first = groups_of(form), SHOWN_BY.get(bug, 0)
+    assert any(wrong(differences([*groups[first:], *groups[:first]], answers)))
 
 
 @pytest.mark.campaign

@@ -28,7 +28,7 @@ def number_at(place: Offsets) -> int:
     return int(json.loads(place)["next"])
 
 
-class CountingReader:
+class CountingReader(Reader):
     def __init__(self, split: Split) -> None:
         self._next = number_at(split.start)
         self._end = number_at(split.end or place(0))
@@ -56,7 +56,7 @@ class CountingReader:
 
 
 @dataclass(frozen=True)
-class CountingSource:
+class CountingSource(Source):
     folder: Path
     schema: pa.Schema = SCHEMA
 

@@ -18,7 +18,7 @@ from abs_clients.arrow import alike, cast_plain, list_parts, plain_type
 from abs_clients.avro.schema import Node, default_array, member
 from abs_clients.buffers import offsets_of
 from abs_sinks.kafka.avro.leaves import Piece, leaf_pieces, masked, number
-from abs_sinks.kafka.columnar.headers import zigzag
+from abs_sinks.kafka.headers import zigzag
 from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason, inside, parents_of, refuse
 
 Live = Any  # pa.BooleanArray | None: pyarrow has no types that mypy sees

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from abs_clients.avro.schema import Node, arrow_type
 from abs_clients.buffers import offsets_of, values_of
-from abs_sinks.kafka.columnar.headers import varints, zigzag
+from abs_sinks.kafka.headers import varints, zigzag
 from abs_sinks.refusals import Code, MisfitError, Reason, check_utf8, refuse
 
 Piece = Any  # pa.BinaryArray | pa.BinaryScalar: pyarrow has no types that mypy sees

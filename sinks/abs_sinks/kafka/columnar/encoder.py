@@ -18,7 +18,6 @@ from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.columnar.choice import compression_of
-from abs_sinks.kafka.columnar.headers import Header, Headers, encoded_headers, header_bytes
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import (
     HEADER_BYTES,
@@ -26,6 +25,7 @@ from abs_sinks.kafka.columnar.recordbatch import (
     ProducerIdentity,
     record_batch,
 )
+from abs_sinks.kafka.headers import Header, Headers, encoded_headers, header_bytes
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, joined, slices
 
 GATHERED_BYTES = 2 << 20

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_sinks.kafka.columnar.compression import NONE, Compression
-from abs_sinks.kafka.columnar.headers import (
+from abs_sinks.kafka.headers import (
     NO_HEADERS,
     NOTHING,
     Headers,

@@ -27,10 +27,10 @@ from abs_clients.kafka.transactions import EndTxn, Reply, end
 from abs_core.errors import AbsError, RefusedError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
-from abs_sinks.kafka.columnar.headers import Header
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
 from abs_sinks.kafka.columnar.recordbatch import ProducerIdentity
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
+from abs_sinks.kafka.headers import Header
 from abs_sinks.kafka.records import Records
 
 REQUEST_BYTES = 8 << 20

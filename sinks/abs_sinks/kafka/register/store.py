@@ -1,7 +1,7 @@
 """The register in Kafka: one record per job in a compacted topic, written by a fenced producer.
 
 **Compare and set.** Opening the cell's producer fences all others and aborts their open transactions
-(``register_session``). Then the partition is read to its end, the version compared, and the cell
+(``Session.open_producer``). Then the partition is read to its end, the version compared, and the cell
 written in a transaction, which confirms the read (``_prepare``). A producer kept open from the last
 change skips the reads: another writer would have fenced it. So a change costs one transaction, plus
 60 ms after a write by another process.

@@ -2,7 +2,7 @@
 
 - ``PARTITIONS`` is a constant, so that a cell is found after somebody has added partitions. Jobs in
   one partition wait for each other's open transactions, for the milliseconds of a commit
-  (``register_session.end_writers`` bounds it).
+  (``Session.end_writers`` bounds it).
 - It is compacted, with small segments: only closed segments are compacted, and the search for an
   unknown job reads all the rest.
 - The number of replicas is the broker's default. No lagging leader is elected, and two of several

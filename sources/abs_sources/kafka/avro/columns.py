@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,9 @@ from abs_core.patience import Patience
 from abs_sources.kafka.avro.cursor import PADDING, Cursor
 from abs_sources.kafka.avro.leaves import MismatchError
 from abs_sources.kafka.avro.resolve import Read, placed, reading
-from abs_sources.kafka.formats import Formats
+
+if TYPE_CHECKING:
+    from abs_sources.kafka.formats import Formats  # which loads this where Avro is read
 
 T = TypeVar("T")
 

@@ -1,0 +1,70 @@
+"""A rule finds each defect that is planted in the sinks for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from abs_core.model import TOGETHER, Committable, Outcome
+from abs_sinks.lake import committer as lake
+from abs_sinks.lake.committer import LakeCommitter
+from abs_sinks.lake.table import Mark
+from abs_testing import run_check
+from abs_testing.checks import CHECKS
+from tests.sinks.lake.conftest import TableOpener
+
+
+def commits_without_looking(patch: pytest.MonkeyPatch) -> None:
+    """As a library's own retry does: the mark of the epoch is not looked for."""
+    patch.setattr(lake, "_is_in", lambda *args: False)
+
+
+def takes_the_epoch_alone_for_the_version(patch: pytest.MonkeyPatch) -> None:
+    """Epochs that begin anew after an adoption are taken for old ones, and lost."""
+    proper = lake.mark_of
+
+    def epoch_alone(share: Sequence[Committable]) -> Mark:
+        right = proper(share)
+        return Mark(right.application, right.version % lake.EPOCHS, right.told)
+
+    patch.setattr(lake, "mark_of", epoch_alone)
+
+
+def commits_a_part(patch: pytest.MonkeyPatch) -> None:
+    """A part of an epoch's handles takes its mark, and the others are never added."""
+
+    def seal(share: Sequence[Committable]) -> str:
+        return dict(share[0].extra).get(TOGETHER, "1:sealed")
+
+    patch.setattr(lake, "_seal_of", seal)
+
+
+def takes_completed_files_for_committed(patch: pytest.MonkeyPatch) -> None:
+    """The table's commit is left out where the files are completed already."""
+
+    def added(self: LakeCommitter, share: object, first: object, files: object) -> Outcome:
+        return Outcome.COMMITTED
+
+    patch.setattr(LakeCommitter, "_added", added)
+
+
+RULES: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    commits_without_looking: "a_committed_handle_is_known_as_committed",
+    takes_the_epoch_alone_for_the_version: "an_adopted_job_keeps_its_open_decisions",
+    commits_a_part: "an_epoch_without_tasks_is_finished",
+    takes_completed_files_for_committed: "epochs_of_many_tasks_are_there_once",
+}
+"""Each planted defect, and a rule that finds it."""
+
+
+@pytest.mark.parametrize("plant", RULES)
+def test_a_planted_defect_is_found_by_a_rule(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    opener: TableOpener,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    (check,) = (check for check in CHECKS if check.rule == RULES[plant])
+    with pytest.raises(AssertionError):
+        run_check(opener, check)
