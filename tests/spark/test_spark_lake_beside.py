@@ -108,8 +108,7 @@ def new_three(
 def killed_beside(spark: SparkSession, three: Three, point: CrashPoint, nth: int) -> None:
     three.files.add_files(range(FILES), ROWS)
     job = three.job()
-    # Not more often: most of the time there is no table yet, and each look takes 50 ms of CPU.
-    with Beside(three.lake.tend, every=0.5) as others:
+    with Beside(three.lake.tend) as others:
         killed_at(point, nth, job, three.files.folder / "killed", three.files.url)
         run_to_end(spark, job, three.files.url)
         assert within(60, lambda: others.done[0] > 0)
