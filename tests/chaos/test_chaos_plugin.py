@@ -194,13 +194,23 @@ def test_our_own_session_does_not_load_it(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "way",
+    # Our sink is killed by the demo in the sample, and the other sessions here pass.
+    ["append", pytest.param("exact", marks=pytest.mark.campaign)],
+)
 def test_the_example_says_no_to_append_and_yes_to_our_sink(
-    tmp_path: Path, postgres: PostgresService
+    way: str, tmp_path: Path, postgres: PostgresService
 ) -> None:
     shutil.copytree(EXAMPLE, tmp_path / "project")
     postgres.start()
-    done = session(tmp_path / "project", "-q", "-ra", "--abs-services=external", **postgres.env)
-    assert counted(done.stdout.splitlines()[-1]) == {"passed": 1, "failed": 1}, done.stdout
+    words = ("-q", "-ra", "-k", way, "--abs-services=external")
+    done = session(tmp_path / "project", *words, **postgres.env)
+    found = counted(done.stdout.splitlines()[-1])
+    if way == "exact":
+        assert found == {"passed": 1}, done.stdout
+        return
+    assert found == {"failed": 1}, done.stdout
     assert "FAILED test_payments.py::test_every_payment_is_in_the_table_once[append]" in done.stdout
     assert "not exactly once: 20 duplicate" in done.stdout
 

@@ -78,6 +78,7 @@ class Cluster(KilledAtTheEnd):
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": environment()[OPTIONS],
             "spark.cores.max": str(self._cores * len(self.workers)),
+            "spark.python.daemon.module": "pyspark.daemon",  # by this name its workers are found
         }
         return {**own, **more}
 

@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 from abs_clients.s3.client import close_idle
 from abs_services import KafkaService, S3Service
 from tests.kit.kafka import Variant, open_topic
-from tests.spark import warm_daemon
 from tests.spark.bucket import Bucket
 from tests.spark.epoch_world import EpochWorld
 from tests.spark.jobs.folder_sink import FolderDataSource
@@ -36,10 +35,7 @@ def spark(spark_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     # Its Python processes have the environment of this moment: a file can be filled later.
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(tmp_path_factory.mktemp("aws") / "credentials")
     with _console_to(spark_log):
-        session = small_session(
-            tmp_path_factory.mktemp("spark-scratch"),
-            **{"spark.python.daemon.module": warm_daemon.__name__},
-        )
+        session = small_session(tmp_path_factory.mktemp("spark-scratch"))
     session.dataSource.register(FolderDataSource)
     yield session
     session.stop()

@@ -56,9 +56,9 @@ def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(
     session: SparkSession,
 ) -> None:
     width = 1 << 20
-    by_spark = sizes(session, 150, width)
+    by_spark = sizes(session, 80, width)
     with batches_by_rows(session, width):
-        assert max(sizes(session, 150, width)) <= min(64, max(by_spark))
+        assert max(sizes(session, 80, width)) <= min(64, max(by_spark))
 
 
 def test_an_unknown_size_and_a_setting_of_the_user_change_nothing(session: SparkSession) -> None:

@@ -141,7 +141,7 @@ def test_rows_come_by_their_number_once_an_epoch_has_shown_their_size(
 def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(
     batches: Callable[..., Any], heard: list[int]
 ) -> None:
-    found = batches(100, MB)
+    found = batches(70, MB)
     assert min(heard) >= MB
     assert max(found[0]) <= 65
     assert max(found[-1]) * batch_size.MARGIN <= 64, "64 MiB, with a margin"
@@ -150,7 +150,7 @@ def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(
 def test_rows_that_become_small_and_large_again_take_no_more_memory(
     batches: Callable[..., Any],
 ) -> None:
-    found = batches(100, (MB, 100, MB))
+    found = batches(70, (MB, 100, MB))
     assert max(found[1]) * batch_size.MARGIN <= 64, "by the large rows of the epoch before"
     assert max(found[2]) <= 65, "Spark's own bound"
 
@@ -175,9 +175,9 @@ def test_a_query_with_other_python_functions_is_left_to_spark(
                 file.write(f"{batch.num_rows} ")
             yield pa.RecordBatch.from_pydict({"n": [1] * batch.num_rows})
 
-    batches(100, MB, change=lambda frame: frame.mapInArrow(lengths, "n long"))
+    batches(70, MB, change=lambda frame: frame.mapInArrow(lengths, "n long"))
     taken = [int(rows) for rows in (tmp_path / "taken").read_text().split()]
-    assert sum(taken) == 100 * EPOCHS
+    assert sum(taken) == 70 * EPOCHS
     assert max(taken) <= 65
 
 

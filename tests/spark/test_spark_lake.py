@@ -65,7 +65,7 @@ def test_killed_at_any_point_each_row_is_in_the_table_once(
     assert lake.staged() == []
 
 
-@pytest.mark.campaign  # the sample has one of both kinds beside Kafka, too: test_spark_lake_beside.py
+@pytest.mark.campaign  # the sample has one beside Kafka, too: test_spark_lake_beside.py
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_an_epoch_is_in_postgresql_and_in_the_table_or_in_none(
     spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint

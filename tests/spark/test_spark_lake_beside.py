@@ -118,7 +118,8 @@ def killed_beside(spark: SparkSession, three: Three, point: CrashPoint, nth: int
     three.holds(expected())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# The sample kills one that writes to the other kind of table alone: test_spark_lake.py.
+@pytest.mark.parametrize("kind", [pytest.param("delta", marks=pytest.mark.campaign), "iceberg"])
 def test_killed_between_two_commits_while_the_table_is_compacted_each_row_is_everywhere_once(
     spark: SparkSession, new_three: Callable[..., Three], kind: str
 ) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +17,7 @@ import abs_spark
 from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError
 from tests.docs.test_write_a_sink import PACKAGE, install
+from tests.kit.forked_command import ForkedCommand
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import JOB, Row, World
@@ -38,6 +36,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def command(installed: Path) -> Iterator[ForkedCommand]:
+    """``abs``, where the sink is installed."""
+    with ForkedCommand(installed) as command:
+        yield command
+
+
+@pytest.fixture
 def shop(tmp_path: Path) -> Path:
     path = tmp_path / "shop.db"
     with closing(sqlite3.connect(path)) as db:
@@ -52,6 +57,7 @@ def sold(shop: Path) -> list[Any]:
 
 def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
     installed: Path,
+    command: ForkedCommand,
     shop: Path,
     tmp_path: Path,
     new_world: Callable[[str], World],
@@ -69,21 +75,21 @@ def test_a_killed_and_replayed_job_is_exact_in_it_and_in_postgres(
     )
     expected = world.add_files(range(3))
     killed_at(CrashPoint.BETWEEN_COMMITS, 1, job, tmp_path / "killed", world.url)
-    torn = look(world, shop, "in-doubt", "list", "--json", fails=1)
+    torn = look(command, world, shop, "in-doubt", "list", "--json", fails=1)
     assert {one["fate"] for one in json.loads(torn)} == {"decided: will be committed"}
     run_to_end(spark, job, world.url)
     holds(world, shop, expected)
     world.forget_commits(1)
     run_to_end(spark, job, world.url)
     holds(world, shop, expected)
-    assert json.loads(look(world, shop, "in-doubt", "list", "--json")) == []
-    assert "sales" in look(world, shop, "register", "show", JOB)
-    assert "each task's rows at once" in look(world, shop, "doctor")
-    assert "CLEAN  2 reads" in look(world, shop, "audit")
+    assert json.loads(look(command, world, shop, "in-doubt", "list", "--json")) == []
+    assert "sales" in look(command, world, shop, "register", "show", JOB)
+    assert "each task's rows at once" in look(command, world, shop, "doctor")
+    assert "CLEAN  2 reads" in look(command, world, shop, "audit")
     with closing(sqlite3.connect(shop)) as db:
         db.execute("DELETE FROM sales WHERE id < 1000")
         db.commit()
-    told = look(world, shop, "audit", "--epochs", fails=1)
+    told = look(command, world, shop, "audit", "--epochs", fails=1)
     assert "epoch 0 is committed; there are 0 rows in sales (40 expected)" in told
 
 
@@ -93,7 +99,7 @@ def holds(world: World, shop: Path, expected: list[Row]) -> None:
     assert world.left_behind() == []
 
 
-def look(world: World, shop: Path, *command: str, fails: int = 0) -> str:
+def look(run: ForkedCommand, world: World, shop: Path, *command: str, fails: int = 0) -> str:
     """What a command says of both targets."""
     file = world.folder / "job.toml"
     sales = (PACKAGE / "job.toml").read_text().replace("/data/shop.db", str(shop))
@@ -106,15 +112,9 @@ def look(world: World, shop: Path, *command: str, fails: int = 0) -> str:
         f'[sinks.table]\nformat = "abs-postgres"\n'
         f'options = {{ url = "{world.url}", dbtable = "t" }}\naudit = {{ {audit} }}\n'
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "abs_cli", *command, "--sinks", str(file)],
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == fails, done.stdout + done.stderr
-    return done.stdout
+    code, said = run(world.folder, *command, "--sinks", str(file))
+    assert code == fails, said
+    return said
 
 
 def test_spark_writes_to_its_format_as_to_ours(

@@ -1,4 +1,4 @@
-"""PySpark's daemon with what every Python worker of the shared session imports: its forks have it.
+"""PySpark's daemon with what every Python worker of a test's job imports: its forks have it.
 
 A worker needs 0.4 s of CPU to import it, and a session starts dozens. Only libraries, nothing of ours:
 what our modules do as they are loaded, they do in each worker, as with PySpark's own daemon.

@@ -20,6 +20,8 @@ CONF = {
     # A Python worker that starts on a busy machine takes longer than Spark's 15 seconds.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.session.timeZone": "UTC",
+    # A name: the driver need not import what it imports.
+    "spark.python.daemon.module": "tests.spark.warm_daemon",
 }
 
 
