@@ -51,20 +51,23 @@ class Run:
         self._started_in = -1
         self.coordinator = self._coordinator()
 
-    def begin(self, epoch: int, origin: Origin) -> tuple[JobState, Write | Skip]:
+    def begin(
+        self, epoch: int, origin: Origin, *, checked: bool = False
+    ) -> tuple[JobState, Write | Skip]:
         """Start the run after a preflight, if no task has, and plan ``epoch``.
 
         Args:
             origin: read by the planner from the checkpoint.
+            checked: the planner has made the preflight for this epoch, and so for this start.
 
         Raises:
             PreflightError: the target cannot keep the guarantee; nothing was started.
             ProtocolError: as ``Coordinator.begin``.
             TargetError: the target does not answer.
         """
-        if not self._checked:
+        if not (self._checked or checked):
             self.warnings = self.start.check_once(self._identity) or ()
-            self._checked = True
+        self._checked = True
         self._epoch = epoch
         return self.coordinator.begin(epoch, origin=origin)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +15,7 @@ from abs_core.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.coordinator import Coordinator
 from abs_core.errors import AbsError, FencedError, NotPreparedError, UnavailableError
-from abs_core.model import JobState
+from abs_core.model import Finding, JobState
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity
 from abs_sinks.options import CommonOptions
@@ -53,11 +53,16 @@ class Options:
 
 class Sink(FakeSink):
     closed: ClassVar[list[Path]] = []
+    checked: ClassVar[list[Path]] = []
 
     def __init__(self, options: Options, schema: pa.Schema, *, co_commit: bool = True) -> None:
         super().__init__(FakeTarget(options.place), "2pc", "append")
         self._place = options.place
         self._breaks = options.breaks
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        self.checked.append(self._place)
+        return super().preflight(job, tasks)
 
     def close(self) -> None:
         self.closed.append(self._place)
@@ -177,3 +182,20 @@ def test_a_process_that_works_for_many_queries_keeps_a_sink_of_each(tmp_path: Pa
         for options, state in zip(every, states, strict=True):
             of_a_format(options, state, iter([ROWS]))
     assert not {options.place for options in every} & set(Sink.closed)
+
+
+def test_a_start_has_one_preflight_by_the_planner_or_else_by_a_task(tmp_path: Path) -> None:
+    options = Options(tmp_path / "target.db")
+    target = SinkSpec(FAKE, options, SCHEMA)
+
+    def write(run: str, epoch: int, announced: Announced) -> int:
+        before = Sink.checked.count(options.place)
+        what = (epoch, 0, iter([ROWS.slice(0, 0)]), announced, Origin())
+        by_format.run_task(target, RunName(JOB, "query", run), *what, digests=False)
+        return Sink.checked.count(options.place) - before
+
+    assert write("by the planner", 0, Announced(checked=True)) == 0
+    assert write("by the planner", 0, Announced()) == 0  # nor at a later epoch
+    # A planner that has checked the job for another run of this program does not check again.
+    assert write("by a task", 0, Announced()) == 1
+    assert write("by a task", 0, Announced()) == 0

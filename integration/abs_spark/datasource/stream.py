@@ -75,7 +75,7 @@ def run_task(
     with reaching():  # to build a run is to ask the target who it is
         run = runs.attach(target, name)
     run.reach()
-    state, plan = run.begin(epoch, origin)
+    state, plan = run.begin(epoch, origin, checked=announced.checked)
     task = task_of(state, epoch, partition)
     out = None
     if isinstance(plan, Skip):
@@ -87,7 +87,7 @@ def run_task(
     sink = SinkShare(target.schema, out, digests=digests)
     [share] = take_shares([sink], batches, task, run.sink.register)
     started = run.has_started_in(epoch)
-    warnings = run.warnings if started and not announced.checked else ()
+    warnings = run.warnings if started else ()
     warn(warnings)
     tune_gc()
     return EpochMessage(name, epoch, share, started, announced, warnings)

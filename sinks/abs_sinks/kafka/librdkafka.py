@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import repeat
 from typing import Any
@@ -188,13 +188,20 @@ def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[
         topics,
         records.values.to_pylist(),
         keys,
-        repeat(-1) if partitions is None else partitions.fill_null(-1).to_pylist(),
+        _given(partitions, -1),
         repeat(None),  # callback and on_delivery: the producer's own is called
         repeat(None),
-        repeat(0) if timestamps is None else timestamps.fill_null(0).to_pylist(),
+        _given(timestamps, 0),
         _all_headers(records.headers, extra),
         strict=False,
     )
+
+
+def _given(column: pa.Array | None, otherwise: int) -> Iterable[int]:
+    if column is None:
+        return repeat(otherwise)
+    # fill_null imports pandas (``records.single``).
+    return (column.fill_null(otherwise) if column.null_count else column).to_pylist()  # type: ignore[no-any-return]
 
 
 def _all_headers(headers: pa.ListArray | None, extra: list[Header]) -> Any:

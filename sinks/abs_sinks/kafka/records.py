@@ -264,10 +264,16 @@ def _each_column(parts: Sequence[Records], made: Callable[[list[pa.Array]], pa.A
 
 def single(key: bytes, value: bytes | None, *, partition: int) -> Records:
     """One record, for a given partition."""
-    at = pa.array([partition], pa.int32())
-    return Records(
-        pa.array([value], pa.binary()), pa.array([key], pa.binary()), None, None, at, None
-    )
+    # As buffers: pa.array would import pandas, which a commit process needs for nothing else.
+    at = pa.Array.from_buffers(pa.int32(), 1, [None, pa.py_buffer(np.int32(partition).tobytes())])
+    return Records(_single(value), _single(key), None, None, at, None)
+
+
+def _single(value: bytes | None) -> pa.BinaryArray:
+    data = b"" if value is None else value
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32).tobytes())
+    valid = pa.py_buffer(b"\0") if value is None else None
+    return pa.Array.from_buffers(pa.binary(), 1, [valid, ends, pa.py_buffer(data)])
 
 
 def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -61,6 +63,21 @@ def test_a_part_that_is_missing_or_damaged_is_named() -> None:
         cells.apply(key, value)
     with pytest.raises(CorruptionError, match="not what was written"):
         cells.get("job", "here")
+
+
+@pytest.mark.parametrize("value", [b"state", b"", None])
+def test_a_cells_record_is_as_given_and_no_pandas_is_imported_for_it(value: bytes | None) -> None:
+    """pyarrow imports it for the first array or scalar made of Python's values: 0.2 s of a commit."""
+    lines = (
+        "import sys",
+        "from abs_sinks.kafka.librdkafka import _rows",
+        "from abs_sinks.kafka.records import single",
+        f"print([*_rows(single(b'job', {value!r}, partition=3), 'register', [])])",
+        "print('pandas' in sys.modules)",
+    )
+    ran = [sys.executable, "-c", "\n".join(lines)]
+    told = subprocess.run(ran, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert told == [str([("register", value, b"job", 3, None, None, 0, None)]), "False"]
 
 
 @pytest.mark.parametrize("chunks", [10**12, 10**400, -1, 0, True, 2.5, "3", None])
