@@ -68,7 +68,7 @@ class Do(Enum):
     PERSIST = auto()
     """Copy and logs are complete: make them durable, in the background; then acknowledge."""
     PERSIST_NOW = auto()
-    """The same, before anything else is done."""
+    """As ``PERSIST``, before the task does anything else."""
 
 
 @dataclass(frozen=True, slots=True)

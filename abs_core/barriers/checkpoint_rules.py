@@ -17,7 +17,7 @@ from abs_core.barriers.elements import TaskId
 from abs_core.model import Committable
 
 AGAIN_SECONDS = 3.0
-"""So long after one has failed that sources wait for, there is another."""
+"""Seconds from a failed checkpoint that sources wait for to the next one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Sweeper:
     _patience: Patience
     _observe: Observer
     left: dict[HandleName, InDoubt] = field(default_factory=dict, init=False)
-    """What the last ``tidy`` has seen and not aborted, in the systems that answered."""
+    """Handles that the last ``tidy`` has seen and not aborted, of the systems that answered."""
 
     def sweep(self, state: JobState) -> None:
         """Abort every handle that no decision can name (I4); do nothing if this run is fenced (I5).

@@ -72,7 +72,7 @@ class Answer(Generic[T]):
         self._there.set()
 
     def within(self, seconds: float) -> T:
-        """What it returned; raises what it raised, and StillRunningError."""
+        """The function's result; raises its error, or StillRunningError after ``seconds``."""
         if not self._there.wait(seconds):
             raise StillRunningError
         if self._error is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from abs_core.model import Finding
 
 SOON_SECONDS = 14 * 86_400
-"""What ends within two weeks, and is not renewed by itself, is warned of."""
+"""Warn of a login that ends within this time, in seconds, and is not renewed by itself."""
 
 
 def told(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 MIN_SHARE = 0.01
-"""Of a step that is done; before, no time is foretold."""
+"""The share of a step that must be done before the time left is estimated."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Killing:
 
     @property
     def kills(self) -> tuple[Killed, ...]:
-        """Those until now, and the servers that went away."""
+        """The kills so far, and the servers that went away."""
         return tuple(self._kills)
 
     @property

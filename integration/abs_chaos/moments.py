@@ -64,7 +64,7 @@ class Sight:
 
 
 def counted(number: int, thing: str) -> str:
-    """So many of them, for people."""
+    """A number of things, for people: ``1 kill``, ``2 kills``."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 

@@ -11,7 +11,7 @@ from abs_core.errors import OptionError
 from abs_services.contracts import Kind, Outage
 
 MAX_DELAY_S = 0.15
-"""Of a kill while tasks write, as long as it is not known how long they do; then it is all of that."""
+"""The longest delay of a kill while tasks write, until it is known how long they write."""
 
 UNSEEN = (Moment.WRITING, Moment.WRITING, Moment.BETWEEN)
 """The phases of a job whose sink is not known, besides the one that every plan has."""

@@ -92,7 +92,7 @@ class _PacedReader(Reader):
 
 
 DAYS_PER_CHECKPOINT = 6
-"""Files are fed no faster: half of what the kills are planned by, so that there are enough epochs."""
+"""Days of flights between two checkpoints: half of what the kills are planned by."""
 
 INTERVAL_S = 0.2
 _TASKS = 2

@@ -22,7 +22,7 @@ ROWS = 336_776
 DAYS = 365
 
 KEY = ("year", "month", "day", "carrier", "flight", "origin")
-"""No two flights share it: the same number on one day leaves another airport."""
+"""Identifies a flight: one number may leave several airports on one day."""
 
 SCHEMA = pa.schema(
     [

@@ -43,7 +43,7 @@ Contexts = Callable[[Node, TaskId, Sequence[Part]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Crewing:
+class AttemptSettings:
     """How tasks are made in one attempt of a run.
 
     Args:
@@ -80,7 +80,7 @@ class Assembly:
     left: set[TaskId]
 
 
-def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+def assemble(how: AttemptSettings, operators: frozenset[str], parts: Parts) -> Assembly:
     """Build and restore the tasks of some operators: all, or nothing is left open.
 
     Raises ConfigError or CorruptionError if the state cannot be restored.
@@ -88,11 +88,11 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     logged = any(part.log for id_ in operators for part in parts.get(id_, ()))
     draining = Tally() if logged else None
     wired, in_flight = wire(
-        crew.graph,
+        how.graph,
         operators,
-        crew.capacity,
-        count=crew.count,
-        rows=crew.rows,
+        how.capacity,
+        count=how.count,
+        rows=how.rows,
         draining=draining,
     )
     tasks: list[Task] = []
@@ -100,17 +100,17 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     with ExitStack() as opened:
         contexts: list[Context] = []
         for place in wired:
-            with _named(crew, place):
+            with _named(how, place):
                 restored = parts.get(place.id.operator, ())
-                contexts.append(crew.contexts(place.node, place.id, restored))
+                contexts.append(how.contexts(place.node, place.id, restored))
             opened.callback(_unless_left, left, place.id, contexts[-1].close)
-        held = _begin_sources(crew, wired, contexts)
+        held = _begin_sources(how, wired, contexts)
         for place, context in zip(wired, contexts, strict=True):
-            with _named(crew, place):
-                operator = _operator(crew, place, context)
+            with _named(how, place):
+                operator = _operator(how, place, context)
             opened.callback(_unless_left, left, place.id, operator.close)
             channels = place.inputs, place.outputs
-            task = crew.task(place.id, operator, context, *channels, loop=place.loop)
+            task = how.task(place.id, operator, context, *channels, loop=place.loop)
             task.begin(_replay(place, parts.get(place.id.operator, ())))
             task.waits = task.drained = place.id.operator in held
             tasks.append(task)
@@ -125,17 +125,17 @@ def _unless_left(left: set[TaskId], id_: TaskId, close: Callable[[], None]) -> N
 
 
 @contextmanager
-def _named(crew: Crewing, place: Wired) -> Iterator[None]:
+def _named(how: AttemptSettings, place: Wired) -> Iterator[None]:
     """Errors name the task and the job."""
     try:
         yield
     except AbsError as error:
-        error.by(str(place.id), crew.state.job)
+        error.by(str(place.id), how.state.job)
         raise
 
 
 def _begin_sources(
-    crew: Crewing, wired: Sequence[Wired], contexts: Sequence[Context]
+    how: AttemptSettings, wired: Sequence[Wired], contexts: Sequence[Context]
 ) -> frozenset[str]:
     """Give sources their positions; returns those that wait until a checkpoint holds them."""
     states: dict[str, list[OperatorState]] = {}
@@ -144,8 +144,8 @@ def _begin_sources(
             states.setdefault(place.id.operator, []).append(context.lists)
     held = set()
     for id_, lists in states.items():
-        with _named(crew, next(place for place in wired if place.id.operator == id_)):
-            if begin(crew.graph.nodes[id_], lists):
+        with _named(how, next(place for place in wired if place.id.operator == id_)):
+            if begin(how.graph.nodes[id_], lists):
                 held.add(id_)
     return frozenset(held)
 
@@ -174,13 +174,13 @@ def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:
         drained()
 
 
-def _operator(crew: Crewing, wired: Wired, context: Context) -> Operator:
+def _operator(how: AttemptSettings, wired: Wired, context: Context) -> Operator:
     node, subtask = wired.node, wired.id.subtask
     if node.sink is not None:
-        partition = crew.sinks.index(node.id) * SINK_STRIDE + subtask
-        return SinkOperator(node.sink, crew.state, partition, crew.first)
+        partition = how.sinks.index(node.id) * SINK_STRIDE + subtask
+        return SinkOperator(node.sink, how.state, partition, how.first)
     if node.source is not None:
-        positions, part = context.lists.list(SPLITS, TEXT), max(1, crew.rows // PARTS)
+        positions, part = context.lists.list(SPLITS, TEXT), max(1, how.rows // PARTS)
         return SourceOperator(node.source, positions, node.event_time, part)
     assert node.make is not None, f"{node.id} has no operator"
     return node.make(context)

@@ -139,7 +139,7 @@ def _never(present: Any, added: Any) -> Any:
 
 
 ROUNDS = 100_000
-"""So often timers may set timers that are due at once."""
+"""How often in a row timers may set timers that are due at once."""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from abs_core.barriers.checkpoint_rules import Acknowledged, CoordinatorState, D
 from abs_core.barriers.elements import Copy, TaskId
 from abs_core.errors import AbsError, ConfigError, HungError, TargetError, UnavailableError
 from abs_core.model import job_key
-from abs_embedded.assembly import Crewing, Part, assemble
+from abs_embedded.assembly import AttemptSettings, Part, assemble
 from abs_embedded.background import Background
 from abs_embedded.checkpoint_coordinator import CheckpointCoordinator, Companion
 from abs_embedded.context import TaskContext, settle_unclaimed
@@ -117,7 +117,7 @@ class Execution:
             observe=self.job.observe,
             ended=lambda task: self._say(Ended(task.id, task.attempt)),
         )
-        crewing = Crewing(
+        how = AttemptSettings(
             self.job.graph,
             from_.state,
             from_.first,
@@ -128,7 +128,7 @@ class Execution:
             self._strategy.halts,
             new_task,
         )
-        assembly = assemble(crewing, operators, from_.parts)
+        assembly = assemble(how, operators, from_.parts)
         for task in assembly.tasks:
             self._tasks[task.id] = task
             if task.loop is not None:

@@ -152,7 +152,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different ones."""
+    """``count`` different ports that are free now."""
     found: set[int] = set()
     while len(found) < count:
         found.add(free_port())

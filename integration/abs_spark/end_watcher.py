@@ -118,4 +118,4 @@ def _await_end(query: Any) -> bool:
 
 
 end_watcher = EndWatcher()
-"""By this process."""
+"""The one of this process."""

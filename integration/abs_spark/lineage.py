@@ -39,7 +39,7 @@ _RUNS = UUID("9c1f4c39-6f3a-5d25-8f2c-6a9a9f1e4b70")
 _PRODUCER = f"urn:abs-sinks:{RELEASE}"
 _MAX_WAITING = 1000
 _SECONDS = 1.0
-"""So long an epoch waits for the collector; after that it is told in the background."""
+"""Seconds that an epoch waits for the collector; after them the event is sent in the background."""
 
 _log = logging.getLogger("abs_spark.start")
 

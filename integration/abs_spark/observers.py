@@ -22,7 +22,7 @@ Told = Callable[[Any], object]
 """Called with each event, perhaps from several threads at once. It should return soon."""
 
 added: list[Told] = []
-"""By this program."""
+"""Observers that this program has added, besides those of ``ABS_OBSERVE``."""
 
 _log = logging.getLogger("abs_spark.start")
 

@@ -27,7 +27,7 @@ PATIENCE = 10.0
 
 
 Epochs = Sequence[Sequence[Sequence[Row]]]
-"""By epoch and task."""
+"""The rows of each task of each epoch."""
 
 
 class Case:

@@ -64,7 +64,7 @@ def _cut(case: Case, checkpoint: MemoryCertificates) -> None:
 
 
 def _unfinished(case: Case, checkpoint: MemoryCertificates) -> None:
-    """Committed; the register does not say so yet, where that is another step."""
+    """An epoch is committed, and the register, if it is a step of its own, does not say so yet."""
     if case.run(certificates=checkpoint).co_commits:
         _written(case, checkpoint)
         return
@@ -122,9 +122,9 @@ def _ends(
     failing: tuple[int, str] | None = None,
     patience: Patience = QUICK,
 ) -> tuple[list[tuple[int, str]], str, str, str]:
-    """A start on an empty target, one of whose reads fails: that of this number among its kind.
+    """Start on an empty target, and let one read fail: ``failing`` is its number and kind.
 
-    Other kinds do not count: what waits for a server asks it more or less often.
+    Reads are numbered within their kind: loops that wait for a server read more or less often.
 
     Returns:
         its reads, by number and kind; success, or the kind of error; what became of the register;

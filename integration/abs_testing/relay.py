@@ -19,7 +19,7 @@ from abs_testing.calls import Again, Loss
 
 _CHUNK = 1 << 16
 _STEPS = 20
-"""In a second, while the line is slow."""
+"""How often in a second a slow line passes bytes on."""
 
 Receive = Callable[[socket.socket], bytes]
 """Reads the next message; nothing where the connection has ended."""

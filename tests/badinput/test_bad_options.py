@@ -15,11 +15,17 @@ from random import Random
 
 import pytest
 
-from abs_clients.options import Option
+from abs_clients.options import Option, options_of
+from abs_clients.s3.server import Server
 from abs_core.errors import OptionError
 from abs_core.model import job_key
+from abs_sinks.delta import DeltaOptions
+from abs_sinks.door import format_names
+from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.kafka import options as kafka
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.lake import options as lake
+from abs_sinks.lake.options import LakeOptions
 from abs_sinks.options import COMMON
 from abs_sinks.postgres import options as postgres
 from abs_sinks.postgres.options import PostgresOptions
@@ -203,6 +209,21 @@ def _files(given: Mapping[str, str]) -> object:
     return FileOptions.parse({"log": "/nowhere/log", **given}, streaming=True)
 
 
+def _lake(kind: type[DeltaOptions | IcebergOptions]) -> Callable[[Mapping[str, str]], object]:
+    def parse(given: Mapping[str, str]) -> object:
+        found = kind.parse(given)
+        assert found.files("/folder").partsize == found.partsize
+        assert found.patience.seconds > 0
+        _job(found.common)
+        return found
+
+    return parse
+
+
+def _lake_names(kind: type[LakeOptions], *more: str) -> list[str]:
+    return [*_names((*COMMON, *options_of(kind), *options_of(Server)), lake._ELSEWHERE), *more]
+
+
 FORMATS = (
     Format(
         "abs-postgres",
@@ -221,6 +242,20 @@ FORMATS = (
         {"path": "s3://bucket/prefix"},
         _names((*COMMON, *s3.OPTIONS), s3._ELSEWHERE),
         _s3,
+    ),
+    Format(
+        "abs-delta",
+        {"path": "/nowhere/at/all"},
+        _lake_names(DeltaOptions),
+        _lake(DeltaOptions),
+        300,
+    ),
+    Format(
+        "abs-iceberg",
+        {"table": "db.t"},
+        _lake_names(IcebergOptions, "catalog.type", "catalog.uri", "catalog.", "catalog"),
+        _lake(IcebergOptions),
+        300,
     ),
     Format(
         "abs-kafka source",
@@ -321,5 +356,6 @@ def test_what_was_found_once_is_refused_by_name(
     assert "hidden-secret" not in str(raised.value)
 
 
-def test_there_are_three_thousand_cases_a_day() -> None:
-    assert sum(of.cases for of in FORMATS) == 3_000
+def test_there_are_three_thousand_cases_and_some_of_each_sink() -> None:
+    assert sum(of.cases for of in FORMATS) > 3_000
+    assert {of.name for of in FORMATS} >= set(format_names())

@@ -244,7 +244,12 @@ def test_an_unknown_job_is_an_error_that_lists_the_known_ones(database: str) -> 
     for command in (["register", "show"], ["in-doubt", "commit"], ["in-doubt", "abort"]):
         result = run(*command, "flihgts", "--url", database)
         assert isinstance(result.exception, ConfigError)
-        assert "jobs here are: flights" in str(result.exception)
+        assert "name one of the jobs here: flights" in str(result.exception)
+
+
+def test_where_no_job_has_a_register_an_unknown_one_is_looked_for_elsewhere(database: str) -> None:
+    result = run("register", "show", "flights", "--url", database)
+    assert "look at the URL: no job is here" in str(result.exception)
 
 
 def test_an_empty_list_says_where_it_looked_and_no_password(database: str) -> None:

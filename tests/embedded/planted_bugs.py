@@ -19,7 +19,7 @@ from abs_core.barriers.alignment import (
 from abs_core.barriers.checkpoint_rules import Ended, Message, Pending
 from abs_core.barriers.elements import Barrier, Batch
 from abs_core.model import Committable, HandleName, JobState
-from abs_embedded.assembly import Assembly, Crewing, Part, Parts, assemble
+from abs_embedded.assembly import Assembly, AttemptSettings, Part, Parts, assemble
 from abs_embedded.channel import UNBOUNDED
 from abs_embedded.checkpoint_coordinator import CheckpointCoordinator
 from abs_embedded.sinks import undecided
@@ -262,11 +262,11 @@ class ReadsAtOnce(Task):
         return super().step(pick)
 
 
-def without_what_came(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+def without_what_came(how: AttemptSettings, operators: frozenset[str], parts: Parts) -> Assembly:
     """A restart reads what the snapshot had to read, and nothing that came to a source since."""
     for id_ in operators & set(parts):
-        crew.graph.nodes[id_].bounded = True
-    return assemble(crew, operators, parts)
+        how.graph.nodes[id_].bounded = True
+    return assemble(how, operators, parts)
 
 
 def of_every_region(every: Sequence[Assembly], at: int) -> list[HandleName]:
@@ -288,9 +288,9 @@ class NoWatchdog(Task):
         return False
 
 
-def bounded_in_batches(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+def bounded_in_batches(how: AttemptSettings, operators: frozenset[str], parts: Parts) -> Assembly:
     """A channel takes so many batches, however large they are."""
-    return assemble(replace(crew, rows=UNBOUNDED), operators, parts)
+    return assemble(replace(how, rows=UNBOUNDED), operators, parts)
 
 
 class LooksAtElements(Task):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from abs_core.barriers.alignment import STRATEGIES, SnapshotStrategy
-from abs_embedded.assembly import Assembly, Crewing, Parts, assemble
+from abs_embedded.assembly import Assembly, AttemptSettings, Parts, assemble
 from abs_embedded.sources import SourceOperator
 from abs_embedded.task import Task
 from tests.embedded.planted_bugs import FirstWatermark
@@ -37,11 +37,13 @@ class HearsOfNoIdleInput(Task):
         super()._advance()
 
 
-def source_as(kind: type[SourceOperator]) -> Callable[[Crewing, frozenset[str], Parts], Assembly]:
+def source_as(
+    kind: type[SourceOperator],
+) -> Callable[[AttemptSettings, frozenset[str], Parts], Assembly]:
     """Sources are of this kind."""
 
-    def made(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
-        assembly = assemble(crew, operators, parts)
+    def made(how: AttemptSettings, operators: frozenset[str], parts: Parts) -> Assembly:
+        assembly = assemble(how, operators, parts)
         for task in assembly.tasks:
             if isinstance(task.operator, SourceOperator):
                 task.operator.__class__ = kind

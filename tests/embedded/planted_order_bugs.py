@@ -9,7 +9,7 @@ from dataclasses import replace
 from abs_core.barriers.alignment import STRATEGIES, SnapshotStrategy
 from abs_core.barriers.checkpoint_rules import Pending
 from abs_core.barriers.elements import TaskId
-from abs_embedded.assembly import Assembly, Crewing, Part, Parts, assemble
+from abs_embedded.assembly import Assembly, AttemptSettings, Part, Parts, assemble
 from abs_embedded.checkpoint_coordinator import CheckpointCoordinator
 from abs_embedded.graph import Node
 from abs_embedded.sources import SPLITS
@@ -81,17 +81,17 @@ class NewestHandleFirst(CheckpointCoordinator):
         super()._decide(replace(pending, acks=turned), now)
 
 
-def logs_in_turn(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+def logs_in_turn(how: AttemptSettings, operators: frozenset[str], parts: Parts) -> Assembly:
     """After rescaling, the logs of an operator are dealt out batch by batch."""
     dealt = {}
     for id_, olds in parts.items():
         entries = [entry for old in olds for entry in old.log]
-        rescaled = id_ in crew.graph.nodes and len(olds) != crew.graph.nodes[id_].parallelism
+        rescaled = id_ in how.graph.nodes and len(olds) != how.graph.nodes[id_].parallelism
         dealt[id_] = [
             replace(old, log=entries[n :: len(olds)]) if rescaled else old
             for n, old in enumerate(olds)
         ]
-    return assemble(crew, operators, dealt)
+    return assemble(how, operators, dealt)
 
 
 ALIGNED, UNALIGNED = STRATEGIES["aligned"], STRATEGIES["unaligned"]

@@ -28,7 +28,7 @@ from abs_core.errors import (
 )
 
 TIMEOUT_S = 10.0
-"""Of one request; the job's ``patience`` repeats it."""
+"""The longest time of one request; the job's ``patience`` repeats it."""
 
 _BUSY = (408, 425, 429)
 

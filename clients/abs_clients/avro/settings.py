@@ -70,7 +70,7 @@ class ColumnFormats:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Those that are Avro."""
+        """Which of key and value are Avro."""
         return tuple(name for name in COLUMNS if getattr(self, f"{name}_format") == AVRO)
 
     def schema(self, column: str) -> str | None:

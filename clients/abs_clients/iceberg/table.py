@@ -52,7 +52,7 @@ Problem = tuple[str, str]
 _NONE = pa.schema([])
 
 _MERGED = {TableProperties.MANIFEST_MERGE_ENABLED: "true"}
-"""Of a table that is made, as others do: else each commit adds a manifest for good."""
+"""Properties of a table that is created: without merging, each commit adds a manifest for good."""
 
 _VENDED = {"s3.access-key-id", "s3.session-token", "s3.signer", "s3.remote-signing-enabled"}
 """Keys of a REST catalog's answer that hold credentials of a table, or ask for signing."""

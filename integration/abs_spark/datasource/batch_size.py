@@ -118,7 +118,7 @@ class BatchSizes:
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
-        """Of a batch, by the query's run; 0: it is left alone."""
+        """Rows of a batch, by the query's run; 0: Spark's own setting stays."""
 
     def set(self, query: str, run: str, size: float) -> None:
         """For the next epoch, by the size of the last one's rows; raises nothing."""

@@ -66,7 +66,7 @@ class Epoch:
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
     _row_bytes: dict[int, float] = field(default_factory=dict, init=False)
-    """By pass that may count rows: the size of its largest rows in any batch."""
+    """Bytes of the largest row so far, by the pass that counts rows."""
 
     def __post_init__(self, register: str | None) -> None:
         names = [sink.name for sink in self.sinks]

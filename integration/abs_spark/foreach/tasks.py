@@ -67,7 +67,7 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 REPORT = pa.schema([pa.field("report", pa.binary(), nullable=False)])
 REPORT_TYPE = StructType().add("report", BinaryType())
-"""The same for Spark, which would parse a text anew for every epoch."""
+"""``REPORT`` as Spark's type: it would parse a text anew for every epoch."""
 
 
 @dataclass(frozen=True, slots=True)

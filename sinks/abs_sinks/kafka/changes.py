@@ -25,7 +25,7 @@ from abs_sinks.options import Deletes
 from abs_sinks.refusals import Code, Reason, refuse
 
 SORT_BYTES = 256 << 20
-"""Of segments; about what the driver holds while it sorts."""
+"""Bytes of segments that are sorted at once: about what the driver holds meanwhile."""
 
 _POSITION = "abs:position"
 _KEY = SEGMENT.names[0]

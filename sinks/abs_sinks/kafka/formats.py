@@ -22,7 +22,7 @@ class Encoding(Protocol):
     """What a writer does with each batch before it looks at its records."""
 
     schema: pa.Schema
-    """Of encoded batches."""
+    """The schema of encoded batches."""
 
     def parts(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """The batch in slices that are small enough to be encoded."""

@@ -35,7 +35,7 @@ from abs_sinks.kafka.open_transaction import id_name, with_open
 from abs_sinks.kafka.options import KafkaOptions
 
 MAX_IDS = 1_000
-"""Most ids of one process that are looked at; it has two or three."""
+"""Most ids that are read from one process's file; a process has two or three."""
 
 KEPT_SECONDS = 7 * 86_400
 """Age at which a file is deleted: by then brokers have forgotten its ids (their default, 7 days)."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from abs_clients.tablelog import TableHistory
 
 NONE = pa.schema([])
-"""No columns."""
+"""A schema without columns."""
 
 Problem = tuple[str, str]
 """What cannot be kept, and what to do instead: two sentences."""

@@ -30,7 +30,7 @@ from abs_sinks.refusals import BadRows
 Bury = Callable[[Sequence[DeadLetter]], None]
 
 STRETCH_BYTES = 32 << 20
-"""Of rows that are held until the server has taken them."""
+"""Bytes of rows that are held until the server has taken them."""
 
 STRETCH_LETTERS = 1000
 """Dead letters that are held until the server has taken the rows beside them."""

@@ -82,7 +82,7 @@ class ParquetEncoder:
 
 _SAMPLE_ROWS = 16_384
 _DISTINCT_SHARE = 0.97
-"""Of a sample. Above it a dictionary of the column outgrows Parquet's limit of 1 MiB."""
+"""Share of distinct values in a sample; above it a dictionary outgrows Parquet's limit of 1 MiB."""
 
 
 def _worth_a_dictionary(table: pa.Table) -> bool | list[str]:

@@ -70,7 +70,7 @@ class RegisterObject:
 
 
 Seen = dict[str, JobState]
-"""By job, the state that a process has loaded or stored last; a sink's sweeps go by it."""
+"""The state that this process has loaded or stored last, by job; sweeps use it."""
 
 
 class S3Register(Inventory):

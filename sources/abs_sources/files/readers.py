@@ -23,7 +23,7 @@ from abs_sources.files.model import Piece, Pin, Store, pin_from_json
 from abs_sources.files.options import FileOptions
 
 NOTHING = '{"at": null, "pieces": []}'
-"""Where a split of pieces ends: nothing is left of it."""
+"""The position at the end of a split: no pieces are left."""
 
 
 def split_of(pieces: Sequence[Piece], store: Store, log: str | None) -> Split:

@@ -20,7 +20,7 @@ from abs_core.barriers.checkpoint_rules import (
 from abs_core.barriers.elements import Copy, TaskId
 from abs_core.errors import FencedError, HungError
 from abs_core.model import HandleName
-from abs_embedded.assembly import Assembly, Crewing, Part, Parts, assemble
+from abs_embedded.assembly import Assembly, AttemptSettings, Part, Parts, assemble
 from abs_embedded.channel import CONTROL, UNBOUNDED
 from abs_embedded.checkpoint_coordinator import CheckpointCoordinator
 from abs_embedded.graph import Graph, Node
@@ -101,7 +101,7 @@ class Bugs:
     coordinator: type[CheckpointCoordinator] = CheckpointCoordinator
     keeper: type[Keeper] = Keeper
     context: type[SimulatedContext] = SimulatedContext
-    assemble: Callable[[Crewing, frozenset[str], Parts], Assembly] = assemble
+    assemble: Callable[[AttemptSettings, frozenset[str], Parts], Assembly] = assemble
     discarded: Callable[[Sequence[Assembly], int], list[HandleName]] = lambda every, at: undecided(
         every[at].tasks
     )
@@ -294,7 +294,7 @@ class Run:
             attempt=attempt,
             ended=lambda task: self.coordinator.inbox.append(Ended(task.id, task.attempt)),
         )
-        crewing = Crewing(
+        how = AttemptSettings(
             self._graph,
             self._state,
             first,
@@ -305,7 +305,7 @@ class Run:
             count=self._strategy.halts,
             task=new_task,
         )
-        return self._bugs.assemble(crewing, region, self._parts)
+        return self._bugs.assemble(how, region, self._parts)
 
     def _index(self) -> None:
         self._tasks = [task for assembly in self._assemblies for task in assembly.tasks]

@@ -10,7 +10,7 @@ from abs_core.crash import CrashPoint
 from abs_testing import Opener
 from abs_testing.checks import CHECKS
 from tests import sample
-from tests.kit.crash_points import CO_COMMIT, RARE
+from tests.kit.crash_points import CO_COMMIT
 from tests.sinks.contract import (
     Way,
     in_each,
@@ -31,7 +31,7 @@ FOLDERS = [
         f"{kind} folder",
         sample.hand(CHECKS, number, len(KINDS), "lake"),
         POINTS,
-        POINTS - RARE,
+        POINTS,
         marks=(pytest.mark.long,),
     )
     for number, kind in enumerate(KINDS)

@@ -19,10 +19,10 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.refusals import MisfitError
 
 SCHEMAS = "schemas"
-"""In a committable: the ids that its records were written with."""
+"""The field of a committable for the schema ids of its records."""
 
 PIECE_BYTES = 16 << 20
-"""Of a batch that is encoded at once, before: Arrow's binaries end at 2 GiB."""
+"""Bytes of input that are encoded at once: an Arrow column of binaries ends at 2 GiB."""
 
 
 class EncodedColumns:

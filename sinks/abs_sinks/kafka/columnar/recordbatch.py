@@ -133,7 +133,7 @@ def encoded(
 
 
 Sizes = Numbers | int
-"""Of a column's texts: each one's, -1 where null, or the one that all have."""
+"""Bytes of each value of a column, -1 where it is null; one number if all have the same."""
 
 
 @lru_cache(maxsize=16)

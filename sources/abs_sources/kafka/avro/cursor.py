@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 Array = Any
-"""Of numpy; the number types vary."""
+"""An array of numpy, of any number type."""
 
 PADDING = 16
 """Bytes that must follow the last byte string: a number may be read beyond its end."""
