@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Protocol, Self
 
 from benchmarks.meter import metered
@@ -60,12 +59,7 @@ class Lanes:
         self._all("ready", "")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pipe in self._pipes:
             pipe.close()  # a lane ends when its pipe does
         for process in self._processes:

@@ -49,7 +49,8 @@ class StandIn:
             self._server.socket = self._tls.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        # Its argument: how long the end waits for the server's next look, in seconds.
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:

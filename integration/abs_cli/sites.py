@@ -170,10 +170,8 @@ class Registers:
         Raises as ``jobs``.
         """
         known = ", ".join(stored.state.job for stored in self.jobs())
-        return ConfigError(
-            f"There is no register of job {job!r} here.",
-            remedy=f"the jobs here are: {known}." if known else "there is no job here.",
-        )
+        look = f"name one of the jobs here: {known}" if known else "look at the URL: no job is here"
+        return ConfigError(f"There is no register of job {job!r} here.", remedy=f"{look}.")
 
     def attempted(self) -> Sequence[str]:
         """See ``SinkFormat``; empty with a sinks file."""

@@ -9,6 +9,8 @@ POSTGRES: Mapping[str, str] = {
     "max_connections": "100",
     "fsync": "on",
     "timezone": "UTC",
+    # In its data folder: the default, in /dev/shm, stays there for ever when a server is killed.
+    "dynamic_shared_memory_type": "mmap",
 }
 
 # One node cannot replicate; few internal partitions load fast; a killed broker is let back in

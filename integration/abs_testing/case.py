@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
 from abs_core.contracts import RegisterStore, Sink
 from abs_core.errors import AbsError
@@ -31,7 +31,7 @@ Epochs = Sequence[Sequence[Sequence[Row]]]
 
 
 class Case:
-    """A fresh target and its sink's guarantee.
+    """A fresh target and its sink's guarantee. Use as a context manager, or ``close`` it.
 
     Args:
         harness: on an empty target.
@@ -61,6 +61,12 @@ class Case:
     def close(self) -> None:
         for sink in self._sinks:
             sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def run(self, job: str = JOB, **settings: Unpack[RunSettings]) -> Run:
         """A new run of the job, which simulates a new process."""

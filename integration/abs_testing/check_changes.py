@@ -131,10 +131,8 @@ def check_changes(
 
 def changes(opener: ChangingOpener, pairs: Iterable[tuple[str, str]] | None = None) -> list[Change]:
     """Every change, at each moment that a run by the first way passes."""
-    with opener() as harness:
-        case = Case(harness)
+    with opener() as harness, Case(harness) as case:
         passed = {name: tuple(_moments(case, new_sink)) for name, new_sink in harness.ways.items()}
-        case.close()
     between = permutations(passed, 2) if pairs is None else pairs
     return [Change(first, then, m) for first, then in between for m in passed[first]]
 

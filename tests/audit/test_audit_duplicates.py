@@ -256,7 +256,7 @@ def test_what_a_delta_table_lives_through_is_no_finding(delta: Delta) -> None:
     assert asked(delta.url, 0) == []
 
 
-def test_a_target_without_a_log_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_target_without_a_log_is_refused_by_name() -> None:
     done = CliRunner().invoke(app, ["audit", "duplicates", "s3://bucket/prefix"])
     assert done.exception is not None
     assert "has no log of commits" in str(done.exception)

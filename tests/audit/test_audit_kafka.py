@@ -111,9 +111,7 @@ def test_an_open_transaction_is_in_doubt(kafka: KafkaService, audited: str, tmp_
     assert _audit(tmp_path, audited).clean
 
 
-def test_raw_values_and_keys_are_compared_as_bytes(
-    kafka: KafkaService, audited: str, tmp_path: Path
-) -> None:
+def test_raw_values_and_keys_are_compared_as_bytes(kafka: KafkaService, audited: str) -> None:
     _write(kafka, audited, ROWS[:50])
     _tombstone(kafka, audited)
     left, right = relation([f"{audited}?value=raw"]), relation([f"{audited}?value=raw"])

@@ -85,7 +85,7 @@ def test_a_closed_database_says_nothing() -> None:
     assert meter.now().share is None
 
 
-def test_the_progress_of_files_is_the_databases_own(tmp_path: Path) -> None:
+def test_the_progress_of_files_is_the_databases_own() -> None:
     """duckdb reads parquet by itself: what it says of its query is asked for by another thread."""
 
     class Halfway:

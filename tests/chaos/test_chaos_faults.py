@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from abs_chaos.faults import Faults, KafkaFaults, before
 from abs_chaos.places import fresh_bucket, fresh_topic
@@ -23,6 +23,7 @@ from abs_core.errors import OptionError
 from abs_services import KINDS, KafkaService, PostgresService, S3Service, fresh_database
 from abs_testing.calls import Loss
 from abs_testing.relay import Harm, Relay
+from tests.kit.kafka_reading import messages
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(120)]
 
@@ -90,15 +91,9 @@ def in_kafka(server: KafkaService) -> Iterator[Target]:
         producer = Producer({"bootstrap.servers": relay.address, **plain})
 
         def written() -> list[str]:
-            reader = Consumer({"bootstrap.servers": topic.bootstrap, "group.id": "none"})
-            with closing(reader):
-                whole = TopicPartition(topic.name, 0, 0)
-                _, end = reader.get_watermark_offsets(whole, cached=False)
-                reader.assign([whole])
-                records = reader.consume(end, 60) if end else []
-                assert len(records) == end
-                values = [(record.value() or b"").decode() for record in records]
-                return [value for value in values if value != READY]
+            read = messages({"bootstrap.servers": topic.bootstrap}, topic.name)
+            values = [(record.value() or b"").decode() for record in read]
+            return [value for value in values if value != READY]
 
         yield Target(relay, "PRODUCE", partial(send, producer), written)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from abs_chaos.process import JobProcess
+from abs_testing.case import within
 
 # A driver with a child in a process group of its own, which has a child again: as PySpark's are.
 _DRIVER = """
@@ -30,7 +29,7 @@ def test_a_kill_leaves_none_of_the_jobs_processes(tmp_path: Path) -> None:
     log = tmp_path / "log"
     job = JobProcess([sys.executable, "-c", _DRIVER], dict(os.environ), tmp_path, log)
     try:
-        assert _until(lambda: len(log.read_text().split()) == 2, within_s=30)
+        assert within(30, lambda: len(log.read_text().split()) == 2)
         pids = [int(pid) for pid in log.read_text().split()]
         assert job.processes() == 3
         assert not job.has_ended
@@ -52,17 +51,10 @@ def test_the_exit_code_of_a_job_that_ends_by_itself_is_told(tmp_path: Path) -> N
         [sys.executable, "-c", "raise SystemExit(7)"], dict(os.environ), tmp_path, tmp_path / "log"
     )
     try:
-        assert _until(lambda: job.has_ended, within_s=30)
+        assert within(30, lambda: job.has_ended)
         assert job.end() == 7
     finally:
         job.kill()
-
-
-def _until(condition: Callable[[], bool], within_s: float) -> bool:
-    give_up = time.monotonic() + within_s
-    while not condition() and time.monotonic() < give_up:
-        time.sleep(0.01)
-    return condition()
 
 
 def _lives(pid: int) -> bool:

@@ -7,7 +7,7 @@ import warnings
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +22,7 @@ from abs_clients.s3.server import Server
 from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
 from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.table import AddedFile, Mark
+from tests.kit.http import serving
 from tests.sinks.iceberg.harness import catalog_in
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -268,8 +269,7 @@ def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_creden
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
-        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}).start()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Silent)) as server:
         given = (("type", "rest"), ("uri", f"http://127.0.0.1:{server.server_port}"))
         other = IcebergTable("silent", "db.t", given, Server(timeout=0.5))
         try:
@@ -277,7 +277,6 @@ def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_creden
                 other.load()
         finally:
             ended.set()
-            server.shutdown()
     assert "X-Iceberg-Access-Delegation" not in asked[-1]
 
 

@@ -8,16 +8,13 @@ from itertools import permutations
 
 import pytest
 
-from abs_core import protocol
-from abs_core.births import rules as births
-from abs_core.certificate import Origin
 from abs_core.contracts import Committer
-from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
-from abs_core.protocol import RunIdentity, Verdict
+from abs_core.model import Committable, HandleName, InDoubt, Outcome
 from abs_core.routing import NothingToCommit
 from abs_testing.check_changes import Change, check_changes
 from abs_testing.fakes import FakeSink
 from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
+from tests.core.planted_start_bugs import mints_what_is_lost
 from tests.kit.fake_harness import STATES, WAYS, open_changing_fake
 from tests.sample import cut
 
@@ -63,17 +60,6 @@ def test_no_change_between_two_runs_loses_or_doubles_a_row(name: str) -> None:
     done = check_changes(opener, pairs, finds=name != "place")
     print(*(f"{change}: {said}" for change, said in done.refused.items()), sep="\n")
     assert bool(done.refused) == (name == "place")
-
-
-def mints_what_lies_elsewhere(patch: Patch) -> None:
-    """The register is believed to be new, whatever the checkpoint tells."""
-
-    def start(
-        state: JobState | None, who: RunIdentity, new: str, origin: Origin, epoch: int, place: str
-    ) -> Verdict:
-        return protocol.start(state, who, new)
-
-    patch.setattr(births, "start", start)
 
 
 def takes_what_is_not_there_for_committed(patch: Patch) -> None:
@@ -125,7 +111,7 @@ def sweeps_its_present_protocol_only(patch: Patch) -> None:
 
 Bug = Callable[[Patch], None]
 BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
-    mints_what_lies_elsewhere: (
+    mints_what_is_lost: (
         ("2pc append here", "2pc append there"),
         "finished, and not yet forgotten",
         True,

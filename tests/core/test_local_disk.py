@@ -128,9 +128,7 @@ def test_a_registers_file_is_on_disk_before_its_name_and_the_name_before_the_ans
     assert folder in [inode for step, inode, _ in steps[named:] if step == "flush"]
 
 
-def test_a_register_of_absurd_size_is_not_read_into_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_register_of_absurd_size_is_not_read_into_memory(tmp_path: Path) -> None:
     register = FileRegister(tmp_path)
     register.compare_and_set("job", None, STATE)
     with (tmp_path / "job.json").open("r+b") as file:

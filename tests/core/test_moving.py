@@ -76,10 +76,8 @@ class Raced(MemoryRegister):
 
 @pytest.fixture
 def case() -> Iterator[Case]:
-    with open_fake("2pc", "append", own_register=False) as harness:
-        case = Case(harness)
+    with open_fake("2pc", "append", own_register=False) as harness, Case(harness) as case:
         yield case
-        case.close()
 
 
 @pytest.mark.parametrize("steps", range(-1, 6))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -23,10 +22,11 @@ from abs_testing import (
     check_positions,
 )
 from abs_testing.calls import ContractCalls, Loss
-from abs_testing.fakes.sink import HandleCommitter, TransactionCommitter
+from abs_testing.fakes.sink import TransactionCommitter
 from abs_testing.fakes.target import FakeRegister
 from abs_testing.fakes.writers import UpsertWriter, drop
 from tests import sample
+from tests.core.planted_sink_bugs import leaves_no_proof
 from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
@@ -211,19 +211,6 @@ def sweeps_before_it_abandons(patch: pytest.MonkeyPatch) -> None:
         self._committer.abort([d.handle for d in doubts if d.handle.epoch == epoch])
 
     patch.setattr(Coordinator, "abort", abort)
-
-
-def leaves_no_proof(patch: pytest.MonkeyPatch) -> None:
-    """Whether a handle whose commit was not answered is committed cannot be told."""
-    right = HandleCommitter._apply
-
-    def apply(self: HandleCommitter, db: sqlite3.Connection, committable: Committable) -> None:
-        right(self, db, committable)
-        db.execute(
-            "CREATE TRIGGER IF NOT EXISTS gone AFTER INSERT ON marker BEGIN DELETE FROM marker; END"
-        )
-
-    patch.setattr(HandleCommitter, "_apply", apply)
 
 
 def never_asks_the_register(patch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,7 @@ def test_a_job_that_goes_on_without_its_register_keeps_the_targets_of_its_sinks(
     assert isinstance(births.start(state, same, "0" * 16, origin, 0, "there"), Changed)
 
 
-def test_a_committable_that_names_no_segment_is_not_read(tmp_path: Path) -> None:
+def test_a_committable_that_names_no_segment_is_not_read() -> None:
     error = raises(CorruptionError, lambda: Seal.of(Committable(HANDLE, 1, "d")))
     assert "does not give the length" in error.what
 

@@ -14,6 +14,7 @@ import pytest
 from abs_testing.calls import Loss
 from abs_testing.case import within
 from abs_testing.relay import Harm, Link, Relay, chunk, exactly
+from tests.kit.http import serving
 
 SIZE = 4
 """Bytes of each message; the server answers each by its number and the message."""
@@ -39,13 +40,9 @@ def message(source: socket.socket) -> bytes:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(("127.0.0.1", 0), Answers) as server:
+    with serving(Server(("127.0.0.1", 0), Answers)) as server:
         server.heard = []
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -92,9 +92,7 @@ def test_where_no_error_tells_which_of_several_systems_is_away_all_are_named(
     assert "waiting for Kafka at h:1 or S3 at h for " in caplog.messages[0]
 
 
-def test_what_fails_in_two_systems_at_once_is_told_of_all(
-    told: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_fails_in_two_systems_at_once_is_told_of_all(told: list[str]) -> None:
     together = several([Patience(1.0, system="Kafka at h:1"), Patience(1.0, system="S3 at h")])
     parts = [partial(_raise_of, system, "Away.") for system in ("Kafka", "S3")]
     error = raises(UnavailableError, lambda: together.retry(lambda: attempt_all(parts)))

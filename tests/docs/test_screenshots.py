@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from abs_cli import watch
 from abs_core.model import HandleName, InDoubt, JobState, Recent
+from tests.kit.http import serving
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build" / "site"
@@ -97,12 +97,8 @@ def address(site: Path) -> Iterator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site)))
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 @pytest.mark.campaign

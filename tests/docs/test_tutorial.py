@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_install import built_testing
+from tests.packaging.test_install import TESTING
 from tests.packaging.venvs import wheel
 
 # For its time: the snippets of the README and the how-to pages are in `make test`.
@@ -65,7 +65,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
 def test_the_wheels_are_installed_by_the_pages_lines(tmp_path: Path) -> None:
     """With the pip that Python brings: 23.2 of Python 3.11 takes not all that newer ones take."""
     wheel(tmp_path)
-    testing = built_testing(tmp_path / "testing")
+    testing = wheel(tmp_path / "testing", TESTING)
     testing.rename(tmp_path / testing.name)
     lines = re.findall(r"^    (.*)", PAGE.read_text().partition("## 2.")[0], re.MULTILINE)
     assert len(lines) == 3

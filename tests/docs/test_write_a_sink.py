@@ -22,6 +22,7 @@ import pytest
 
 from abs_testing import SCHEMA
 from abs_testing.engine import Run
+from tests.kit.forked_command import ForkedCommand
 
 pytestmark = pytest.mark.long
 
@@ -93,60 +94,42 @@ def test_a_constraint_stops_an_epoch_before_it_is_decided(proofs: ModuleType, fo
 class Abs:
     """The command, in processes that have the package installed: code and metadata on their path."""
 
-    def __init__(self, site: Path, folder: Path) -> None:
-        self._forks = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("forked_abs.py")],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(site)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Abs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._forks.communicate(timeout=60)
+    def __init__(self, forked: ForkedCommand, folder: Path) -> None:
+        self._forked = forked
+        self._folder = folder
 
     def __call__(self, *arguments: str, fails: int = 0) -> str:
-        asked, told = self._forks.stdin, self._forks.stdout
-        assert asked is not None
-        assert told is not None
-        asked.write(f"{json.dumps(arguments)}\n")
-        asked.flush()
-        code, said = json.loads(told.readline())
+        code, said = self._forked(self._folder, *arguments)
         assert code == fails, said
-        return str(said)
+        return said
 
 
-@pytest.fixture
-def command(tmp_path: Path, folder: Path) -> Iterator[Abs]:
-    site = tmp_path / "site-packages"
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand]:
+    site = tmp_path_factory.mktemp("site-packages")
     install(PACKAGE, site)
-    with Abs(site, folder) as forking:
-        yield forking
+    with ForkedCommand(site) as command:
+        yield command
 
 
-@pytest.fixture
-def fourth(tmp_path: Path, folder: Path) -> Iterator[Abs]:
+@pytest.fixture(scope="module")
+def fourth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommand]:
     """The command of a repository whose fourth system is SQLite: a folder beside the other three."""
-    ours = tmp_path / "sinks" / "abs_sinks"
+    ours = tmp_path_factory.mktemp("sinks") / "abs_sinks"
     shutil.copytree(
         ROOT / "sinks" / "abs_sinks", ours, ignore=shutil.ignore_patterns("__pycache__")
     )
     (ours / "sqlite").mkdir()
     (ours / "sqlite" / "__init__.py").touch()
     shutil.copy(PACKAGE / "abs_sqlite.py", ours / "sqlite" / "door.py")
-    with Abs(ours.parent, folder) as forking:
-        yield forking
+    with ForkedCommand(ours.parent) as command:
+        yield command
 
 
 @pytest.fixture(params=["command", "fourth"])
-def any_command(request: pytest.FixtureRequest) -> Abs:
+def any_command(request: pytest.FixtureRequest, folder: Path) -> Abs:
     """The sink in a package of its own, and in a folder of this one."""
-    found: Abs = request.getfixturevalue(request.param)
-    return found
+    return Abs(request.getfixturevalue(request.param), folder)
 
 
 def install(package: Path, site: Path) -> None:
@@ -238,13 +221,21 @@ def test_every_command_takes_the_sink_in_a_file(any_command: Abs, shop: Path) ->
 
 
 def test_a_package_that_cannot_be_imported_stops_only_who_asks_for_it(
-    command: Abs, shop: Path, tmp_path: Path
+    shop: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "site-packages" / "abs_sqlite.py").write_text("import nothing_of_that_name\n")
-    said = command("register", "list", "--url", f"sqlite://{shop}", fails=2)
-    assert "nothing_of_that_name" in said
-    assert "abs-sqlite" in said
-    assert "not a known system" not in said
+    install(PACKAGE, tmp_path)
+    (tmp_path / "abs_sqlite.py").write_text("import nothing_of_that_name\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "abs_cli", "register", "list", "--url", f"sqlite://{shop}"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 2
+    assert "nothing_of_that_name" in done.stderr
+    assert "abs-sqlite" in done.stderr
+    assert "not a known system" not in done.stderr
 
 
 def batch(rows: list[tuple[int, str]]) -> pa.RecordBatch:

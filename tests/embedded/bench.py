@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 
 from abs_embedded import Graph, Job, Settings
 from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_testing.case import within
 from abs_testing.fakes import FakeSink, FakeTarget
 from abs_testing.harness import SCHEMA
 from tests.embedded.jobs.counting import expected
@@ -54,7 +54,4 @@ def as_text(name: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 def until(holds: Callable[[], bool]) -> None:
     """Wait for a condition."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    assert within(60, holds)

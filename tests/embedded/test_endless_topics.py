@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
@@ -120,10 +119,10 @@ def running(job: Job) -> Iterator[None]:
 
 
 def until(bench: Bench, wanted: range) -> None:
-    deadline = time.monotonic() + 200
-    while (found := sorted(id_ for id_, _ in bench.rows())) != [*wanted]:
-        assert time.monotonic() < deadline, f"{found}, not {wanted}"
-        time.sleep(0.02)
+    def found() -> list[int]:
+        return sorted(id_ for id_, _ in bench.rows())
+
+    assert within(200, lambda: found() == [*wanted]), f"{found()}, not {wanted}"
 
 
 def test_a_restart_reads_partitions_that_were_added(bench: Bench, topics: Topics) -> None:

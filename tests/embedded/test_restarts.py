@@ -92,7 +92,7 @@ def test_no_state_is_closed_while_a_copy_of_it_is_being_persisted(bench: Bench) 
         def persist(self) -> StateHandle:
             persisting.set()
             failed.wait(30)
-            too_early.append(closed.wait(0.3))
+            too_early.append(closed.wait(0.2))
             return self._copy.persist()
 
     class Watched(HeapBackend):

@@ -19,6 +19,7 @@ from abs_core.registers import MemoryRegister
 from abs_embedded.lease import Lease, lead
 from abs_embedded.state.contracts import BlobRef
 from abs_embedded.state.local_store import LocalSnapshotStore
+from abs_testing.case import within
 from abs_testing.fakes import FakeTarget
 from tests.embedded.bench import Bench
 from tests.embedded.jobs.counting import expected, graph
@@ -33,10 +34,8 @@ def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
 
 def until(path: Path, seconds: float = 300) -> float:
     """When the process said that it leads."""
-    deadline = time.monotonic() + seconds
-    while not (path.exists() and path.read_text()):
-        assert time.monotonic() < deadline, f"{path.name} did not come"
-        time.sleep(0.01)
+    there = within(seconds, lambda: path.exists() and bool(path.read_text()))
+    assert there, f"{path.name} did not come"
     return float(path.read_text())
 
 
@@ -53,14 +52,10 @@ def test_a_standby_takes_over_when_the_leader_is_killed(tmp_path: Path) -> None:
     try:
         until(tmp_path / "a.leads")
         standby = started(tmp_path, "b")
-        deadline = time.monotonic() + 300
-        while not committed(target):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        assert within(300, lambda: bool(committed(target)))
         assert not (tmp_path / "b.leads").exists(), "a standby waits"
         # Long enough for the standby's interpreter to be watching before the leader goes.
-        while not (tmp_path / "lease").exists():
-            assert time.monotonic() < deadline
+        assert within(300, (tmp_path / "lease").exists)
         leader.send_signal(signal.SIGKILL)
         killed = time.monotonic()
         leader.wait()
@@ -89,20 +84,13 @@ def test_one_process_leads_at_a_time_and_a_late_one_is_fenced() -> None:
     second.renew()
 
 
-def test_a_standby_ends_when_the_job_is_done() -> None:
+@pytest.mark.parametrize("done", [True, False])
+def test_a_released_lease_is_taken_at_once_unless_the_job_is_done(*, done: bool) -> None:
     store = MemoryRegister()
     leader, standby = Lease(store, "job", 60, "a"), Lease(store, "job", 60, "b")
     assert leader.acquire(Event())
-    leader.release(done=True)
-    assert not standby.acquire(Event())
-
-
-def test_a_released_lease_is_taken_at_once() -> None:
-    store = MemoryRegister()
-    leader, standby = Lease(store, "job", 60, "a"), Lease(store, "job", 60, "b")
-    assert leader.acquire(Event())
-    leader.release(done=False)
-    assert standby.acquire(Event())
+    leader.release(done=done)
+    assert standby.acquire(Event()) is not done
 
 
 class _Forgetful(MemoryRegister):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -193,24 +193,14 @@ class ChangingTopic(AttemptHarness):
         delete_topics(self.options.kafka, list(there))
 
 
-@contextmanager
-def changing_table(url: str, *, own_register: bool = True) -> Iterator[ChangingTable]:
+def changing_table(url: str, *, own_register: bool = True) -> closing[ChangingTable]:
     """A harness on a new, empty table."""
-    harness = ChangingTable(url, own_register=own_register)
-    try:
-        yield harness
-    finally:
-        harness.close()
+    return closing(ChangingTable(url, own_register=own_register))
 
 
-@contextmanager
-def changing_folder(path: str, given: Mapping[str, str]) -> Iterator[ChangingFolder]:
+def changing_folder(path: str, given: Mapping[str, str]) -> closing[ChangingFolder]:
     """A harness on a new, empty folder."""
-    harness = ChangingFolder(path, given)
-    try:
-        yield harness
-    finally:
-        harness.close()
+    return closing(ChangingFolder(path, given))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -71,16 +71,11 @@ class FakeHarness:
         self._target.close()
 
 
-@contextmanager
 def open_fake(
     protocol: str, write: str, *, own_register: bool = True, path: Path | None = None
-) -> Iterator[FakeHarness]:
+) -> closing[FakeHarness]:
     """A harness on an empty fake target."""
-    harness = FakeHarness(protocol, write, own_register=own_register, path=path)
-    try:
-        yield harness
-    finally:
-        harness.close()
+    return closing(FakeHarness(protocol, write, own_register=own_register, path=path))
 
 
 def _sink_on_file(path: Path, protocol: str, write: str, state: Path | None = None) -> Sink:

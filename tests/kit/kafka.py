@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -27,7 +27,6 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Sink, Task, Writer
-from abs_core.model import Committable
 from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.choice import AUTO
 from abs_sinks.kafka.open_transaction import parse_id
@@ -36,12 +35,12 @@ from abs_sinks.kafka.register.session import session_of
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.twophase import TwoPhaseWriter
 from abs_testing import Row
+from abs_testing.case import within
 from tests.kit.kafka_log import committed
+from tests.kit.kafka_reading import READ_SECONDS, new_reader, records_to
+from tests.kit.reshaping import ReshapingWriter
 
 PARTITIONS = 3
-
-READ_SECONDS = 120.0
-"""For how long a read waits for markers that are just being written."""
 
 KEYED = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
 
@@ -68,22 +67,12 @@ class KeyedSink(KafkaSink):
     """Takes the checks' batches: ``id`` becomes the key."""
 
     def writer(self, task: Task) -> Writer:
-        return _KeyedWriter(super().writer(task))
+        return ReshapingWriter(super().writer(task), _keyed)
 
 
-class _KeyedWriter:
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        ids, values = batch.columns
-        self._writer.write(pa.record_batch([ids.cast(pa.string()), values], schema=KEYED))
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
+def _keyed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    ids, values = batch.columns
+    return pa.record_batch([ids.cast(pa.string()), values], schema=KEYED)
 
 
 def sending(writer: object) -> TwoPhaseWriter:
@@ -168,23 +157,15 @@ class TopicHarness:
     def _read_committed(
         self, places: list[TopicPartition], ends: Mapping[TopicPartition, int]
     ) -> list[tuple[bytes | None, bytes | None]]:
-        consumer = self._reader()
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        found: list[tuple[bytes | None, bytes | None]] = []
-        deadline = time.monotonic() + READ_SECONDS
-        while any(consumer.position(place) < ends[place] for place in places):
-            assert time.monotonic() < deadline, f"cannot read up to {ends}"
-            for records in consumer.poll(timeout_ms=100).values():
-                found += [(record.key, record.value) for record in records]
-        return found
+        found = records_to(self._reader(), {place: ends[place] for place in places})
+        return [(record.key, record.value) for record in found]
 
     def _ends(
         self, places: list[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Last stable offset and end of each partition."""
         if self._uncommitted is None:
-            self._uncommitted = self._new_consumer("read_uncommitted")
+            self._uncommitted = new_reader(self.bootstrap, "read_uncommitted")
         stable, last = (
             consumer.end_offsets(places, timeout_ms=READ_SECONDS * 1000)
             for consumer in (self._reader(), self._uncommitted)
@@ -262,27 +243,16 @@ class TopicHarness:
 
     def _reader(self) -> KafkaConsumer:
         if self._consumer is None:
-            self._consumer = self._new_consumer("read_committed")
+            self._consumer = new_reader(self.bootstrap)
         return self._consumer
-
-    def _new_consumer(self, isolation: str) -> KafkaConsumer:
-        return KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
-            isolation_level=isolation,
-            enable_auto_commit=False,
-            group_id=None,
-            fetch_max_wait_ms=20,
-        )
 
 
 def limit(settings: Settings, topic: str, size: str, name: str = "max.message.bytes") -> None:
     """Set a limit of the topic, and return when the broker says so."""
     given = [ConfigResource(ConfigResourceType.TOPIC, topic, {name: size})]
     cluster(settings).client().alter_configs(given)
-    deadline = time.monotonic() + READ_SECONDS
-    while cluster(settings).admin.configs(topic)[name] != size:
-        assert time.monotonic() < deadline, f"{name} of {topic} does not change"
-        time.sleep(0.005)
+    configs = cluster(settings).admin.configs
+    assert within(READ_SECONDS, lambda: configs(topic)[name] == size), f"{name} does not change"
 
 
 def make_topic(
@@ -293,10 +263,8 @@ def make_topic(
 ) -> None:
     """Make a topic, and return when the brokers know it."""
     cluster(settings).admin.create(name, partitions, configs or {})
-    deadline = time.monotonic() + READ_SECONDS
-    while name not in topic_facts(settings, [name], again=True):
-        assert time.monotonic() < deadline, f"topic {name} does not appear"
-        time.sleep(0.005)
+    there = within(READ_SECONDS, lambda: name in topic_facts(settings, [name], again=True))
+    assert there, f"topic {name} does not appear"
 
 
 def delete_topics(settings: Settings, names: Sequence[str]) -> None:
@@ -310,18 +278,13 @@ def delete_topics(settings: Settings, names: Sequence[str]) -> None:
                 raise
 
 
-@contextmanager
 def open_topic(
     bootstrap: str, variant: Variant, more: Mapping[str, str] | None = None
-) -> Iterator[TopicHarness]:
+) -> closing[TopicHarness]:
     """A harness on a new, empty topic.
 
     Args:
         bootstrap: host:port of a broker where topics may be made.
         more: options besides those of the variant.
     """
-    harness = TopicHarness(bootstrap, variant, more)
-    try:
-        yield harness
-    finally:
-        harness.close()
+    return closing(TopicHarness(bootstrap, variant, more))

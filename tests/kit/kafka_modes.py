@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,10 +19,11 @@ from kafka.consumer.fetcher import ConsumerRecord
 from abs_clients.kafka.attempts import HEADER, Winners, side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
-from abs_sinks.kafka.columnar.choice import AUTO
+from abs_sinks.kafka.columnar.choice import AUTO, LIBRDKAFKA
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.register.store import KafkaRegister
-from tests.kit.kafka import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, open_topic
+from tests.kit.kafka_reading import READ_SECONDS, all_records
 
 
 class RegisterHarness(TopicHarness):
@@ -106,16 +107,7 @@ class AttemptHarness(RegisterHarness):
 
     def _records(self, topic: str, partitions: int) -> list[ConsumerRecord]:
         """All committed records, in the order of each partition."""
-        consumer = self._reader()
-        places = [TopicPartition(topic, number) for number in range(partitions)]
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places, timeout_ms=READ_SECONDS * 1000)
-        found: list[ConsumerRecord] = []
-        while any(consumer.position(place) < ends[place] for place in places):
-            for records in consumer.poll(timeout_ms=100).values():
-                found += records
-        return found
+        return all_records(self._reader(), topic, partitions)
 
 
 @contextmanager
@@ -133,11 +125,16 @@ def open_log(bootstrap: str, variant: Variant) -> Iterator[LogHarness]:
             harness.close()
 
 
-@contextmanager
-def open_attempts(bootstrap: str, producer: str = AUTO) -> Iterator[AttemptHarness]:
+def open_attempts(bootstrap: str, producer: str = AUTO) -> closing[AttemptHarness]:
     """A harness for ``protocol=idempotent`` on a new, empty topic."""
-    harness = AttemptHarness(bootstrap, Variant("idempotent", producer=producer))
-    try:
-        yield harness
-    finally:
-        harness.close()
+    return closing(AttemptHarness(bootstrap, Variant("idempotent", producer=producer)))
+
+
+def open_variant(bootstrap: str, name: str) -> AbstractContextManager[TopicHarness]:
+    """A harness by a variant's name, such as ``wal-foreign-register`` or ``2pc-librdkafka``."""
+    protocol = name.split("-")[0]
+    producer = LIBRDKAFKA if name.endswith(LIBRDKAFKA) else AUTO
+    if protocol == "idempotent":
+        return open_attempts(bootstrap, producer)
+    variant = Variant(protocol, "foreign-register" not in name, producer)
+    return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -18,6 +17,7 @@ from abs_core.source import Limit, Source
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.source import KafkaSource
+from abs_testing.case import within
 from abs_testing.harness import Record
 
 PARTITIONS = 2
@@ -73,7 +73,7 @@ class KafkaSourceHarness:
         self._producer.abort_transaction(_PATIENCE_SECONDS)
         added = list(self._sent(rows))
         self._producer.commit_transaction(_PATIENCE_SECONDS)
-        _until(self._all_is_stable)
+        assert within(_PATIENCE_SECONDS, self._all_is_stable)
         return added
 
     def records(self, batch: pa.RecordBatch) -> Sequence[Record]:
@@ -93,15 +93,17 @@ class KafkaSourceHarness:
                 raise
             return True
 
-        _until(made)
+        assert within(_PATIENCE_SECONDS, made)
         # The controller answers before the broker knows.
         client = lookup(KafkaSourceOptions(Settings.of({"bootstrap.servers": self._bootstrap})))
-        _until(lambda: len(client.topics([self.topic])) == 1)
+        assert within(_PATIENCE_SECONDS, lambda: len(client.topics([self.topic])) == 1)
 
     def delete(self) -> None:
         """Delete the topic; returns when no broker knows it."""
         self._admin.delete_topics([self.topic])[self.topic].result()
-        _until(lambda: self.topic not in self._admin.list_topics(timeout=10).topics)
+        assert within(
+            _PATIENCE_SECONDS, lambda: self.topic not in self._admin.list_topics(timeout=10).topics
+        )
 
     def make_anew(self) -> None:
         """Recreate the topic with at least as many rows."""
@@ -143,11 +145,3 @@ def open_kafka_source(
 ) -> Iterator[KafkaSourceHarness]:
     """A harness on a topic of its own, which is not deleted."""
     yield KafkaSourceHarness(bootstrap, options)
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"waited {_PATIENCE_SECONDS:g} s in vain")
-        time.sleep(0.05)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from abs_core.contracts import Committer
 from abs_core.model import Committable
@@ -52,10 +52,5 @@ class RefusingFake(FakeHarness):
                 db.execute("DROP TRIGGER refusing")
 
 
-@contextmanager
-def open_refusing(kind: type[HandleCommitter] = Rehearsing) -> Iterator[RefusingFake]:
-    harness = RefusingFake(kind)
-    try:
-        yield harness
-    finally:
-        harness.close()
+def open_refusing(kind: type[HandleCommitter] = Rehearsing) -> closing[RefusingFake]:
+    return closing(RefusingFake(kind))

@@ -8,12 +8,14 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from abs_core.release import RELEASE
-from tests.packaging.venvs import ROOT, wheel
+from tests.packaging.venvs import PROJECT, ROOT, wheel
 
 pytestmark = pytest.mark.long
 
@@ -42,23 +44,40 @@ what: str = AbsError("It failed.").what
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return wheel(tmp_path_factory.mktemp("built"))
+    return wheel(tmp_path_factory.mktemp("built"), sdist=True)
 
 
 @pytest.fixture(scope="module")
 def empty(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment with the wheel and what its base needs, only."""
-    venv = tmp_path_factory.mktemp("venv")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
-    installed = install(venv, str(built))
-    if "No matching distribution" in installed.stderr or "Connection" in installed.stderr:
-        pytest.skip(f"the base's packages cannot be had here: {installed.stderr[-300:]}")
-    assert installed.returncode == 0, installed.stderr
-    return venv / "bin"
+    folder = tmp_path_factory.mktemp("venv")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    lend(folder, *PROJECT["dependencies"])
+    done = pip(folder, "install", "--quiet", "--no-deps", "--no-index", str(built))
+    assert done.returncode == 0, done.stderr
+    return folder / "bin"
 
 
-def install(venv: Path, what: str) -> subprocess.CompletedProcess[str]:
-    return run(sys.executable, "-m", "pip", "--python", str(venv), "install", "--quiet", what)
+def lend(venv: Path, *requirements: str) -> None:
+    """Link what they ask for from this environment, with what that needs: pip would fetch it anew."""
+    (site,) = venv.glob("lib/python*/site-packages")
+    wanted = [Requirement(text) for text in requirements]
+    while wanted:
+        one = wanted.pop()
+        if one.marker is not None and not one.marker.evaluate({"extra": ""}):
+            continue
+        lent = distribution(one.name)
+        wanted += [Requirement(text) for text in lent.requires or ()]
+        for file in lent.files or ():
+            whole = (Path(str(lent.locate_file(file.parts[0]))) / "__init__.py").exists()
+            link = site / (file.parts[0] if whole else file)
+            if ".." not in file.parts and not link.exists():
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(Path(str(lent.locate_file(link.relative_to(site)))))
+
+
+def pip(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-m", "pip", "--python", str(venv), *words)
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -90,22 +109,14 @@ def test_the_sdist_holds_what_builds_and_tests_the_project(built: Path) -> None:
 def test_every_package_of_a_wheel_says_that_it_is_typed(
     built: Path, tmp_path: Path, folder: Path
 ) -> None:
-    wheel = built if folder == ROOT else built_testing(tmp_path)
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(built if folder == ROOT else wheel(tmp_path, TESTING)) as archive:
         names = set(archive.namelist())
     wanted = set(packages(folder))
     assert {name for name in wanted if f"{name}/py.typed" not in names} == set()
     assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == wanted
 
 
-def built_testing(folder: Path) -> Path:
-    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder)]
-    subprocess.run([*build, str(TESTING)], check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-def test_servers_kills_and_demo_ask_for_the_same_release(tmp_path: Path) -> None:
+def test_servers_kills_and_demo_ask_for_the_same_release() -> None:
     assert packages(TESTING) == ["abs_chaos", "abs_demo", "abs_services"]
     assert not {*packages(TESTING)} & {*PACKAGES}
     project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
@@ -117,12 +128,11 @@ def test_servers_kills_and_demo_ask_for_the_same_release(tmp_path: Path) -> None
 
 def test_what_they_need_is_installed_for_the_tests() -> None:
     """``dev`` lists it again, as both distributions are installed from this checkout."""
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
     project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
     needed = {*project["dependencies"], *project["optional-dependencies"]["demo"]}
-    assert {one for one in needed if not one.startswith("abs-sinks")} <= {*extras["dev"]}
+    assert {one for one in needed if not one.startswith("abs-sinks")} <= {
+        *PROJECT["optional-dependencies"]["dev"]
+    }
 
 
 @pytest.mark.parametrize("package", sorted({*PACKAGES} - {*NEED_AN_EXTRA}))
@@ -148,14 +158,14 @@ def test_the_release_is_the_same_wherever_it_is_asked_for(empty: Path) -> None:
 
 
 def test_the_command_runs_with_its_extra_alone_and_names_it_without(
-    empty: Path, built: Path
+    empty: Path,
 ) -> None:
-    """The last test that uses the environment without extras."""
+    """The last test that uses the environment without extras, where all fits together."""
+    assert pip(empty.parent, "check").returncode == 0
     without = run(empty / "abs", "doctor", "--help")
     assert (without.returncode, without.stdout) == (2, "")
     assert "pip install 'abs-sinks[cli]'" in without.stderr
-    added = install(empty.parent, f"{built}[cli]")
-    assert added.returncode == 0, added.stderr
+    lend(empty.parent, *PROJECT["optional-dependencies"]["cli"])
     for words in (["doctor", "--help"], ["--help"]):
         done = run(empty / "abs", *words)
         assert (done.returncode, done.stderr) == (0, "")
@@ -165,24 +175,26 @@ def test_the_command_runs_with_its_extra_alone_and_names_it_without(
     assert "pip install 'abs-sinks[testing]'" in servers.stderr
 
 
-def check_types(empty: Path, folder: Path, code: str) -> list[str]:
-    """The errors that mypy finds in a user's file."""
-    file = folder / "job.py"
-    file.write_text(code)
+def check_types(empty: Path, folder: Path, **codes: str) -> list[str]:
+    """The errors that mypy finds in a user's files."""
+    files = [folder / f"{name}.py" for name in codes]
+    for file, code in zip(files, codes.values(), strict=True):
+        file.write_text(code)
     mypy = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context"]
     where = ["--config-file=", f"--cache-dir={folder.parent / 'mypy'}", "--python-executable"]
-    return run(*mypy, *where, empty / "python", file).stdout.splitlines()
+    return run(*mypy, *where, empty / "python", *files).stdout.splitlines()
 
 
 def test_a_users_file_is_type_checked_against_the_wheel(empty: Path, tmp_path: Path) -> None:
     everything = "".join(f"import {package}\n" for package in PACKAGES)
-    assert check_types(empty, tmp_path, CODE + everything) == []
-    (wrong,) = check_types(empty, tmp_path, CODE.replace('"abs-postgres"', "7"))
+    spoilt = CODE.replace('"abs-postgres"', "7")
+    (wrong,) = check_types(empty, tmp_path, right=CODE + everything, wrong=spoilt)
+    assert "wrong.py:" in wrong
     assert 'Argument 1 to "sink" has incompatible type "int"' in wrong
     # Without the mark its types are not read, and the check tells it.
     (marker,) = empty.parent.glob("lib/python*/site-packages/abs_core/py.typed")
     marker.unlink()
     try:
-        assert any("py.typed" in line for line in check_types(empty, tmp_path, CODE))
+        assert any("py.typed" in line for line in check_types(empty, tmp_path, right=CODE))
     finally:
         marker.touch()

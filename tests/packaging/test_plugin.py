@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_install import TESTING, built_testing
+from tests.packaging.test_install import TESTING
 from tests.packaging.venvs import CLIENTS, ROOT, python_with, wheel
 
 EXAMPLE = ROOT / "examples" / "try_kafka"
@@ -44,7 +44,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The Python of an environment into which pip has put both wheels, without any index."""
     folder = tmp_path_factory.mktemp("wheels")
     wheel(folder)
-    built_testing(folder / "testing")
+    wheel(folder / "testing", TESTING)
     (also,) = (folder / "testing").glob("*.whl")
     shutil.copy(also, folder)
     python = python_with(*SPARK, *needed(), of="plugin")

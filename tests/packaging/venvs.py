@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[2]
 
 RUNTIME = ("numpy>=1.26", "pandas==2.3.3", "pyarrow>=15")
 """What a runtime of Spark brings."""
-_PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-_EXTRAS = _PROJECT["optional-dependencies"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+_EXTRAS = PROJECT["optional-dependencies"]
 POSTGRES = tuple(_EXTRAS["postgres"])
 LIBRARIES = (
-    *(name for name in _PROJECT["dependencies"] if not name.startswith(("numpy", "pyarrow"))),
+    *(name for name in PROJECT["dependencies"] if not name.startswith(("numpy", "pyarrow"))),
     *POSTGRES,
 )
 """What a job needs that writes to PostgreSQL, beside what a runtime brings."""
@@ -75,10 +75,14 @@ def _python_of(version: str) -> tuple[str, str]:
     return sys.executable, sys.version
 
 
-def wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built into a folder, from the sdist, which is beside it."""
-    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
+def wheel(folder: Path, of: Path = ROOT, *, sdist: bool = False) -> Path:
+    """The wheel of this checkout, or of a folder of it, built into a folder.
+
+    Args:
+        sdist: build it from the sdist, which is beside it then.
+    """
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(of)]
+    subprocess.run([*build, *([] if sdist else ["--wheel"])], check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 

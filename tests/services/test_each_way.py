@@ -11,6 +11,7 @@ import pytest
 from abs_core.errors import AbsError
 from abs_services import KafkaService, PostgresService, Provider, S3Service, Services, services
 from abs_services.buckets import s3_client
+from tests.kit.kafka_reading import messages
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -91,7 +92,7 @@ def test_kafka_keeps_an_acknowledged_message_over_kill_and_over_stop(
     assert not a_kafka.is_running
     a_kafka.start()
     assert a_kafka.bootstrap == bootstrap
-    assert consume(bootstrap, "kept", count=2) == [b"over kill", b"over stop"]
+    assert consume(bootstrap, "kept") == [b"over kill", b"over stop"]
 
 
 def test_kafka_takes_transactions(a_kafka: KafkaService) -> None:
@@ -109,7 +110,7 @@ def test_kafka_takes_transactions(a_kafka: KafkaService) -> None:
         producer.produce("transactional", value)
         assert producer.flush(30) == 0
         end(30)
-    assert consume(a_kafka.bootstrap, "transactional", count=1) == [b"kept"]
+    assert consume(a_kafka.bootstrap, "transactional") == [b"kept"]
 
 
 def test_s3_keeps_an_object_over_kill_and_over_stop(an_s3: S3Service) -> None:
@@ -177,20 +178,5 @@ def produce(bootstrap: str, topic: str, value: bytes) -> None:
     assert failures == []
 
 
-def consume(bootstrap: str, topic: str, *, count: int) -> list[bytes | None]:
-    from confluent_kafka import Consumer
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "test",
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        }
-    )
-    try:
-        consumer.subscribe([topic])
-        return [m.value() for m in consumer.consume(count, timeout=60)]
-    finally:
-        consumer.close()
+def consume(bootstrap: str, topic: str) -> list[bytes | None]:
+    return [message.value() for message in messages({"bootstrap.servers": bootstrap}, topic)]

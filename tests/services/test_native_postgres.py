@@ -92,6 +92,13 @@ def test_a_postmaster_killed_by_somebody_else_is_seen_as_down_and_starts_again(
     assert one(server.url, "SELECT 1") == 1
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux shows it there")
+def test_a_server_has_no_memory_that_would_outlive_its_kill_and_its_folder(
+    server: NativePostgres,
+) -> None:
+    assert "/dev/shm/PostgreSQL." not in Path(f"/proc/{server.pid}/maps").read_text()
+
+
 def test_stop_ends_every_process_and_start_serves_the_same_data(server: NativePostgres) -> None:
     prepare(server.url, "over-stop")
     assert server.pid is not None

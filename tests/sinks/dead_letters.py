@@ -89,8 +89,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def test_target_and_dead_letters_are_the_input(opener: Opener) -> None:
-    with opener() as harness:
-        case = Case(harness)
+    with opener() as harness, Case(harness) as case:
         case.run().epoch(0, rows(0, 10), rows(10, 10))
         case.run().epoch(1, [(22, "only bad")])
         bad = [row for row in rows(0, 20) if is_poison(row[0])]
@@ -100,7 +99,6 @@ def test_target_and_dead_letters_are_the_input(opener: Opener) -> None:
         case.finished(good, when="after rows that the target refuses")
         found = [recent.dead for recent in case.run().state().recent]
         assert found == [(Dead(0, 20, 4),), (Dead(0, 1, 1),)]
-        case.close()
 
 
 @sample.cases(1)
@@ -121,14 +119,12 @@ def test_a_limit_that_is_ignored_is_found(opener: Opener) -> None:
 
 
 def _stops_at_the_limit(opener: Opener) -> None:
-    with opener(deadlettermax=0.01) as harness:
-        case = Case(harness)
+    with opener(deadlettermax=0.01) as harness, Case(harness) as case:
         with pytest.raises(DeadLettersError, match="deadlettermax"):
             case.run().epoch(0, [(5 * n + 2, "bad") for n in range(500)])
         assert harness.letters() == []
         case.run().epoch(0, rows(3, 3))
         case.finished(rows(3, 3), when="after an epoch that passed the limit")
-        case.close()
 
 
 def test_a_kill_at_the_sampled_points_loses_and_doubles_no_row_and_no_dead_letter(
@@ -176,8 +172,7 @@ def finds(opener: Opener) -> None:
 
 def check_replays(opener: Opener) -> None:
     """A task is tried twice, its epoch is given up by a run, and written by the next one."""
-    with opener(together=True) as harness:
-        case = Case(harness)
+    with opener(together=True) as harness, Case(harness) as case:
         run = case.run()
         run.attempt(0).write(*rows(0, 13)).pre_commit()
         run.commit(0, run.tasks(0, rows(0, 13)))
@@ -188,4 +183,3 @@ def check_replays(opener: Opener) -> None:
         bad = {row for row in [*rows(0, 13), *rows(20, 3)] if is_poison(row[0])}
         assert len(letters) == len(set(letters)), "a dead letter is there twice"
         assert bad <= {row for _, row in letters}
-        case.close()

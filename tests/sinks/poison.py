@@ -10,7 +10,7 @@ import secrets
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -313,13 +313,8 @@ def _folder_ids(harness: BuriedFolder) -> Counter[int]:
     return Counter(id_ for id_, _ in harness.read())
 
 
-@contextmanager
-def table(url: str, cell: Cell) -> Iterator[Poisoned]:
-    harness = PoisonedTable(url, cell)
-    try:
-        yield harness
-    finally:
-        harness.close()
+def table(url: str, cell: Cell) -> closing[Poisoned]:
+    return closing(PoisonedTable(url, cell))
 
 
 @contextmanager

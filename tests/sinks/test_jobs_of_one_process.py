@@ -12,7 +12,6 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.s3.objects import Objects
@@ -28,14 +27,11 @@ from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.options import OPTIONS as SOURCE_OPTIONS
 from abs_sources.kafka.options import KafkaSourceOptions
 from tests.kit.kafka import make_topic
+from tests.kit.kafka_reading import messages
 from tests.sample import cut
 from tests.sinks.jobs_of_one_process import FOREIGN, Given, Jobs, differing, planted
 
-pytestmark = [
-    pytest.mark.services,
-    # kafka-python leaves sockets to the collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.services
 
 ELSEWHERE = {"value", "key", "registry"}
 """Beginnings of the options of records with a schema, which need a registry: they are NOT tried here.
@@ -397,29 +393,9 @@ def test_a_filter_that_is_kept_without_its_patience_is_found() -> None:
 
 def _records(bootstrap: str, topic: str) -> list[tuple[Any, ...]]:
     """Topic, key, names of headers, value: all committed records, in no order."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "none",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "enable.auto.commit": False,
-            "fetch.wait.max.ms": 20,  # at an end the broker would wait for more, half a second
-        }
-    )
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(2)])
-    ended, found = set[int](), list[tuple[Any, ...]]()
-    try:
-        while len(ended) < 2:
-            message = consumer.poll(1)
-            if message is None:
-                continue
-            if message.error():
-                ended.add(message.partition() or 0)
-            else:
-                headers: Any = message.headers()
-                names = [name for name, _ in headers or ()]
-                found.append((topic, message.key(), names, message.value()))
-    finally:
-        consumer.close()
+    found = list[tuple[Any, ...]]()
+    for message in messages({"bootstrap.servers": bootstrap}, topic):
+        headers: Any = message.headers()
+        names = [name for name, _ in headers or ()]
+        found.append((topic, message.key(), names, message.value()))
     return found

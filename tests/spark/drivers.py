@@ -11,7 +11,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -80,12 +79,7 @@ class KilledAtTheEnd(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.kill()
 
 
@@ -119,14 +113,9 @@ class Session(KilledAtTheEnd):
         if self._id is not None:
             REAPER.register(self._id)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        super().__exit__(kind, error, traceback)
-        if error is not None:
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        if any(raised):
             print(self.log[-6000:])
 
     @property

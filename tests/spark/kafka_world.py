@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from abs_core.model import JobState
 from abs_services import KafkaService
-from abs_sinks.kafka.columnar.choice import AUTO
 from abs_sinks.kafka.register.store import KafkaRegister
-from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka import TopicHarness
 from tests.kit.kafka_cluster import NativeKafkaCluster
-from tests.kit.kafka_modes import LogHarness, open_attempts, open_log
+from tests.kit.kafka_modes import LogHarness
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import copy_checkpoint
 from tests.spark.jobs.stream_files import Job
 
 JOB = "job"
-
-
-def opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
-    """A topic to write to by this protocol; ``2pc-librdkafka``: with that producer."""
-    if protocol == "idempotent":
-        return open_attempts(bootstrap)
-    protocol, _, producer = protocol.partition("-")
-    variant = Variant(protocol, producer=producer or AUTO)
-    return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
+
+from tests.kit.http import serving
 
 SPEC = os.environ.get("ABS_OPENLINEAGE_SPEC")
 
@@ -40,20 +41,18 @@ class Collector:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._serving = serving(self._server)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._serving.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._serving.__exit__(None, None, None)
 
     def outputs(self) -> list[dict[str, int | None]]:
         """Of each run that has ended, in order: the rows of each dataset."""

@@ -28,11 +28,12 @@ from abs_spark.datasource.kafka import KafkaDataSource
 from abs_spark.datasource.s3 import S3DataSource
 from tests import sample
 from tests.kit.kafka import delete_topics
+from tests.kit.kafka_modes import open_variant
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end
-from tests.spark.kafka_world import KafkaWorld, opened
+from tests.spark.kafka_world import KafkaWorld
 from tests.spark.test_spark_births import consent_in
 from tests.spark.test_spark_s3_kills import holds, rows_of
 from tests.spark.world import JOB, Row, World
@@ -187,7 +188,7 @@ def _on_kafka(request: pytest.FixtureRequest, protocol: str) -> Iterator[Place]:
     kafka = request.getfixturevalue("kafka")
     kafka.start()
     with ExitStack() as stack:
-        target = stack.enter_context(opened(kafka.bootstrap, protocol))
+        target = stack.enter_context(open_variant(kafka.bootstrap, protocol))
         source = KafkaSourceHarness(kafka.bootstrap)
         folder = request.getfixturevalue("tmp_path")
         yield OnKafka(KafkaWorld(folder, kafka, source, target), protocol)

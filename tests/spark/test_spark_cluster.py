@@ -55,7 +55,7 @@ def run_through(world: EpochWorld, conf: dict[str, str], folder: Path, fault: Fa
         files += range(FILES, FILES + MORE)
         world.files.add_files(files[FILES:], ROWS)
         last = len(files) - (0 if added else 1)
-        driver.wait_until(lambda: world.files.frontier() >= last, "all is written", every=0.5)
+        driver.wait_until(lambda: world.files.frontier() >= last, "all is written", every=0.2)
         world.files.add_file(len(files), ROWS)
         files.append(len(files))
         driver.kill()

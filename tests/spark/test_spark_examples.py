@@ -13,10 +13,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql import SparkSession
 
 from abs_services import KafkaService, S3Service
+from tests.kit.kafka_reading import messages
 from tests.spark.bucket import Bucket
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
@@ -33,24 +33,8 @@ def rows(url: str, table: str) -> Counter[int]:
 
 def keys(bootstrap: str, topic: str) -> Counter[int]:
     """Of the topic's committed records."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "test", "enable.partition.eof": True}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found, ended = Counter[int](), set[int]()
-    while len(ended) < len(partitions):
-        message = consumer.poll(60)
-        assert message is not None, "the broker is silent"
-        error, key, partition = message.error(), message.key(), message.partition()
-        if error is None:
-            assert key is not None
-            found[int(key)] += 1
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            assert partition is not None
-            ended.add(partition)
-    consumer.close()
-    return found
+    found = messages({"bootstrap.servers": bootstrap}, topic)
+    return Counter(int(message.key() or b"") for message in found)
 
 
 def run_twice(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -16,6 +16,7 @@ from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import TopicHarness, Variant
+from tests.kit.kafka_reading import new_reader
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import run_to_end
@@ -38,7 +39,7 @@ def registry() -> Iterator[StandIn]:
 
 def values(topic: TopicHarness, isolation: str) -> set[bytes]:
     """All values of the topic; ``read_uncommitted``: also those of aborted attempts."""
-    with closing(topic._new_consumer(isolation)) as consumer:
+    with closing(new_reader(topic.bootstrap, isolation)) as consumer:
         topic._consumer = consumer
         try:
             return {value or b"" for _, value in topic.records()}

@@ -16,9 +16,10 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import UnavailableError
 from tests import sample
 from tests.kit.kafka_cluster import NativeKafkaCluster
+from tests.kit.kafka_modes import open_variant
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver
-from tests.spark.kafka_world import KafkaWorld, opened
+from tests.spark.kafka_world import KafkaWorld
 
 pytestmark = [
     pytest.mark.spark,
@@ -40,7 +41,7 @@ def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
 ) -> None:
     """It does not fail, and so needs nobody who starts it again; each record is there once."""
     mode, end = way
-    with opened(brokers.bootstrap, mode) as target:
+    with open_variant(brokers.bootstrap, mode) as target:
         world = KafkaWorld(tmp_path, brokers, KafkaSourceHarness(brokers.bootstrap), target)
         added: list[object] = [*world.source.add(60)]
         looks = [""]

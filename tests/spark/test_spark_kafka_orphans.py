@@ -15,10 +15,11 @@ from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_services.native.kafka import NativeKafka
 from tests import sample
+from tests.kit.kafka_modes import open_variant
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.sinks.kafka.test_kafka_two_phase import ALLOWED, ASKED
 from tests.spark.drivers import Driver
-from tests.spark.kafka_world import KafkaWorld, opened
+from tests.spark.kafka_world import KafkaWorld
 
 pytestmark = [
     pytest.mark.spark,
@@ -34,7 +35,7 @@ def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task
 ) -> None:
     """The transaction of the attempt that died would else be open for 15 minutes."""
     kafka.start()
-    with opened(kafka.bootstrap, mode) as target:
+    with open_variant(kafka.bootstrap, mode) as target:
         world = KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
         added: list[object] = [*world.source.add(40)]
         died = tmp_path / "died"
@@ -56,7 +57,7 @@ def test_without_a_timeout_the_driver_ends_what_a_dead_task_has_left_after_its_o
     tmp_path: Path,
 ) -> None:
     """No task follows on the machine, and no timeout."""
-    with NativeKafka(settings=ALLOWED) as kafka, opened(kafka.bootstrap, "2pc") as target:
+    with NativeKafka(settings=ALLOWED) as kafka, open_variant(kafka.bootstrap, "2pc") as target:
         world = KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
         added: list[object] = [*world.source.add(40)]
         died = tmp_path / "died"

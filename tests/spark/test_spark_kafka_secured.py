@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_sinks.kafka import KafkaOptions
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import make_topic
+from tests.kit.kafka_reading import messages
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
@@ -106,27 +107,5 @@ def fill(bootstrap: str) -> list[bytes]:
 
 def committed(bootstrap: str) -> Counter[bytes]:
     """The target's topic, read to its end with read_committed."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": secrets.token_hex(4),
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": "true",
-        }
-    )
-    consumer.subscribe([TARGET])
-    partitions = len(consumer.list_topics(TARGET, 30).topics[TARGET].partitions)
-    found: Counter[bytes] = Counter()
-    ended: set[int | None] = set()
-    while len(ended) < partitions:
-        message = consumer.poll(30)
-        assert message is not None, "the topic cannot be read to its end"
-        error = message.error()
-        if error is None:
-            found[message.value() or b""] += 1
-        else:
-            assert error.code() == KafkaError._PARTITION_EOF, error
-            ended.add(message.partition())
-    consumer.close()
-    return found
+    found = messages({"bootstrap.servers": bootstrap}, TARGET)
+    return Counter(message.value() or b"" for message in found)

@@ -16,10 +16,11 @@ from abs_services import KafkaService
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
+from tests.kit.kafka_modes import open_variant
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
-from tests.spark.kafka_world import KafkaWorld, opened
+from tests.spark.kafka_world import KafkaWorld
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -35,7 +36,7 @@ def new_world(kafka: KafkaService, tmp_path: Path) -> Iterator[NewWorld]:
     with ExitStack() as stack:
 
         def make(protocol: str) -> KafkaWorld:
-            target = stack.enter_context(opened(kafka.bootstrap, protocol))
+            target = stack.enter_context(open_variant(kafka.bootstrap, protocol))
             return KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
 
         yield make

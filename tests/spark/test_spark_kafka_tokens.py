@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from abs_clients.kafka.cluster import close_clusters
+from tests.kit.kafka_modes import open_variant
 from tests.kit.kafka_source import KafkaSourceHarness
 from tests.kit.kafka_tokens import TokenKafka
 from tests.kit.token_server import TokenServer
 from tests.spark.drivers import Driver
-from tests.spark.kafka_world import KafkaWorld, opened
+from tests.spark.kafka_world import KafkaWorld
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
@@ -27,7 +28,7 @@ def test_a_killed_query_goes_on_with_new_tokens_and_each_record_is_there_once(
     with (
         TokenServer(life=LIFE) as server,
         TokenKafka(server) as kafka,
-        opened(kafka.bootstrap, "2pc") as target,
+        open_variant(kafka.bootstrap, "2pc") as target,
     ):
         world = KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
         access = {f"kafka.{n}": v for n, v in server.settings(kafka.token_bootstrap).items()}

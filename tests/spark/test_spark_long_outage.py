@@ -142,5 +142,5 @@ def written_while_away(world: EpochWorld, driver: Driver, seconds: float) -> Non
     """A file comes, and the query stays up for as long as the server is away."""
     world.files.add_files(range(1, 2), ROWS)
     over = time.monotonic() + seconds
-    driver.wait_until(lambda: time.monotonic() > over, "it is over", seconds + 60, every=0.5)
+    driver.wait_until(lambda: time.monotonic() > over, "it is over", seconds + 60, every=0.2)
     assert not (world.checkpoint / "commits" / "1").exists()

@@ -17,11 +17,11 @@ from abs_core.patience import DEFAULT_PATIENCE
 from abs_services import KafkaService
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests import sample
+from tests.kit.kafka_modes import open_variant
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Session, interpreter, until
 from tests.spark.jobs import stopped
 from tests.spark.jobs.stopped import NOT_REGISTERED, OTHER_THREAD, ROUTES, TERMINATED, WAYS, Held
-from tests.spark.kafka_world import opened
 from tests.spark.other_sparks import OLDEST
 from tests.spark.test_spark_s3 import put_file
 from tests.spark.world import JOB, World
@@ -78,7 +78,7 @@ def aim(request: pytest.FixtureRequest) -> Iterator[Aim]:
 
 def _kafka(kafka: KafkaService) -> Iterator[Aim]:
     kafka.start()
-    with opened(kafka.bootstrap, "2pc") as target:
+    with open_variant(kafka.bootstrap, "2pc") as target:
         options = {
             "kafka.bootstrap.servers": kafka.bootstrap,
             "topic": target.topic,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL
@@ -27,8 +27,8 @@ from abs_testing.case import within
 from abs_testing.harness import Harness
 from tests import sample
 from tests.kit.kafka import Variant as KafkaVariant
-from tests.kit.kafka import make_topic, open_topic
-from tests.kit.kafka_modes import open_attempts, open_log
+from tests.kit.kafka import make_topic
+from tests.kit.kafka_modes import open_variant
 from tests.upgrade.job import EPOCHS, JOB, live
 from tests.upgrade.releases import RELEASES, OldJob
 
@@ -117,7 +117,7 @@ def target(
         elif cell.sink == "kafka":
             kafka: KafkaService = request.getfixturevalue("kafka")
             kafka.start()
-            harness = opened.enter_context(_open_kafka(kafka.bootstrap, cell))
+            harness = opened.enter_context(open_variant(kafka.bootstrap, cell.name))
             given = {
                 "kafka.bootstrap.servers": kafka.bootstrap,
                 "topic": harness.topic,
@@ -149,14 +149,6 @@ def target(
                 "epoch": DYING,
             },
         )
-
-
-def _open_kafka(bootstrap: str, cell: Cell) -> AbstractContextManager[Any]:
-    protocol = cell.name.split("-")[0]
-    if protocol == "idempotent":
-        return open_attempts(bootstrap)
-    variant = KafkaVariant(protocol, cell.own_register)
-    return (open_log if protocol == "wal" else open_topic)(bootstrap, variant)
 
 
 @sample.cases(5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -114,7 +115,7 @@ class NativeService(StartedService, Generic[IdentityT]):
 
     Args:
         folder: for data and log; made if absent, stays after ``close()``. None: a temporary folder
-            that is deleted by ``close()`` or with this Python process.
+            (in ``$ABS_SERVICES_IN``, if set), deleted by ``close()`` or with this Python process.
     """
 
     stop_signals: ClassVar[Sequence[int]]
@@ -243,7 +244,8 @@ class NativeService(StartedService, Generic[IdentityT]):
     def _open_folder(self) -> None:
         if self._folder is None:
             # Short: a unix socket's path has at most 107 bytes.
-            folder = self._given or Path(tempfile.mkdtemp(prefix=f"abs-{self.kind}-"))
+            at = os.environ.get("ABS_SERVICES_IN")
+            folder = self._given or Path(tempfile.mkdtemp(prefix=f"abs-{self.kind}-", dir=at))
             self._folder = folder.resolve()
             if self._temporary:
                 REAPER.register(self._folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +12,7 @@ from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.tail import Extent, log_offsets
+from abs_testing.case import within
 from tests.kit.kafka import delete_topics, make_topic
 
 pytestmark = [pytest.mark.services]
@@ -61,18 +61,12 @@ def test_a_topic_that_is_made_anew_has_another_id(options: KafkaOptions, topic: 
     assert before.topic_id
     assert before == _extent(options, topic, 0)
     delete_topics(options.kafka, [topic])
-    _until(lambda: _extent(options, topic, 0) is None)
+    assert within(30, lambda: _extent(options, topic, 0) is None)
     make_topic(options.kafka, topic)
-    _until(lambda: _extent(options, topic, 0) is not None)
+    assert within(30, lambda: _extent(options, topic, 0) is not None)
     after = _extent(options, topic, 0)
     assert after is not None
     assert after.topic_id not in ("", before.topic_id)
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 def _ends(options: KafkaOptions, topic: str, partition: int) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from abs_clients.s3.direct import Call
 from abs_clients.s3.errors import translate_errors
 from abs_clients.s3.server import Server
 from abs_core.errors import RefusedError
+from tests.kit.http import serving
 
 CALL = Call("ListParts", "GET", "ListPartsResult", "bucket", "a/b", {"uploadId": "u"})
 WAIT_SECONDS = 20.0
@@ -57,16 +58,10 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def running(server: _Server, scheme: str = "http") -> Iterator[Server]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
     named = Server(f"{scheme}://127.0.0.1:{server.server_port}", "us-east-1", pathstyle=True)
-    try:
+    with serving(server):
         yield named
-    finally:
         close_idle(named)
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @pytest.fixture(autouse=True)

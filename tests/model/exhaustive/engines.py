@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from abs_core.errors import AbsError
@@ -26,6 +27,7 @@ from tests.model.exhaustive.engine_world import (
     Job,
     Ways,
 )
+from tests.model.exhaustive.histories import explore_histories
 
 
 def explore_engines(ways: Ways, limit: int = 500_000) -> int:
@@ -36,35 +38,10 @@ def explore_engines(ways: Ways, limit: int = 500_000) -> int:
             written after one that was passed over without consent, or a run is refused for nothing.
     """
     first = Job(failures=ways.failures, deaths=ways.deaths)
-    came: dict[Job, tuple[Job | None, str]] = {first: (None, "")}
-    waiting = [first]
-    whole = 0
-    while waiting:
-        world = waiting.pop()
-        what = ""
-        try:
-            for what, after in _steps(ways, world):
-                if after not in came:
-                    came[after] = (world, what)
-                    waiting.append(after)
-                    _check_once(after)
-                    whole += after.noted == ways.epochs and not after.excused
-        except Violated as violated:
-            raise Violated(f"{violated}\n{_history(came, world, what)}") from None
-        if len(came) > limit:
-            raise AssertionError(f"more than {limit} states")
-    if ways.as_told and not whole:
+    came = explore_histories(first, partial(_steps, ways), _check_once, limit)
+    if ways.as_told and not any(w.noted == ways.epochs and not w.excused for w in came):
         raise Violated("no history writes all rows")
     return len(came)
-
-
-def _history(came: dict[Job, tuple[Job | None, str]], world: Job, last: str) -> str:
-    steps = [last]
-    at: Job | None = world
-    while at is not None:
-        at, what = came[at]
-        steps.append(what)
-    return "\n".join(reversed(steps))
 
 
 def _check_once(world: Job) -> None:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 from abs_core import protocol, sinkmap
@@ -45,6 +46,7 @@ from abs_core.errors import (
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Refused, RunIdentity, Skip
 from tests.model.exhaustive.book import Violated
+from tests.model.exhaustive.histories import explore_histories
 from tests.model.exhaustive.loss import (
     AFTERWARDS,
     BEGIN,
@@ -78,36 +80,11 @@ def explore_losses(ways: Ways, limit: int = 500_000) -> int:
         unheard=ways.unheard,
         consents=ways.consents,
     )
-    came: dict[Loss, tuple[Loss | None, str]] = {first: (None, "")}
-    waiting = [first]
-    while waiting:
-        world = waiting.pop()
-        what = ""
-        try:
-            for what, after in _steps(ways, world):
-                known = len(came)
-                came.setdefault(after, (world, what))  # one hash: most of the time goes there
-                if len(came) > known:
-                    waiting.append(after)
-                    _check(ways, after)
-                what = ""
-        except Violated as violated:
-            raise Violated(f"{violated}\n{_history(came, world, what)}") from None
-        if len(came) > limit:
-            raise AssertionError(f"more than {limit} states")
+    came = explore_histories(first, partial(_steps, ways), partial(_check, ways), limit)
     ends = [world for world in came if world.noted == ways.epochs]
     if not any(not world.lost for world in ends):
         raise Violated("no run comes to its end")
     return len(came)
-
-
-def _history(came: dict[Loss, tuple[Loss | None, str]], world: Loss, what: str) -> str:
-    steps = [what] if what else []
-    at: Loss | None = world
-    while at is not None:
-        at, what = came[at]
-        steps.append(what)
-    return "\n".join(reversed(steps))
 
 
 def _check(ways: Ways, world: Loss) -> None:

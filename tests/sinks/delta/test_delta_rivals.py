@@ -25,11 +25,6 @@ RIGHT: list[Row] = [(3, "c")]
 OTHERS = pa.table({"id": pa.array([100], pa.int64()), "value": ["foreign"]})
 
 
-@pytest.fixture
-def case(harness: TableHarness) -> Case:
-    return Case(harness)
-
-
 def decided(case: Case) -> Sequence[Committable]:
     """The handles of a decided epoch that is not committed."""
     return case.halted(Cut("commit"), LEFT, RIGHT).state().open[0].committables

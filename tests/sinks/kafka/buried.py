@@ -16,7 +16,6 @@ from kafka import TopicPartition
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.contracts import Sink, Task, Writer
-from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.sink import KafkaSink
@@ -24,6 +23,8 @@ from abs_testing import Row
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, delete_topics, make_topic
 from tests.kit.kafka_log import committed
 from tests.kit.kafka_modes import AttemptHarness, LogHarness
+from tests.kit.kafka_reading import all_records
+from tests.kit.reshaping import ReshapingWriter
 from tests.sinks.dead_letters import is_poison
 
 PLACED = pa.schema([("key", pa.string()), ("value", pa.string()), ("partition", pa.int32())])
@@ -35,24 +36,15 @@ class PlacedSink(KafkaSink):
     """Takes the checks' batches: ``id`` becomes the key; poison is for a partition that is missing."""
 
     def writer(self, task: Task) -> Writer:
-        return _Placed(super().writer(task))
+        return ReshapingWriter(super().writer(task), _placed)
 
 
-class _Placed:
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        ids, values = batch.columns
-        places = [NOWHERE if is_poison(id_) else None for id_ in ids.to_pylist()]
-        given = [ids.cast(pa.string()), values, pa.array(places, pa.int32())]
-        self._writer.write(pa.record_batch(given, schema=PLACED))
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
+def _placed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    ids, values = batch.columns
+    places = [NOWHERE if is_poison(id_) else None for id_ in ids.to_pylist()]
+    return pa.record_batch(
+        [ids.cast(pa.string()), values, pa.array(places, pa.int32())], schema=PLACED
+    )
 
 
 class Buried(TopicHarness):
@@ -92,16 +84,8 @@ class Buried(TopicHarness):
 
     def headers(self) -> list[dict[str, str]]:
         """The headers of each dead letter, as kafka-python reads them."""
-        consumer = self._reader()
-        places = [TopicPartition(self.dead, number) for number in range(PARTITIONS)]
-        consumer.assign(places)
-        consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places)
-        found: list[dict[str, str]] = []
-        while any(consumer.position(place) < ends[place] for place in places):
-            for records in consumer.poll(timeout_ms=100).values():
-                found += [{k: v.decode() for k, v in record.headers} for record in records]
-        return found
+        found = all_records(self._reader(), self.dead, PARTITIONS)
+        return [{k: v.decode() for k, v in record.headers} for record in found]
 
     def written_to(self, partition: int) -> list[bytes | None]:
         """The values in one partition."""

@@ -105,12 +105,10 @@ def check_order(bootstrap: str, name: str) -> None:
     expected: dict[str, list[str | None]] = defaultdict(list)
     for key, value, operation, _ in history:
         expected[key].append(None if operation == "d" else value)
-    with topic(bootstrap, CELLS[name]) as harness:
-        case = Case(harness)
+    with topic(bootstrap, CELLS[name]) as harness, Case(harness) as case:
         shuffled = random_.sample(history, len(history))
         written(case, 0, shuffled[:150], shuffled[150:])
         assert by_key(harness) == expected
-        case.close()
 
 
 def test_records_in_the_order_of_arrival_are_found(
@@ -130,25 +128,21 @@ def test_a_delete_that_keeps_its_value_is_found(
 
 
 def test_later_epochs_come_later_whatever_their_positions(bootstrap: str) -> None:
-    with topic(bootstrap, CELLS["wal"]) as harness:
-        case = Case(harness)
+    with topic(bootstrap, CELLS["wal"]) as harness, Case(harness) as case:
         written(case, 0, [("a", "late", "u", 9)])
         written(case, 1, [("a", "early", "u", 1)])
         assert by_key(harness) == {"a": ["late", "early"]}
         assert "whatever their positions" in " ".join(case.guarantee.limits)
-        case.close()
 
 
 @pytest.mark.parametrize("name", CELLS)
 def test_two_changes_of_one_key_and_position_stop_the_epoch(bootstrap: str, name: str) -> None:
-    with topic(bootstrap, CELLS[name]) as harness:
-        case = Case(harness)
+    with topic(bootstrap, CELLS[name]) as harness, Case(harness) as case:
         with pytest.raises(RowError, match="have one position"):
             written(case, 0, [("a", "x", "u", 5), ("b", "x", "u", 5)], [("a", "y", "u", 5)])
         assert harness.records() == []
         written(case, 0, [("a", "x", "u", 5), ("b", "x", "u", 5)], [("a", "x", "u", 5)])
         assert by_key(harness) == {"a": ["x", "x"], "b": ["x"]}
-        case.close()
 
 
 BAD: dict[str, Change] = {

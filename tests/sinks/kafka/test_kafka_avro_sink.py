@@ -19,7 +19,7 @@ from abs_chaos.registry import StandIn
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.crash import CrashPoint
 from abs_core.errors import FencedError, RowError, SchemaError, UnavailableError
-from abs_core.model import Committable, Severity
+from abs_core.model import Severity
 from abs_core.moving import rename
 from abs_core.sinkmap import STRIDE
 from abs_services import KafkaService
@@ -33,6 +33,7 @@ from abs_testing import ForkServer, check_crashes
 from abs_testing.case import JOB, Case, rows
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_modes import LogHarness
+from tests.kit.reshaping import ReshapingWriter
 
 pytestmark = pytest.mark.services
 
@@ -51,24 +52,12 @@ class AvroSink(KafkaSink):
     """Takes the checks' batches: ``id`` is the key, and both columns are the value's fields."""
 
     def writer(self, task: Task) -> Writer:
-        return _Structs(super().writer(task), self._schema)
+        return ReshapingWriter(super().writer(task), self._in_structs)
 
-
-class _Structs:
-    def __init__(self, writer: Writer, schema: pa.Schema) -> None:
-        self._writer = writer
-        self._schema = schema
-
-    def write(self, batch: pa.RecordBatch) -> None:
+    def _in_structs(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         value = pa.StructArray.from_arrays(batch.columns, fields=list(STRUCT))
         key = batch.column(0).cast(self._schema.field("key").type)
-        self._writer.write(pa.record_batch([key, value], schema=self._schema))
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
+        return pa.record_batch([key, value], schema=self._schema)
 
 
 class AvroHarness(TopicHarness):

@@ -152,7 +152,7 @@ def test_a_record_that_the_broker_refuses_is_never_pre_committed(
 
 
 def test_a_record_that_vanishes_is_missed_when_the_brokers_are_asked(
-    harness: TopicHarness, writer_of: WriterOf, monkeypatch: pytest.MonkeyPatch
+    harness: TopicHarness, writer_of: WriterOf
 ) -> None:
     writer = writer_of()
     writer.write(batch(value=["a", "b", "c"]))

@@ -21,12 +21,7 @@ from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests.kit.kafka import make_topic
 
-pytestmark = [
-    pytest.mark.services,
-    # kafka-python leaves sockets to the collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.services
 
 LIMIT = 2_000_000
 SCHEMA = pa.schema([("value", pa.binary()), ("partition", pa.int32())])

@@ -17,13 +17,7 @@ from tests import sample
 from tests.kit.changing import changing_topic
 from tests.sample import cut
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.timeout(3600),
-    # kafka-python leaves sockets to the collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 

@@ -26,7 +26,6 @@ from abs_sinks.kafka.register.session import register_id
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import need_two, partition_of
 from abs_sinks.kafka.sink import KafkaSink
-from abs_testing import Opener
 from abs_testing.case import JOB, Case, rows, within
 from abs_testing.engine import Run
 from abs_testing.harness import Row
@@ -35,21 +34,14 @@ from tests.kit.kafka import (
     KEYED,
     PARTITIONS,
     TopicHarness,
-    Variant,
     make_topic,
-    open_topic,
 )
 from tests.kit.kafka_cluster import NativeKafkaCluster
-from tests.kit.kafka_modes import open_attempts, open_log
+from tests.kit.kafka_modes import open_variant
 from tests.outage import standing_still
 from tests.sinks.kafka.rules import through
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.timeout(600),
-    # kafka-python leaves the socket of a refused connection to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 MODES = ["2pc", "2pc-librdkafka", "wal", "idempotent"]
 LEFT, RIGHT, NEXT = rows(0, 30), rows(100, 30), rows(200, 30)
@@ -62,24 +54,9 @@ PATIENT = Patience(seconds=60.0)
 """A broker is missed after 2 s, and its coordinators then read their logs elsewhere."""
 
 
-@pytest.fixture
-def openers(brokers: NativeKafkaCluster) -> dict[str, Opener]:
-    return {
-        "2pc": partial(open_topic, brokers.bootstrap, Variant("2pc")),
-        "2pc-librdkafka": partial(
-            open_topic, brokers.bootstrap, Variant("2pc", producer="librdkafka")
-        ),
-        "wal": partial(open_log, brokers.bootstrap, Variant("wal")),
-        "idempotent": partial(open_attempts, brokers.bootstrap),
-    }
-
-
-def test_of_several_replicas_two_must_have_what_is_decided(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener]
-) -> None:
+def test_of_several_replicas_two_must_have_what_is_decided(brokers: NativeKafkaCluster) -> None:
     """Also where the broker's default is one; a topic that is there and takes one is refused."""
-    with openers["2pc"]() as harness:
-        assert isinstance(harness, TopicHarness)
+    with open_variant(brokers.bootstrap, "2pc") as harness:
         settings, name = harness.options.kafka, harness.options.registertopic
         weak = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
         make_topic(settings, name, 4, weak)
@@ -101,12 +78,10 @@ def test_of_several_replicas_two_must_have_what_is_decided(
 
 @pytest.mark.parametrize("mode", sample.members(MODES, 1, "a dead broker"))
 def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
+    brokers: NativeKafkaCluster, mode: str
 ) -> None:
     """The one that led a partition and, with ``2pc``, coordinated a transaction that is prepared."""
-    with openers[mode]() as harness:
-        assert isinstance(harness, TopicHarness)
-        case = Case(harness)
+    with open_variant(brokers.bootstrap, mode) as harness, Case(harness) as case:
         run = _run(case)
         shares = run.tasks(0, LEFT, RIGHT)
         prepared = [OpenTransaction.of(c) for s in shares if (c := getattr(s, "committable", None))]
@@ -121,18 +96,13 @@ def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
         _run(case).epoch(2, rows(300, 3))
         case.finished(LEFT, RIGHT, NEXT, rows(300, 3), when="after the broker came back")
         assert harness.hidden() == 0
-        case.close()
 
 
 @pytest.mark.parametrize("way", sample.members(WAYS, 1, "a new leader"))
-def test_a_task_goes_on_writing_to_the_new_leader(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener], way: str
-) -> None:
+def test_a_task_goes_on_writing_to_the_new_leader(brokers: NativeKafkaCluster, way: str) -> None:
     """``stop`` hands leaders over first: the old one then says that it is none any more."""
     mode, end = way.rsplit("-", 1)
-    with openers[mode]() as harness:
-        assert isinstance(harness, TopicHarness)
-        case = Case(harness)
+    with open_variant(brokers.bootstrap, mode) as harness, Case(harness) as case:
         run = _run(case)
         run.epoch(0, LEFT)
         attempt = run.attempt(1).write(*RIGHT)
@@ -143,14 +113,10 @@ def test_a_task_goes_on_writing_to_the_new_leader(
         case.finished(LEFT, RIGHT, NEXT, when=f"after {end} of a leader in the midst of a task")
         brokers.start()
         assert harness.hidden() == 0
-        case.close()
 
 
-def test_three_replicas_leave_preflight_nothing_to_warn_of(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener]
-) -> None:
-    with openers["2pc"]() as harness:
-        assert isinstance(harness, TopicHarness)
+def test_three_replicas_leave_preflight_nothing_to_warn_of(brokers: NativeKafkaCluster) -> None:
+    with open_variant(brokers.bootstrap, "2pc") as harness:
         sink = KafkaSink(harness.options, KEYED)
         _run(Case(harness)).epoch(0, LEFT)  # the register's topic is there
         found = [
@@ -163,15 +129,13 @@ def test_three_replicas_leave_preflight_nothing_to_warn_of(
 @pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_without_a_majority_nothing_is_committed_and_nothing_is_lost_until_it_is_back(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
+    brokers: NativeKafkaCluster, mode: str
 ) -> None:
     """With one of three nothing can be acknowledged, and no leader and no controller be found.
 
     The commit fails and can be tried again, or waits for the brokers.
     """
-    with openers[mode]() as harness:
-        assert isinstance(harness, TopicHarness)
-        case = Case(harness)
+    with open_variant(brokers.bootstrap, mode) as harness, Case(harness) as case:
         _run(case).epoch(0, LEFT)
         run = Run(case.sink(), JOB, patience=Patience(seconds=3.0))
         shares = run.tasks(1, RIGHT, NEXT)
@@ -195,19 +159,16 @@ def test_without_a_majority_nothing_is_committed_and_nothing_is_lost_until_it_is
         _run(case).epoch(1, RIGHT, NEXT)
         case.finished(LEFT, RIGHT, NEXT, when="after most brokers were dead, and came back")
         assert harness.hidden() == 0
-        case.close()
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_five_deaths_of_brokers_in_a_run_lose_and_double_nothing(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
+    brokers: NativeKafkaCluster, mode: str
 ) -> None:
     """At any moment of an epoch; the dead one comes back an epoch later, and then another dies."""
     chance = random.Random(7)
-    with openers[mode]() as harness:
-        assert isinstance(harness, TopicHarness)
-        case = Case(harness)
+    with open_variant(brokers.bootstrap, mode) as harness, Case(harness) as case:
         run = _run(case)
         written: list[list[Row]] = []
         for epoch in range(2 * DEATHS + 1):
@@ -223,7 +184,6 @@ def test_five_deaths_of_brokers_in_a_run_lose_and_double_nothing(
             written += parts
         case.finished(*written, when=f"after {DEATHS} deaths of brokers")
         assert harness.hidden() == 0
-        case.close()
 
 
 @pytest.mark.campaign

@@ -12,7 +12,6 @@ import kafka.errors
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
@@ -39,6 +38,7 @@ from abs_testing.case import within
 from tests import sample
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import PARTITIONS, make_topic
+from tests.kit.kafka_reading import messages
 
 pytestmark = pytest.mark.services
 
@@ -355,35 +355,11 @@ def _sorted(parts: list[list[Sent]]) -> list[Sent]:
 
 def _committed(options: KafkaOptions, rows: int) -> list[list[Sent]]:
     """What librdkafka reads with read_committed, by partition; to the last record, and no further."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": options.kafka.bootstrap,
-            "group.id": secrets.token_hex(4),
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
     assert options.topic is not None
-    places = [TopicPartition(options.topic, number, 0) for number in range(PARTITIONS)]
-    found: dict[int, list[Sent]] = defaultdict(list)
-    ended: set[int] = set()
-    deadline = time.monotonic() + SECONDS
-    try:
-        consumer.assign(places)
-        while len(ended) < PARTITIONS or sum(map(len, found.values())) < rows:
-            assert time.monotonic() < deadline, f"{found} of {rows}"
-            message = consumer.poll(0.1)
-            if message is None:
-                continue
-            error = message.error()
-            number = message.partition()
-            assert number is not None
-            if error is None:
-                found[number].append((message.key(), message.value()))
-                ended.discard(number)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF
-                ended.add(number)
-    finally:
-        consumer.close()
+    given, deadline = {"bootstrap.servers": options.kafka.bootstrap}, time.monotonic() + SECONDS
+    while len(read := messages(given, options.topic)) < rows:
+        assert time.monotonic() < deadline, f"{read} of {rows}"
+    found: dict[int | None, list[Sent]] = defaultdict(list)
+    for message in read:
+        found[message.partition()].append((message.key(), message.value()))
     return [found[number] for number in range(PARTITIONS)]

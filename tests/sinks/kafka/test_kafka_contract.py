@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,22 +9,15 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_sinks.kafka.columnar.choice import AUTO, LIBRDKAFKA
-from abs_testing import Harness, Opener
+from abs_testing import Opener
 from abs_testing.checks import CHECKS
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT, TWO_STEP
-from tests.kit.kafka import Variant, open_topic
-from tests.kit.kafka_modes import open_attempts, open_log
+from tests.kit.kafka_modes import open_variant
 from tests.sinks.contract import *  # noqa: F403 - the tests
 from tests.sinks.contract import Way, in_each
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.timeout(600),
-    # kafka-python leaves sockets to the collector when a connection ends.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 C = CrashPoint
 TWO_PHASES, WHOLE_EPOCHS = frozenset(C) - CO_COMMIT, frozenset(C) - TWO_STEP
@@ -38,37 +29,22 @@ CO_ENDS = ((C.INSIDE_CO_COMMIT, C.AFTER_CO_COMMIT),)
 
 @dataclass(frozen=True)
 class Use:
-    """What opens a harness for a way, given the address of the broker, and how it is tried."""
+    """How a way is tried."""
 
-    opened: Callable[[str], AbstractContextManager[Harness]]
     points: frozenset[CrashPoint]
     pairs: tuple[tuple[CrashPoint, CrashPoint], ...] = ()
     sampled: bool = True
 
 
-def topic(
-    *, own_register: bool = True, producer: str = AUTO
-) -> Callable[[str], AbstractContextManager[Harness]]:
-    return partial(open_topic, variant=Variant("2pc", own_register, producer))
-
-
-def log(
-    *, own_register: bool = True, producer: str = AUTO
-) -> Callable[[str], AbstractContextManager[Harness]]:
-    return partial(open_log, variant=Variant("wal", own_register, producer))
-
-
 USES = {
-    "2pc": Use(topic(), TWO_PHASES, ENDS),
-    "2pc-foreign-register": Use(topic(own_register=False), TWO_PHASES),
-    "2pc-foreign-register-librdkafka": Use(
-        topic(own_register=False, producer=LIBRDKAFKA), TWO_PHASES
-    ),
-    "wal": Use(log(), WHOLE_EPOCHS, CO_ENDS),
-    "wal-librdkafka": Use(log(producer=LIBRDKAFKA), WHOLE_EPOCHS),
-    "wal-foreign-register": Use(log(own_register=False), TWO_PHASES, sampled=False),
-    "idempotent": Use(open_attempts, NOTHING_TO_ABORT),
-    "idempotent-librdkafka": Use(partial(open_attempts, producer=LIBRDKAFKA), NOTHING_TO_ABORT),
+    "2pc": Use(TWO_PHASES, ENDS),
+    "2pc-foreign-register": Use(TWO_PHASES),
+    "2pc-foreign-register-librdkafka": Use(TWO_PHASES),
+    "wal": Use(WHOLE_EPOCHS, CO_ENDS),
+    "wal-librdkafka": Use(WHOLE_EPOCHS),
+    "wal-foreign-register": Use(TWO_PHASES, sampled=False),
+    "idempotent": Use(NOTHING_TO_ABORT),
+    "idempotent-librdkafka": Use(NOTHING_TO_ABORT),
 }
 SAMPLED = [name for name, use in USES.items() if use.sampled]
 
@@ -86,4 +62,4 @@ pytest_generate_tests = in_each([way_of(name, use) for name, use in USES.items()
 @pytest.fixture
 def opener(kafka: KafkaService, way: Way) -> Opener:
     kafka.start()  # the test before may have left it killed
-    return partial(USES[way.name].opened, kafka.bootstrap)
+    return partial(open_variant, kafka.bootstrap, way.name)

@@ -29,7 +29,8 @@ from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.writer import RecordWriter
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
-from tests.kit.kafka import READ_SECONDS, Variant, limit, open_topic
+from tests.kit.kafka import Variant, limit, open_topic
+from tests.kit.kafka_reading import READ_SECONDS
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, in_each
 from tests.sinks.kafka.buried import NOWHERE, PLACED, Buried, buried
@@ -85,8 +86,7 @@ def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -> None:
-    with buried(bootstrap, CELLS["2pc"]) as harness:
-        case = Case(harness)
+    with buried(bootstrap, CELLS["2pc"]) as harness, Case(harness) as case:
         case.run().epoch(4, rows(0, 3))
         (found,) = harness.headers()
         assert found["__connect.errors.connector.name"] == "job"
@@ -96,7 +96,6 @@ def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -
         assert (letter["sink"], letter["epoch"], letter["key"]) == (
             *(harness.topic, 4, '{"key":"2"}'),
         )
-        case.close()
 
 
 def test_columns_left_out_are_not_shown(bootstrap: str) -> None:
@@ -214,8 +213,7 @@ def test_options_that_cannot_be_kept_are_refused(given: dict[str, str], told: st
 
 
 def test_replayed_letters_are_written_and_marked_once(bootstrap: str) -> None:
-    with buried(bootstrap, CELLS["2pc"]) as harness:
-        case = Case(harness)
+    with buried(bootstrap, CELLS["2pc"]) as harness, Case(harness) as case:
         case.run().epoch(0, rows(0, 10))
         kept = KafkaLetters(harness.options)
         ids = [letter["id"] for letter in kept.found()]
@@ -229,15 +227,13 @@ def test_replayed_letters_are_written_and_marked_once(bootstrap: str) -> None:
         assert kept.found() == []
         assert len(kept.found(replayed=True)) == 2
         assert len(harness.written_to(NOWHERE)) == 2
-        case.close()
 
 
 @pytest.mark.parametrize("point", ["commit", "pre_commit"])
 def test_a_replay_that_dies_is_finished_or_forgotten_by_the_next(
     bootstrap: str, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    with buried(bootstrap, CELLS["2pc"]) as harness:
-        case = Case(harness)
+    with buried(bootstrap, CELLS["2pc"]) as harness, Case(harness) as case:
         case.run().epoch(0, rows(0, 10))
         add_partitions(harness)
         kept = KafkaLetters(harness.options)
@@ -255,7 +251,6 @@ def test_a_replay_that_dies_is_finished_or_forgotten_by_the_next(
         assert kept.replay(ids) == (0 if point == "commit" else 2)
         assert len(harness.written_to(NOWHERE)) == 2
         assert kept.found() == []
-        case.close()
 
 
 def add_partitions(harness: Buried) -> None:

@@ -33,8 +33,7 @@ def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
         yield harness
 
 
-def test_epochs_that_are_used_up_lose_and_double_nothing(harness: TopicHarness) -> None:
-    case = Case(harness)
+def test_epochs_that_are_used_up_lose_and_double_nothing(harness: TopicHarness, case: Case) -> None:
     settings = harness.options.kafka
     run = case.run()
     first = run.tasks(0, rows(0, 2))
@@ -64,11 +63,11 @@ def test_epochs_that_are_used_up_lose_and_double_nothing(harness: TopicHarness) 
     written = [rows(10 * number, 2) for number in range(10)]
     case.finished(*written, when="after the epochs of a producer were used up")
     assert harness.hidden() == 0
-    case.close()
 
 
-def test_what_is_open_in_the_last_epoch_is_swept_by_the_next_run(harness: TopicHarness) -> None:
-    case = Case(harness)
+def test_what_is_open_in_the_last_epoch_is_swept_by_the_next_run(
+    harness: TopicHarness, case: Case
+) -> None:
     run = case.run()
     first = run.tasks(0, rows(0, 2))
     run.commit(0, first)
@@ -89,11 +88,11 @@ def test_what_is_open_in_the_last_epoch_is_swept_by_the_next_run(harness: TopicH
     committed = [rows(10 * number, 2) for number in range(epoch + 1)]
     case.finished(*committed, rows(1000, 2), when="after a sweep in the last epoch")
     assert harness.hidden() == 0
-    case.close()
 
 
-def test_a_register_whose_producer_has_used_up_its_epochs_goes_on(harness: TopicHarness) -> None:
-    case = Case(harness)
+def test_a_register_whose_producer_has_used_up_its_epochs_goes_on(
+    harness: TopicHarness, case: Case
+) -> None:
     settings = harness.options.kafka
     run = case.run()
     run.epoch(0, rows(0, 2))
@@ -111,7 +110,6 @@ def test_a_register_whose_producer_has_used_up_its_epochs_goes_on(harness: Topic
     case.finished(
         *(rows(10 * n, 2) for n in range(5)), when="after the register's producer changed"
     )
-    case.close()
 
 
 def _until_it_holds(run: Any, name: str) -> list[Share]:

@@ -30,13 +30,6 @@ def harness(kafka: KafkaService) -> Iterator[AttemptHarness]:
         yield harness
 
 
-@pytest.fixture
-def case(harness: AttemptHarness) -> Iterator[Case]:
-    case = Case(harness)
-    yield case
-    case.close()
-
-
 def give_up(harness: AttemptHarness, job: str, *more: str) -> Result:
     url = f"kafka://{harness.bootstrap}/{harness.options.registertopic}"
     arguments = ["in-doubt", "abort", job, "--url", url, "--attempts", harness.topic, *more]

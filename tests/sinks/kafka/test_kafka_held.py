@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,11 +19,7 @@ from tests.fault_proxy.kafka import LossyBroker
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_modes import LogHarness
 
-pytestmark = [
-    pytest.mark.services,
-    # kafka-python leaves the socket of a refused connection to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.services
 
 (RULE,) = [
     check
@@ -79,13 +75,8 @@ def held_topic(bootstrap: str, variant: Variant) -> Iterator[TopicHarness]:
             harness.close()
 
 
-@contextmanager
-def held_log(folder: Path, bootstrap: str, variant: Variant) -> Iterator[TopicHarness]:
-    harness = HeldLog(bootstrap, variant, folder)
-    try:
-        yield harness
-    finally:
-        harness.close()
+def held_log(folder: Path, bootstrap: str, variant: Variant) -> closing[TopicHarness]:
+    return closing(HeldLog(bootstrap, variant, folder))
 
 
 @sample.cases(1, of="own")

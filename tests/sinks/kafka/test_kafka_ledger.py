@@ -45,13 +45,6 @@ def harness(kafka: KafkaService) -> Iterator[LogHarness]:
         yield harness
 
 
-@pytest.fixture
-def case(harness: LogHarness) -> Iterator[Case]:
-    case = Case(harness)
-    yield case
-    case.close()
-
-
 def decided(case: Case) -> tuple[Run, Decision]:
     """A run that stands still after its decision on epoch 0, before its commit."""
     run = case.run(cut=Cut("commit"))
@@ -151,10 +144,8 @@ def test_a_segment_says_where_its_ledger_lies_and_one_that_does_not_is_committed
 
 def test_a_segment_whose_proof_is_the_register_names_no_ledger(kafka: KafkaService) -> None:
     kafka.start()
-    with open_log(kafka.bootstrap, Variant("wal")) as harness:
-        case = Case(harness)
+    with open_log(kafka.bootstrap, Variant("wal")) as harness, Case(harness) as case:
         (share,) = case.run().tasks(0, LEFT)
         assert isinstance(share, Wrote)
         assert share.committable is not None
         assert [name for name, _ in share.committable.extra] == ["length", "protocol"]
-        case.close()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -31,39 +30,15 @@ from abs_sinks.kafka.register.session import FencedProducer, Rows
 from abs_sinks.kafka.register.topic import Record
 from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
-from abs_testing import Opener
 from abs_testing.case import Case, raises, rows
 from tests.kit.kafka import KEYED, Variant, make_topic
-from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_attempts, open_log
+from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_log, open_variant
 
-pytestmark = [
-    pytest.mark.services,
-    # kafka-python leaves sockets to the collector when a broker is killed.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.services
 
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
 OpenLog = Callable[[], AbstractContextManager[LogHarness]]
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    """What a test leaves to the collector goes while its warnings are still its own."""
-    yield
-    gc.collect()
-
-
-@pytest.fixture
-def openers(kafka: KafkaService) -> dict[str, Opener]:
-    kafka.start()  # the test before may have left it killed
-    return {
-        "wal": partial(open_log, kafka.bootstrap, Variant("wal")),
-        "wal-foreign-register": partial(
-            open_log, kafka.bootstrap, Variant("wal", own_register=False)
-        ),
-        "idempotent": partial(open_attempts, kafka.bootstrap),
-    }
 
 
 @pytest.fixture
@@ -75,11 +50,11 @@ def open_wal(kafka: KafkaService) -> OpenLog:
 @pytest.mark.campaign
 @pytest.mark.parametrize("mode", ["wal", "idempotent"])
 def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
-    openers: dict[str, Opener], kafka: KafkaService, mode: str
+    kafka: KafkaService, mode: str
 ) -> None:
-    with openers[mode]() as harness:
+    kafka.start()  # the test before may have left it killed
+    with open_variant(kafka.bootstrap, mode) as harness, Case(harness) as case:
         assert isinstance(harness, RegisterHarness)
-        case = Case(harness)
         run = case.run()
         run.epoch(0, LEFT)
         shares = run.tasks(1, rows(20, 3), RIGHT)
@@ -88,7 +63,6 @@ def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
         _retried(lambda: run.commit(1, shares))
         case.finished(LEFT, rows(20, 3), RIGHT, when="after the broker was killed and came back")
         assert harness.hidden() == 0, "a transaction is left open"
-        case.close()
 
 
 def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
@@ -111,8 +85,7 @@ def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
             kafka.start()
         commit(producer)
 
-    with open_wal() as harness:
-        case = Case(harness)
+    with open_wal() as harness, Case(harness) as case:
         run = case.run()
         shares = run.tasks(0, LEFT, RIGHT)
         monkeypatch.setattr(FencedProducer, "prepare", noting)
@@ -121,13 +94,11 @@ def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
         assert killed
         case.finished(LEFT, RIGHT, when="after the broker was killed with all records sent")
         assert harness.hidden() == 0, "a transaction is left open"
-        case.close()
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
 def test_a_damaged_segment_is_named_and_nothing_is_visible(open_wal: OpenLog, damage: str) -> None:
-    with open_wal() as harness:
-        case = Case(harness)
+    with open_wal() as harness, Case(harness) as case:
         run = case.run()
         shares = run.tasks(0, LEFT, RIGHT)
         path = sorted(harness.folder.iterdir())[1]
@@ -139,14 +110,12 @@ def test_a_damaged_segment_is_named_and_nothing_is_visible(open_wal: OpenLog, da
         assert harness.hidden() == 0, "the aborted transaction is still open"
         case.run().epoch(0, LEFT, RIGHT)
         case.finished(LEFT, RIGHT, when="after the next run wrote the epoch again")
-        case.close()
 
 
 def test_records_that_take_too_long_for_one_transaction_are_refused_and_none_is_visible(
     open_wal: OpenLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with open_wal() as harness:
-        case = Case(harness)
+    with open_wal() as harness, Case(harness) as case:
         run = case.run()
         shares = run.tasks(0, LEFT, RIGHT)
         with monkeypatch.context() as patch:
@@ -157,14 +126,13 @@ def test_records_that_take_too_long_for_one_transaction_are_refused_and_none_is_
         assert harness.hidden() == 0, "the transaction is left open"
         case.run().epoch(0, LEFT, RIGHT)
         case.finished(LEFT, RIGHT, when="after there was time enough")
-        case.close()
 
 
-def test_a_damaged_segment_is_not_decided(openers: dict[str, Opener]) -> None:
+def test_a_damaged_segment_is_not_decided(kafka: KafkaService) -> None:
     """Where the register is elsewhere a decision is for good, so it is looked at before."""
-    with openers["wal-foreign-register"]() as harness:
+    kafka.start()
+    with open_variant(kafka.bootstrap, "wal-foreign-register") as harness, Case(harness) as case:
         assert isinstance(harness, LogHarness)
-        case = Case(harness)
         run = case.run()
         shares = run.tasks(0, LEFT)
         _damage(next(harness.folder.iterdir()), "flipped")
@@ -172,18 +140,15 @@ def test_a_damaged_segment_is_not_decided(openers: dict[str, Opener]) -> None:
         assert run.state().open == ()
         case.run().epoch(0, LEFT)
         case.finished(LEFT, when="after the next run")
-        case.close()
 
 
 def test_an_epoch_is_there_whole_or_not_at_all(open_wal: OpenLog) -> None:
     """Offsets tell: all records of an epoch, of all partitions, end with the markers of one commit."""
-    with open_wal() as harness:
-        case = Case(harness)
+    with open_wal() as harness, Case(harness) as case:
         run = case.run()
         run.epoch(0, rows(0, 100), rows(100, 100), rows(200, 100))
         case.finished(rows(0, 300), when="after an epoch of three tasks")
         assert harness.offsets_used() == 300 + 3, "one marker in each of three partitions"
-        case.close()
 
 
 def test_idempotent_is_refused_where_its_promise_cannot_be_kept(kafka: KafkaService) -> None:

@@ -6,8 +6,7 @@ What Spark's own sink (4.2.0) makes of these rows was seen on a broker: the same
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from pathlib import Path
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -16,13 +15,12 @@ from abs_core.model import Wrote
 from abs_core.source import Limit
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.columnar.encoder import partitions_of
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_testing.engine import Run
 from tests import sample
-from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
-from tests.kit.kafka_modes import LogHarness, open_attempts
+from tests.kit.kafka import PARTITIONS, TopicHarness
+from tests.kit.kafka_modes import open_variant
 
 pytestmark = pytest.mark.services
 
@@ -41,36 +39,14 @@ ROWS: list[Pair] = [
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ANY_PARTITION = pa.nulls(len(ROWS), pa.int32())
 
-WAYS = {
-    each.name: each
-    for each in (
-        *(Variant(protocol) for protocol in ("2pc", "wal", "idempotent")),
-        *(Variant(protocol, producer=LIBRDKAFKA) for protocol in ("2pc", "idempotent")),
-    )
-}
+WAYS = ("2pc", "wal", "idempotent", "2pc-librdkafka", "idempotent-librdkafka")
 
 
 @pytest.fixture(params=sample.members(WAYS, 2, "nulls"))
-def harness(
-    kafka: KafkaService, request: pytest.FixtureRequest, tmp_path: Path
-) -> Iterator[TopicHarness]:
+def harness(kafka: KafkaService, request: pytest.FixtureRequest) -> Iterator[TopicHarness]:
     kafka.start()
-    with opened(kafka.bootstrap, WAYS[request.param], tmp_path / "log") as harness:
+    with open_variant(kafka.bootstrap, request.param) as harness:
         yield harness
-
-
-@contextmanager
-def opened(bootstrap: str, variant: Variant, folder: Path) -> Iterator[TopicHarness]:
-    if variant.protocol == "idempotent":
-        with open_attempts(bootstrap, variant.producer) as attempts:
-            yield attempts
-    elif variant.protocol == "wal":
-        folder.mkdir()
-        with closing(LogHarness(bootstrap, variant, folder)) as log:
-            yield log
-    else:
-        with open_topic(bootstrap, variant) as topic:
-            yield topic
 
 
 @sample.cases(1, of="kind")

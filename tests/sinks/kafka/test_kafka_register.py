@@ -16,6 +16,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register.session import Session
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import partition_of
+from abs_testing.case import within
 from abs_testing.check_register import NewStore
 from abs_testing.check_register import no_change_is_lost_among_many_writers as no_change_lost
 from abs_testing.check_register import of_many_creations_one_wins as one_creation_wins
@@ -76,7 +77,7 @@ def test_a_register_that_is_deleted_and_made_anew_is_not_read_as_the_old_one(
         change(there, job, 2)
         assert _generation(here, job) == 1
         delete_topics(options.kafka, [options.registertopic])
-        _until(lambda: there.load(job) is None)
+        assert within(30, lambda: there.load(job) is None)
         if changes == 1:
             assert here.load(job) is None
         change(there, job, changes, first=10)
@@ -89,12 +90,6 @@ def test_a_register_that_is_deleted_and_made_anew_is_not_read_as_the_old_one(
 def _generation(register: KafkaRegister, job: str) -> int | None:
     stored = register.load(job)
     return None if stored is None else stored.state.generation
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not condition():
-        assert time.monotonic() < deadline
 
 
 @pytest.mark.campaign

@@ -6,7 +6,6 @@ import secrets
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
     AdminClient,
     ConfigResource,
@@ -23,6 +22,7 @@ from abs_sinks.kafka.register.session import Session
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.register.topic import PARTITIONS, partition_of
 from abs_testing.check_register import a_state_comes_back_as_it_was
+from tests.kit.kafka_reading import messages
 from tests.sinks.kafka.registers import STATE, create, options_of
 
 pytestmark = pytest.mark.services
@@ -113,15 +113,6 @@ def _make(options: KafkaOptions, partitions: int, config: dict[str, str]) -> Non
 
 def _everything(options: KafkaOptions, partition: int) -> dict[bytes, bytes | None]:
     """The last committed value of each key."""
-    given = {**dict(options.kafka.pairs), "group.id": "x", "enable.partition.eof": True}
-    consumer = Consumer(given)
-    consumer.assign([TopicPartition(options.registertopic, partition, 0)])
-    found: dict[bytes, bytes | None] = {}
-    while True:
-        message = consumer.poll(10)
-        assert message is not None
-        if message.error() is not None:
-            break
-        found[message.key() or b""] = message.value()
-    consumer.close()
-    return found
+    given = dict(options.kafka.pairs)
+    read = messages(given, options.registertopic, partition)
+    return {message.key() or b"": message.value() for message in read}

@@ -10,7 +10,6 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from kafka import KafkaConsumer, TopicPartition
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.configs import producer_settings
@@ -26,6 +25,7 @@ from abs_sinks.kafka.columnar.encoder import partitions_of
 from abs_sinks.kafka.librdkafka import CHUNK, Failures, LibrdkafkaSender
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.kit.kafka import PARTITIONS, make_topic
+from tests.kit.kafka_reading import all_records, new_reader
 
 pytestmark = pytest.mark.services
 
@@ -53,11 +53,11 @@ class Line:
 
     def arrived(self) -> list[list[Sent]]:
         """What lies in each partition, in its order."""
-        reader = KafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False)
-        try:
-            return [_all_of(reader, TopicPartition(self.topic, n)) for n in range(PARTITIONS)]
-        finally:
-            reader.close()
+        found: list[list[Sent]] = [[] for _ in range(PARTITIONS)]
+        with new_reader(self.bootstrap, "read_uncommitted") as reader:
+            for record in all_records(reader, self.topic, PARTITIONS):
+                found[record.partition].append((record.key, record.value))
+        return found
 
 
 LineOf = Callable[..., Line]
@@ -268,17 +268,6 @@ def _wanted(batches: list[pa.RecordBatch]) -> list[list[Sent]]:
     places = partitions_of(table["key"].chunk(0), PARTITIONS).tolist()
     rows = list(zip(places, table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
     return [[(k, v) for p, k, v in rows if p == number] for number in range(PARTITIONS)]
-
-
-def _all_of(reader: KafkaConsumer, place: TopicPartition) -> list[Sent]:
-    reader.assign([place])
-    reader.seek_to_beginning(place)
-    end = reader.end_offsets([place])[place]
-    found: list[Sent] = []
-    while reader.position(place) < end:
-        for records in reader.poll(timeout_ms=100).values():
-            found += [(record.key, record.value) for record in records]
-    return found
 
 
 def _flat(partitions: list[list[Sent]]) -> list[Sent]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Iterator
-from functools import partial
 from threading import Timer
 
 import pytest
@@ -14,21 +12,15 @@ from abs_core.errors import AbsError
 from abs_core.model import Share
 from abs_core.patience import Patience
 from abs_services import KafkaService
-from abs_testing import Opener
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
 from abs_testing.harness import Row
 from tests.kit.kafka import TopicHarness, Variant, open_topic
-from tests.kit.kafka_modes import open_attempts, open_log
+from tests.kit.kafka_modes import open_variant
 from tests.sinks.kafka.rules import through
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.timeout(600),
-    # kafka-python leaves the socket of a refused connection to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
 KILLS = 5
@@ -43,19 +35,6 @@ def server(kafka: KafkaService) -> Iterator[KafkaService]:
     kafka.start()
     yield kafka
     kafka.start()
-    gc.collect()
-
-
-@pytest.fixture
-def openers(server: KafkaService) -> dict[str, Opener]:
-    return {
-        "2pc": partial(open_topic, server.bootstrap, Variant("2pc")),
-        "2pc-librdkafka": partial(
-            open_topic, server.bootstrap, Variant("2pc", producer="librdkafka")
-        ),
-        "wal": partial(open_log, server.bootstrap, Variant("wal")),
-        "idempotent": partial(open_attempts, server.bootstrap),
-    }
 
 
 @pytest.fixture
@@ -71,9 +50,8 @@ def harness(server: KafkaService, producer: str) -> Iterator[TopicHarness]:
 
 
 def test_a_broker_that_dies_among_the_commits_of_an_epoch_loses_and_doubles_nothing(
-    server: KafkaService, harness: TopicHarness
+    server: KafkaService, harness: TopicHarness, case: Case
 ) -> None:
-    case = Case(harness)
     halted = case.run(cut=Cut("commit", handles=1))
     shares = halted.tasks(0, LEFT, RIGHT)
     with pytest.raises(Halted):
@@ -82,16 +60,14 @@ def test_a_broker_that_dies_among_the_commits_of_an_epoch_loses_and_doubles_noth
     case.run(patience=PATIENT).epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a broker died between decision and commit")
     assert harness.hidden() == 0
-    case.close()
 
 
 @pytest.mark.parametrize(
     "producer", [pytest.param("librdkafka", marks=pytest.mark.campaign), "columnar"]
 )
 def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_doubles_nothing(
-    server: KafkaService, harness: TopicHarness
+    server: KafkaService, harness: TopicHarness, case: Case
 ) -> None:
-    case = Case(harness)
     run = case.run(patience=PATIENT)
     shares = run.tasks(0, LEFT, RIGHT)
     _bounce(server)  # prepared, not decided
@@ -108,19 +84,16 @@ def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_d
     run.commit(1, [share])
     case.finished(LEFT, RIGHT, NEXT, when="after a broker died while a task wrote")
     assert harness.hidden() == 0
-    case.close()
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("mode", ["2pc", "2pc-librdkafka", "wal", "idempotent"])
 def test_a_broker_that_is_killed_five_times_in_a_run_loses_and_doubles_nothing(
-    server: KafkaService, openers: dict[str, Opener], mode: str
+    server: KafkaService, mode: str
 ) -> None:
     """At any moment of an epoch; some tasks have no row, some epochs none at all."""
     chance = random.Random(5)
-    with openers[mode]() as harness:
-        assert isinstance(harness, TopicHarness)
-        case = Case(harness)
+    with open_variant(server.bootstrap, mode) as harness, Case(harness) as case:
         run = _started(case)
         written: list[list[Row]] = []
         for epoch in range(2 * KILLS + 1):
@@ -134,7 +107,6 @@ def test_a_broker_that_is_killed_five_times_in_a_run_loses_and_doubles_nothing(
             written += parts
         case.finished(*written, when=f"after {KILLS} kills of the broker")
         assert harness.hidden() == 0
-        case.close()
 
 
 def _parts(epoch: int) -> list[list[Row]]:

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError
-from abs_core.model import Committable
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.register.session import FencedProducer
@@ -22,6 +20,8 @@ from abs_testing import Row
 from abs_testing.case import rows
 from abs_testing.engine import Run
 from tests.kit.kafka import PARTITIONS, delete_topics, make_topic
+from tests.kit.kafka_reading import all_records, new_reader
+from tests.kit.reshaping import ReshapingWriter
 
 pytestmark = pytest.mark.services
 
@@ -35,25 +35,12 @@ class RoutedSink(KafkaSink):
     topics: tuple[str, str]
 
     def writer(self, task: Task) -> Writer:
-        return _Routed(super().writer(task), self.topics)
+        return ReshapingWriter(super().writer(task), self._routed)
 
-
-class _Routed:
-    def __init__(self, writer: Writer, topics: tuple[str, str]) -> None:
-        self._writer = writer
-        self._topics = topics
-
-    def write(self, batch: pa.RecordBatch) -> None:
+    def _routed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         ids, values = batch.columns
-        names = [self._topics[number % 2] for number in ids.to_pylist()]
-        columns = [ids.cast(pa.string()), values, pa.array(names)]
-        self._writer.write(pa.record_batch(columns, schema=SCHEMA))
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
+        names = [self.topics[number % 2] for number in ids.to_pylist()]
+        return pa.record_batch([ids.cast(pa.string()), values, pa.array(names)], schema=SCHEMA)
 
 
 @pytest.fixture
@@ -88,18 +75,9 @@ def new_sink(
 
 def read(kafka: KafkaService, topic: str, isolation: str = "read_committed") -> list[Row]:
     """What a second client gets, to the end that it is told."""
-    with KafkaConsumer(
-        bootstrap_servers=kafka.bootstrap, isolation_level=isolation, group_id=None
-    ) as consumer:
-        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-        ends = consumer.end_offsets(places)
-        consumer.assign(places)
-        consumer.seek_to_beginning()
-        found: list[Row] = []
-        while any(consumer.position(place) < ends[place] for place in places):
-            for records in consumer.poll(200).values():
-                found += [(int(record.key), record.value.decode()) for record in records]
-        return sorted(found)
+    with new_reader(kafka.bootstrap, isolation) as consumer:
+        found = all_records(consumer, topic, PARTITIONS)
+        return sorted((int(record.key), record.value.decode()) for record in found)
 
 
 def holds(kafka: KafkaService, topics: tuple[str, str], *expected: Row) -> None:

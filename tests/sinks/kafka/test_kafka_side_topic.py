@@ -42,13 +42,6 @@ def harness(kafka: KafkaService, monkeypatch: pytest.MonkeyPatch) -> Iterator[At
         yield harness
 
 
-@pytest.fixture
-def case(harness: AttemptHarness) -> Iterator[Case]:
-    case = Case(harness)
-    yield case
-    case.close()
-
-
 def lose(harness: AttemptHarness, *, anew: bool = False) -> None:
     """The side topic goes, and so does what this process knows of it."""
     name = side_topic(harness.topic)

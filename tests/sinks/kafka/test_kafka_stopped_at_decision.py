@@ -64,9 +64,8 @@ def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
 
 
 def test_an_epoch_whose_decision_met_a_broker_that_stood_still_is_written_again(
-    kafka: KafkaService, harness: TopicHarness
+    kafka: KafkaService, harness: TopicHarness, case: Case
 ) -> None:
-    case = Case(harness)
     case.run().epoch(0, ROWS)
     with Away(kafka, standing_still, 40.0) as outage:
         run = case.run()
@@ -86,4 +85,3 @@ def test_an_epoch_whose_decision_met_a_broker_that_stood_still_is_written_again(
             continue  # a broker that has stood still gathers itself; pytest's timeout ends this
     case.finished(ROWS, MORE, when="after the epoch was written again")
     assert harness.hidden() == 0, "a transaction is left open"
-    case.close()

@@ -45,13 +45,6 @@ def harness(kafka: KafkaService, producer: str) -> Iterator[TopicHarness]:
         yield harness
 
 
-@pytest.fixture
-def case(harness: TopicHarness) -> Iterator[Case]:
-    case = Case(harness)
-    yield case
-    case.close()
-
-
 def test_what_has_too_little_time_left_is_not_decided(case: Case, harness: TopicHarness) -> None:
     harness.new_sink = harness.sink_for(_short(harness, 29_000))
     run = case.run()

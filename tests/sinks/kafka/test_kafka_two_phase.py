@@ -40,12 +40,7 @@ from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic,
 from tests.kit.kafka_secured import SecuredKafka
 from tests.sinks.kafka.secured import Principals, allow
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.timeout(600),
-    # kafka-python leaves the socket of a killed broker to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
@@ -74,13 +69,6 @@ def broker() -> Iterator[SecuredKafka]:
 def harness(broker: SecuredKafka) -> Iterator[TopicHarness]:
     with open_topic(broker.bootstrap, Variant("2pc"), ASKED | SHORT) as harness:
         yield harness
-
-
-@pytest.fixture
-def case(harness: TopicHarness) -> Iterator[Case]:
-    case = Case(harness)
-    yield case
-    case.close()
 
 
 def committable(share: Share) -> Committable:

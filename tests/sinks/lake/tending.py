@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import TracebackType
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
@@ -75,12 +74,7 @@ class Beside:
         self._ends = [self._pool.submit(self._again, number) for number in range(len(self._acts))]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._pool.shutdown()
         for end in self._ends:

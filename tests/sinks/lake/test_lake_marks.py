@@ -73,11 +73,9 @@ LIVES = [an_adoption, two_adoptions, a_new_name, a_moved_register]
 def test_each_row_is_there_once_after(
     life: Callable[[Case, Path], None], opener: TableOpener, tmp_path: Path
 ) -> None:
-    with opener() as harness:
-        case = Case(harness)
+    with opener() as harness, Case(harness) as case:
         life(case, tmp_path)
         case.holds(FIRST, SECOND, THIRD, when=f"after {life.__name__}")
-        case.close()
 
 
 @pytest.mark.parametrize("life", LIVES)
@@ -89,11 +87,8 @@ def test_a_mark_of_the_epoch_alone_is_found_after(
 ) -> None:
     """The planted defect: epochs that are counted anew are taken for old ones, and lost."""
     takes_the_epoch_alone_for_the_version(monkeypatch)
-    with opener() as harness:
-        case = Case(harness)
-        with pytest.raises((AssertionError, AbsError)):
-            life_and_look(case, life, tmp_path)
-        case.close()
+    with opener() as harness, Case(harness) as case, pytest.raises((AssertionError, AbsError)):
+        life_and_look(case, life, tmp_path)
 
 
 def life_and_look(case: Case, life: Callable[[Case, Path], None], folder: Path) -> None:

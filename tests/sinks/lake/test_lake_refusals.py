@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,7 +61,7 @@ def test_a_table_is_not_replaced_at_each_epoch(kind: str) -> None:
 @pytest.mark.services
 @pytest.mark.parametrize(("nth", "header"), [(1, "If-None-Match"), (2, "If-Match")])
 def test_a_delta_table_on_a_store_that_ignores_conditions_is_refused(
-    nth: int, header: str, store: S3Service, prefix: str, tmp_path: Path
+    nth: int, header: str, store: S3Service, prefix: str
 ) -> None:
     store.start()
     with running(store.endpoint) as proxy:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -74,21 +74,9 @@ class Poisoned(Buried):
         return [*super().read(), *(dict(buried).items() if self.upserts else buried)]
 
 
-@contextmanager
-def buried(url: str, name: str, **changed: object) -> Iterator[Buried]:
-    harness = Buried(url, VARIANTS[name], **changed)
-    try:
-        yield harness
-    finally:
-        harness.close()
+def buried(url: str, name: str, **changed: object) -> closing[Buried]:
+    return closing(Buried(url, VARIANTS[name], **changed))
 
 
-@contextmanager
-def poisoned(
-    url: str, name: str, *, together: bool = True, **changed: object
-) -> Iterator[Poisoned]:
-    harness = Poisoned(url, VARIANTS[name], together=together, **changed)
-    try:
-        yield harness
-    finally:
-        harness.close()
+def poisoned(url: str, name: str, *, together: bool = True, **changed: object) -> closing[Poisoned]:
+    return closing(Poisoned(url, VARIANTS[name], together=together, **changed))

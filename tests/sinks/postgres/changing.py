@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import count
 from typing import Any
@@ -160,15 +160,8 @@ def batch(schema: pa.Schema, changes: Sequence[Change]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, schema=schema)
 
 
-@contextmanager
-def changing(
-    url: str, columns: str, schema: pa.Schema = CHANGES, **more: Any
-) -> Iterator[Changing]:
-    table = Changing(url, columns, schema, **more)
-    try:
-        yield table
-    finally:
-        table.close()
+def changing(url: str, columns: str, schema: pa.Schema = CHANGES, **more: Any) -> closing[Changing]:
+    return closing(Changing(url, columns, schema, **more))
 
 
 OWN = "id bigint primary key, at bigint, v text"

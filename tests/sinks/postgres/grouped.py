@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -58,13 +58,8 @@ class GroupHarness(TableHarness):
         super().close()
 
 
-@contextmanager
-def open_group(url: str, variant: Variant) -> Iterator[GroupHarness]:
-    harness = GroupHarness(url, variant)
-    try:
-        yield harness
-    finally:
-        harness.close()
+def open_group(url: str, variant: Variant) -> closing[GroupHarness]:
+    return closing(GroupHarness(url, variant))
 
 
 def check_one_transaction(harness: GroupHarness) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -66,10 +66,5 @@ create trigger long before insert or update on {1} for each row execute function
 """
 
 
-@contextmanager
-def growing(url: str, name: str) -> Iterator[Growing]:
-    harness = Growing(url, VARIANTS[name])
-    try:
-        yield harness
-    finally:
-        harness.close()
+def growing(url: str, name: str) -> closing[Growing]:
+    return closing(Growing(url, VARIANTS[name]))

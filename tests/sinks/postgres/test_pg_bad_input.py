@@ -165,8 +165,7 @@ def test_rows_staged_for_another_shape_of_the_table_are_not_applied(
     shared_database: str, change: str
 ) -> None:
     for name in ("wal-append", "wal-append-foreign-register", "idempotent-upsert"):
-        with open_table(shared_database, VARIANTS[name]) as harness:
-            case = Case(harness)
+        with open_table(shared_database, VARIANTS[name]) as harness, Case(harness) as case:
             run = case.run()
             run.epoch(0, [(1, "x")])
             attempt = run.attempt(1).write(*RIGHT)
@@ -183,14 +182,14 @@ def test_rows_staged_for_another_shape_of_the_table_are_not_applied(
             else:
                 with pytest.raises(SchemaError, match='"id"'):
                     case.run().attempt(1)
-            case.close()
 
 
 FIRST = [(100, "x")]
 
 
-def test_a_column_that_is_added_meanwhile_is_filled_by_the_server(harness: TableHarness) -> None:
-    case = Case(harness)
+def test_a_column_that_is_added_meanwhile_is_filled_by_the_server(
+    harness: TableHarness, case: Case
+) -> None:
     run = case.run()
     run.epoch(0, FIRST)
     attempt = run.attempt(1).write(*LEFT)
@@ -209,11 +208,11 @@ def test_a_column_that_is_added_meanwhile_is_filled_by_the_server(harness: Table
     case.finished(FIRST, LEFT, RIGHT, when="after columns were added")
     query = f"select count(*) from {harness.table} where note is null and level = 7"
     assert harness.db.execute(query).fetchone() == (1 + len(LEFT) + len(RIGHT),)
-    case.close()
 
 
-def test_a_column_that_is_needed_and_missing_is_told_as_at_a_start(harness: TableHarness) -> None:
-    case = Case(harness)
+def test_a_column_that_is_needed_and_missing_is_told_as_at_a_start(
+    harness: TableHarness, case: Case
+) -> None:
     run = case.run()
     run.epoch(0, FIRST)
     harness.db.execute(f"alter table {harness.table} add needed int not null default 1")
@@ -227,7 +226,6 @@ def test_a_column_that_is_needed_and_missing_is_told_as_at_a_start(harness: Tabl
     harness.db.execute(f"alter table {harness.table} alter needed set default 2")
     case.run().epoch(1, LEFT)
     case.finished(FIRST, LEFT, when="after the column got a default")
-    case.close()
 
 
 @pytest.mark.parametrize("name", ["2pc-append", "wal-append", "idempotent-upsert"])
@@ -274,19 +272,15 @@ def test_no_room_for_one_more_prepared_transaction_is_told_with_both_remedies(
 
 def test_without_prepared_transactions_2pc_is_refused_and_wal_works() -> None:
     with NativePostgres(settings={"max_prepared_transactions": "0"}) as server:
-        with open_table(server.url, VARIANTS["2pc-append"]) as harness:
-            case = Case(harness)
+        with open_table(server.url, VARIANTS["2pc-append"]) as harness, Case(harness) as case:
             attempt = case.run().attempt(0).write(*LEFT)
             with pytest.raises(PreflightError, match="max_prepared_transactions is 0") as caught:
                 attempt.pre_commit()
             assert "protocol=wal" in caught.value.remedy
             attempt.writer.abort()
-            case.close()
-        with open_table(server.url, VARIANTS["wal-append"]) as harness:
-            case = Case(harness)
+        with open_table(server.url, VARIANTS["wal-append"]) as harness, Case(harness) as case:
             case.run().epoch(0, LEFT)
             case.finished(LEFT, when="after wal without prepared transactions")
-            case.close()
 
 
 def test_odd_names_of_table_columns_and_schema(shared_database: str) -> None:

@@ -26,16 +26,14 @@ UPSERTS = ["wal-upsert", "wal-upsert-foreign-register", "idempotent-upsert"]
 
 
 def test_a_row_that_does_not_fit_is_an_error_and_nothing_of_the_epoch_is_there(
-    harness: TableHarness,
+    case: Case,
 ) -> None:
-    case = Case(harness)
     attempt = case.run().attempt(0).write(*LEFT)
     with pytest.raises(RowError, match="value"):
         attempt.write((7, "a\0b"))
     attempt.writer.abort()
     case.run().epoch(0, RIGHT)
     case.finished(RIGHT, when="after a row that does not fit")
-    case.close()
 
 
 def test_a_violated_constraint_is_an_error_that_names_it(harness: TableHarness) -> None:
@@ -71,17 +69,15 @@ def test_a_row_that_the_server_refuses_in_the_copy_is_counted_out_and_not_shown(
 def test_what_a_deferred_constraint_refuses_is_never_decided(
     shared_database: str, name: str
 ) -> None:
-    with open_table(shared_database, VARIANTS[name]) as harness:
+    with open_table(shared_database, VARIANTS[name]) as harness, Case(harness) as case:
         harness.db.execute(
             f"alter table {harness.table} add constraint late unique (id)"
             " deferrable initially deferred"
         )
-        case = Case(harness)
         with pytest.raises(RefusedError, match="late"):
             case.run().epoch(0, [(1, "a"), (1, "b")])
         case.run().epoch(0, LEFT)
         case.finished(LEFT, when="after a deferred constraint refused an epoch")
-        case.close()
 
 
 @pytest.mark.parametrize(
@@ -124,8 +120,7 @@ def test_a_trigger_that_cannot_be_prepared_is_refused_and_wal_takes_it(
 def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
     shared_database: str, name: str
 ) -> None:
-    with open_table(shared_database, VARIANTS[name]) as harness:
-        case = Case(harness)
+    with open_table(shared_database, VARIANTS[name]) as harness, Case(harness) as case:
         run = case.run()
         with pytest.raises(DataError, match=r'\("id"\): \(7\) appears 2 times') as caught:
             run.epoch(0, [(7, "a"), (8, "b"), (7, "c")])
@@ -134,7 +129,6 @@ def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
         if harness.own_register:
             case.run().epoch(0, LEFT)
             case.finished(LEFT, when="after the input was corrected")
-        case.close()
 
 
 @pytest.mark.parametrize("name", UPSERTS)
@@ -160,14 +154,12 @@ def test_keys_that_a_trigger_makes_equal_are_an_error_that_says_so(
 
 
 def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_database: str) -> None:
-    with open_table(shared_database, VARIANTS["wal-upsert"]) as harness:
-        case = Case(harness)
+    with open_table(shared_database, VARIANTS["wal-upsert"]) as harness, Case(harness) as case:
         with pytest.raises(DataError, match="appears 2 times"):
             case.run().epoch(0, [(7, "a")], [(7, "c")])
         case.hides_all("after a key that came twice")
         case.run().epoch(0, LEFT)
         case.finished(LEFT, when="after the input was corrected")
-        case.close()
 
 
 @pytest.mark.parametrize("name", UPSERTS)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -46,16 +45,12 @@ class Burying(Changing):
         super().close()
 
 
-@contextmanager
-def burying(url: str, cell: str, schema: pa.Schema = CHANGES, **more: str) -> Iterator[Burying]:
+def burying(url: str, cell: str, schema: pa.Schema = CHANGES, **more: str) -> closing[Burying]:
     given, own = CELLS[cell]
     columns = (BARE if "positions" in given else OWN) + (BIG if schema is PARTIAL else "")
     table = Burying(url, columns, schema, own=own, **given, **more)
     table.given |= {"deadletter": f"{table.table}_dead", "deadlettermax": "1"}
-    try:
-        yield table
-    finally:
-        table.close()
+    return closing(table)
 
 
 ALL = pytest.mark.parametrize("cell", CELLS)

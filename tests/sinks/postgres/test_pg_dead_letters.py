@@ -115,10 +115,9 @@ KINDS = {
 @pytest.mark.parametrize("name", CELLS)
 def test_each_kind_of_refusal_is_a_dead_letter(shared_database: str, name: str, code: str) -> None:
     setup, value = KINDS[code]
-    with buried(shared_database, name) as harness:
+    with buried(shared_database, name) as harness, Case(harness) as case:
         if setup:
             harness.db.execute(setup.replace("{t}", harness.table))
-        case = Case(harness)
         good = rows(0, 10) if code != "22P02" else [(n, str(n)) for n in range(10)]
         more = rows(10, 10) if code != "22P02" else [(n, str(n)) for n in range(10, 20)]
         bad = [(100, value), (101, value)]
@@ -126,19 +125,16 @@ def test_each_kind_of_refusal_is_a_dead_letter(shared_database: str, name: str, 
         case.run().epoch(1, [bad[1]])
         assert harness.letters() == [(code, bad[0]), (code, bad[1])]
         case.finished(good, more, when="after rows that the table refuses")
-        case.close()
 
 
 def test_a_deferred_constraint_is_judged_too(shared_database: str) -> None:
-    with buried(shared_database, "wal-append") as harness:
+    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
         harness.db.execute(
             f"alter table {harness.table} add unique (value) deferrable initially deferred"
         )
-        case = Case(harness)
         case.run().epoch(0, rows(0, 3), [(9, "v0")])
         assert harness.letters() == [("23505", (9, "v0"))]
         case.finished(rows(0, 3), when="after a deferred constraint")
-        case.close()
 
 
 @pytest.mark.parametrize("when", ["initially deferred", "initially immediate"])
@@ -156,21 +152,18 @@ def test_a_constraint_that_is_checked_at_prepare_is_refused_at_the_start(
 
 
 def test_the_register_keeps_rows_and_dead_of_each_epoch(shared_database: str) -> None:
-    with buried(shared_database, "wal-append") as harness:
+    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
         harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
-        case = Case(harness)
         run = case.run()
         run.epoch(0, rows(0, 3), [(7, "a\0b"), (8, "bad")])
         run.epoch(1, rows(10, 3))
         run.epoch(2, [(9, "bad")])
         found = [recent.dead for recent in case.run().state().recent]
         assert found == [(Dead(0, 5, 2),), (Dead(0, 3, 0),), (Dead(0, 1, 1),)]
-        case.close()
 
 
 def test_a_dead_letter_says_where_it_is_from(shared_database: str) -> None:
-    with buried(shared_database, "wal-upsert") as harness:
-        case = Case(harness)
+    with buried(shared_database, "wal-upsert") as harness, Case(harness) as case:
         case.run().epoch(4, [(7, "a\0b"), *rows(0, 3)])
         query = (
             'select job, sink, epoch, code, message, "column", key::text, position, replayed,'
@@ -184,7 +177,6 @@ def test_a_dead_letter_says_where_it_is_from(shared_database: str) -> None:
         assert found == (
             *("job", sink, 4, "nul-character", why, "value", '{"id":7}', None, None, True),
         )
-        case.close()
 
 
 def test_columns_left_out_are_not_shown(shared_database: str) -> None:
@@ -199,28 +191,24 @@ def test_columns_left_out_are_not_shown(shared_database: str) -> None:
 
 
 def test_the_limit_counts_the_last_epochs(shared_database: str) -> None:
-    with buried(shared_database, "wal-append") as harness:
-        case = Case(harness)
+    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
         run = case.run()
         run.epoch(0, [(n, "a\0b") for n in range(99)])
         with pytest.raises(DeadLettersError, match="100 of 100"):
             run.epoch(1, [(100, "a\0b")])
         assert len(harness.letters()) == 99
-        case.close()
 
 
 def test_without_the_option_a_bad_row_stops_the_query_and_the_message_names_it(
     shared_database: str,
 ) -> None:
-    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
+    with open_table(shared_database, VARIANTS["wal-append"]) as harness, Case(harness) as case:
         harness.db.execute(f"alter table {harness.table} add check (value <> 'bad')")
-        case = Case(harness)
         for bad in ("a\0b", "bad"):
             with pytest.raises(AbsError) as caught:
                 case.run().epoch(0, [(7, bad)])
             assert "deadletter" in caught.value.remedy
         case.hides_all("after bad rows")
-        case.close()
 
 
 def test_a_table_of_another_shape_is_refused_with_the_statement(shared_database: str) -> None:
@@ -232,9 +220,8 @@ def test_a_table_of_another_shape_is_refused_with_the_statement(shared_database:
 
 
 def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> None:
-    with buried(shared_database, "wal-append") as harness:
+    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
-        case = Case(harness)
         case.run().epoch(0, rows(0, 3), [(7, "bad"), (8, "bad"), (9, "a\0b")])
         kept = PostgresLetters(harness.options)
         ids = [letter["id"] for letter in kept.found(code="23514")]
@@ -246,15 +233,13 @@ def test_replayed_letters_are_written_and_marked_once(shared_database: str) -> N
         assert replaying(harness).replay(ids) == 0
         assert len(kept.found()) == 1
         case.holds(rows(0, 3), [(7, "bad"), (8, "bad")], when="after a replay")
-        case.close()
 
 
 def test_of_two_replays_at_once_of_one_letter_one_writes_it(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with buried(shared_database, "wal-append") as harness:
+    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
-        case = Case(harness)
         case.run().epoch(0, [(7, "bad"), (8, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
         kept = replaying(harness)
@@ -274,15 +259,13 @@ def test_of_two_replays_at_once_of_one_letter_one_writes_it(
         case.holds([(7, "bad"), (8, "bad")], when="after the rest was replayed")
         with pytest.raises(OptionError, match="'x' is no id"):
             kept.shown(["x"])
-        case.close()
 
 
 def test_a_replay_that_dies_in_its_transaction_changes_nothing(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with buried(shared_database, "wal-append") as harness:
+    with buried(shared_database, "wal-append") as harness, Case(harness) as case:
         harness.db.execute(f"alter table {harness.table} add constraint c check (value <> 'bad')")
-        case = Case(harness)
         case.run().epoch(0, [(7, "bad")])
         harness.db.execute(f"alter table {harness.table} drop constraint c")
         (letter,) = PostgresLetters(harness.options).found()
@@ -297,7 +280,6 @@ def test_a_replay_that_dies_in_its_transaction_changes_nothing(
         case.holds(when="after a replay that died")
         assert replaying(harness).replay([letter["id"]]) == 1
         case.holds([(7, "bad")], when="after a second replay")
-        case.close()
 
 
 def replaying(harness: Buried) -> PostgresLetters:

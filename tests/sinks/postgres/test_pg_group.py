@@ -206,19 +206,16 @@ def test_under_wal_rows_may_refer_to_any_of_the_epoch(referring: GroupHarness) -
 def test_a_table_without_rows_costs_nothing_and_one_handle_holds_the_rest(
     shared_database: str, variant: Variant
 ) -> None:
-    with open_group(shared_database, variant) as harness:
-        case = Case(harness)
+    with open_group(shared_database, variant) as harness, Case(harness) as case:
         case.run().epoch(0, [(1, "odd")], [(2, "even")])
         assert sorted(harness.read()) == [(1, "odd"), (2, "even")]
-        case.close()
 
 
 @pytest.mark.parametrize("variant", [FOREIGN_WAL], ids=["wal"])
 def test_an_epoch_of_both_tables_is_one_prepared_transaction(
     shared_database: str, variant: Variant
 ) -> None:
-    with open_group(shared_database, variant) as harness:
-        case = Case(harness)
+    with open_group(shared_database, variant) as harness, Case(harness) as case:
         run = Run(case.sink(), JOB, store=MemoryRegister())
         shares = [run.task(0, n, rows(10 * n, 2)) for n in range(4)]
         made = run.committer.compose([share.committable for share in shares])  # type: ignore
@@ -226,21 +223,18 @@ def test_an_epoch_of_both_tables_is_one_prepared_transaction(
         assert [committable.rows for committable in made] == [8]
         run.committer.commit(made)
         assert len(harness.read()) == 8
-        case.close()
 
 
 def test_a_second_table_that_was_altered_keeps_the_epoch_from_the_first(
     shared_database: str,
 ) -> None:
-    with open_group(shared_database, GROUPED["wal-append"]) as harness:
-        case = Case(harness)
+    with open_group(shared_database, GROUPED["wal-append"]) as harness, Case(harness) as case:
         run = case.run()
         shares = [run.task(0, n, rows(10 * n, 2)) for n in range(2)]
         harness.db.execute(f"alter table {harness.second} alter value type int using 1")
         with pytest.raises(SchemaError, match=f"{harness.second}.* was altered"):
             run.commit(0, shares)
         assert harness.db.execute(f"select count(*) from {harness.table}").fetchone() == (0,)
-        case.close()
 
 
 def test_tables_are_filled_in_the_order_of_the_list_whatever_their_numbers() -> None:

@@ -26,9 +26,8 @@ def server(postgres: PostgresService) -> PostgresService:
 
 @sample.cases(2)
 def test_between_pre_commit_and_commit(
-    server: PostgresService, harness: TableHarness, variant: Variant
+    server: PostgresService, harness: TableHarness, case: Case, variant: Variant
 ) -> None:
-    case = Case(harness)
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
     _crash(server, harness)
@@ -42,7 +41,6 @@ def test_between_pre_commit_and_commit(
     run.commit(0, shares)
     run.epoch(1, NEXT)
     case.finished(LEFT, RIGHT, NEXT, when="after a crash before the commit")
-    case.close()
 
 
 @pytest.mark.parametrize("name", ["wal-append", "wal-upsert"])
@@ -85,8 +83,9 @@ def _emptied_tables_are_refused(server: PostgresService, harness: TableHarness) 
 
 
 @sample.cases(2)
-def test_between_decision_and_commit(server: PostgresService, harness: TableHarness) -> None:
-    case = Case(harness)
+def test_between_decision_and_commit(
+    server: PostgresService, harness: TableHarness, case: Case
+) -> None:
     if case.co_commits:
         pytest.skip("decision and commit are one transaction there")
     with pytest.raises(Halted):
@@ -94,22 +93,18 @@ def test_between_decision_and_commit(server: PostgresService, harness: TableHarn
     _crash(server, harness)
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a crash between the decision and its commit")
-    case.close()
 
 
 @sample.cases(2)
-def test_after_the_commit(server: PostgresService, harness: TableHarness) -> None:
-    case = Case(harness)
+def test_after_the_commit(server: PostgresService, harness: TableHarness, case: Case) -> None:
     case.run().epoch(0, LEFT, RIGHT)
     _crash(server, harness)
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a crash behind the commit")
-    case.close()
 
 
 @sample.cases(2)
-def test_in_the_middle_of_copy(server: PostgresService, harness: TableHarness) -> None:
-    case = Case(harness)
+def test_in_the_middle_of_copy(server: PostgresService, harness: TableHarness, case: Case) -> None:
     run = case.run()
     attempt = run.attempt(0).write(*LEFT)
     server.kill()
@@ -122,7 +117,6 @@ def test_in_the_middle_of_copy(server: PostgresService, harness: TableHarness) -
     harness.reconnect()
     run.epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after the server went away inside COPY")
-    case.close()
 
 
 def _crash(server: PostgresService, harness: TableHarness) -> None:

@@ -133,10 +133,9 @@ def test_only_sessions_of_lower_generations_of_this_very_register_are_ended(
 
 
 def test_two_registers_of_one_job_name_never_touch_each_others_handles(
-    shared_database: str, harness: TableHarness
+    shared_database: str, harness: TableHarness, case: Case
 ) -> None:
     # As two installations with different state schemas on one database.
-    case = Case(harness)
     if not case.hides or not harness.own_register:
         pytest.skip("nothing in doubt to be touched")
     other = replace(harness.options, stateschema=f"{harness.schema}_other")
@@ -153,7 +152,6 @@ def test_two_registers_of_one_job_name_never_touch_each_others_handles(
         their_case.close()
     finally:
         harness.db.execute(f"drop schema if exists {other.stateschema} cascade")
-    case.close()
 
 
 class TableHarnessView:
@@ -202,8 +200,8 @@ def test_commit_processes_that_race_for_many_handles_both_know_them_committed(
 
 def test_an_abort_after_pre_commit_leaves_handle_and_connections_alone(
     harness: TableHarness,
+    case: Case,
 ) -> None:
-    case = Case(harness)
     run = case.run()
     attempt = run.attempt(0).write(*LEFT)
     share = attempt.pre_commit()
@@ -212,11 +210,9 @@ def test_an_abort_after_pre_commit_leaves_handle_and_connections_alone(
         assert next_user.execute("select 1").fetchone() == (1,)
     run.commit(0, [share])
     case.finished(LEFT, when="after an abort that came too late")
-    case.close()
 
 
-def test_a_late_task_of_a_superseded_run_changes_nothing(harness: TableHarness) -> None:
-    case = Case(harness)
+def test_a_late_task_of_a_superseded_run_changes_nothing(case: Case) -> None:
     late = case.run().attempt(0).write(*LEFT)
     new = case.run()
     new.epoch(0, RIGHT)
@@ -227,7 +223,6 @@ def test_a_late_task_of_a_superseded_run_changes_nothing(harness: TableHarness) 
     case.holds(RIGHT, when="after a late task of a superseded run")
     new.epoch(1, rows(20, 1))
     case.finished(RIGHT, rows(20, 1), when="after the epoch that follows")
-    case.close()
 
 
 def _is_ended(session: psycopg.Connection[tuple[object, ...]]) -> bool:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
 
 from abs_core.contracts import Sink, Task, Writer
-from abs_core.model import Committable
 from abs_sinks.deadletters import rows_of, schema_of
 from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing import Row
+from tests.kit.reshaping import ReshapingWriter
 from tests.sinks.dead_letters import is_poison
 
 NOTED = pa.schema([("id", pa.int64()), ("value", pa.string()), ("note", pa.string())])
@@ -27,24 +27,13 @@ class NotedSink(S3Sink):
     """Takes the checks' batches; poison gets a note with a NUL, which JSON files cannot hold."""
 
     def writer(self, task: Task) -> Writer:
-        return _Noted(super().writer(task))
+        return ReshapingWriter(super().writer(task), _noted)
 
 
-class _Noted:
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        ids, values = batch.columns
-        notes = ["a\0b" if is_poison(id_) else None for id_ in ids.to_pylist()]
-        given = [ids, values, pa.array(notes, pa.string())]
-        self._writer.write(pa.record_batch(given, schema=NOTED))
-
-    def pre_commit(self) -> Committable | None:
-        return self._writer.pre_commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
+def _noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    ids, values = batch.columns
+    notes = ["a\0b" if is_poison(id_) else None for id_ in ids.to_pylist()]
+    return pa.record_batch([ids, values, pa.array(notes, pa.string())], schema=NOTED)
 
 
 class Buried(FolderHarness):
@@ -127,7 +116,6 @@ class Buried(FolderHarness):
         self._objects.delete([found.key for found in self._objects.list(folder)])
 
 
-@contextmanager
 def buried(
     path: str,
     given: Mapping[str, str],
@@ -135,9 +123,5 @@ def buried(
     inside: bool = False,
     together: bool = False,
     **changed: object,
-) -> Iterator[Buried]:
-    harness = Buried(path, given, inside=inside, together=together, **changed)
-    try:
-        yield harness
-    finally:
-        harness.close()
+) -> closing[Buried]:
+    return closing(Buried(path, given, inside=inside, together=together, **changed))

@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from abs_sinks.s3.options import S3Options
 from abs_testing.calls import Again, Loss
+from tests.kit.http import serving
 
 ACCESS_DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
@@ -267,14 +268,8 @@ def running(endpoint: str, kind: type[Request] = Request) -> Iterator[Proxy]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     proxy.endpoint = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
+    with serving(server):
         yield proxy
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def _meet(proxy: Proxy, request: Request) -> Answer | None:

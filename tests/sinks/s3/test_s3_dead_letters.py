@@ -194,8 +194,7 @@ def test_a_compose_without_the_letters_is_found(
 def test_replayed_letters_are_written_and_marked_once(
     opener: Opener, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    with opener() as harness:
-        case = Case(harness)
+    with opener() as harness, Case(harness) as case:
         case.run().epoch(0, rows(0, 10))
         kept = S3Letters(harness.options)
         ids = [letter["id"] for letter in kept.found()]
@@ -220,4 +219,3 @@ def test_replayed_letters_are_written_and_marked_once(
         seen = harness.keys()
         parquet = [key for key in seen if key.endswith(".parquet")]
         assert len(parquet) == 1
-        case.close()

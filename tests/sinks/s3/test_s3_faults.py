@@ -208,8 +208,7 @@ def test_an_object_with_our_name_and_another_content_is_never_taken_for_ours(
     assert run.committer.commit([share.committable]) == {handle: Outcome.UNKNOWN}
 
 
-def test_a_part_that_was_changed_is_never_committed(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_a_part_that_was_changed_is_never_committed(harness: FolderHarness, case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT)
     (found,) = Uploads(harness.options).list(harness.options.path.folder)

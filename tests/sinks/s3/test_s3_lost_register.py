@@ -35,9 +35,8 @@ def protocol() -> str:
 
 @pytest.mark.parametrize("lose", [deleted, gone_back])
 def test_a_sweep_that_finds_its_register_lost_says_so_and_deletes_nothing(
-    harness: FolderHarness, lose: Losing
+    harness: FolderHarness, case: Case, lose: Losing
 ) -> None:
-    case = Case(harness)
     objects, key = Objects(harness.options.bucket), S3Register(harness.options).key(JOB)
     case.run().begin(0)
     older = objects.get(key)

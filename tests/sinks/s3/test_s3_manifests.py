@@ -54,8 +54,7 @@ def test_many_epochs_list_few_manifests_and_name_every_file(
     assert manifests.names_of(listed, 5) >= {"key5"}
 
 
-def test_a_reader_sees_whole_epochs_and_no_loser(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_a_reader_sees_whole_epochs_and_no_loser(harness: FolderHarness, case: Case) -> None:
     run = case.run()
     run.attempt(0).write(*LEFT).pre_commit()  # it loses
     shares = run.tasks(0, LEFT, RIGHT)
@@ -88,8 +87,7 @@ def test_a_job_may_change_its_protocol_and_keeps_what_it_committed(harness: Fold
     assert sorted(row for part in parts for row in part) == sorted(harness.committed())
 
 
-def test_a_sweep_never_deletes_what_a_manifest_names(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_a_sweep_never_deletes_what_a_manifest_names(case: Case) -> None:
     with pytest.raises(Halted):  # its markers stay
         case.run(cut=Cut("forget")).epoch(0, LEFT, RIGHT)
     committer = case.sink().committer()
@@ -112,8 +110,8 @@ def test_a_manifest_is_over_where_no_run_can_list_it_any_more(
 
 def test_a_manifest_that_a_commit_is_about_to_list_outlives_the_cleaning_of_another(
     harness: FolderHarness,
+    case: Case,
 ) -> None:
-    case = Case(harness)
     run = case.run()
     run.epoch(0, LEFT)
     before = run.state()
@@ -128,8 +126,7 @@ def test_a_manifest_that_a_commit_is_about_to_list_outlives_the_cleaning_of_anot
     case.finished(LEFT, RIGHT, when="after the epoch that the manifest was of")
 
 
-def test_a_change_of_the_register_keeps_its_manifests(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_a_change_of_the_register_keeps_its_manifests(harness: FolderHarness, case: Case) -> None:
     case.run().epoch(0, LEFT)
     before = S3Register(harness.options).cell("job")
     assert before is not None
@@ -141,9 +138,8 @@ def test_a_change_of_the_register_keeps_its_manifests(harness: FolderHarness) ->
 
 
 def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(
-    harness: FolderHarness, fold: int
+    harness: FolderHarness, case: Case, fold: int
 ) -> None:
-    case = Case(harness)
     run = case.run()
     for epoch in range(fold + 1):
         run.epoch(epoch, rows(10 * epoch, 1))
@@ -158,8 +154,7 @@ def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(
     case.finished(*[rows(10 * epoch, 1) for epoch in range(fold + 1)], when="after a fold")
 
 
-def test_a_marker_that_is_damaged_is_named_by_a_sweep(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_a_marker_that_is_damaged_is_named_by_a_sweep(harness: FolderHarness, case: Case) -> None:
     run = case.run()
     left = run.attempt(0).write(*LEFT).pre_commit().committable
     assert left is not None
@@ -182,9 +177,8 @@ def test_a_marker_that_is_damaged_is_named_by_a_sweep(harness: FolderHarness) ->
     ],
 )
 def test_an_object_of_absurd_size_is_not_read_into_memory(
-    module: str, bound: str, harness: FolderHarness, monkeypatch: pytest.MonkeyPatch
+    module: str, bound: str, harness: FolderHarness, case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = Case(harness)
     run = case.run()
     run.epoch(0, LEFT)
     left = run.attempt(1).write(*RIGHT).pre_commit().committable

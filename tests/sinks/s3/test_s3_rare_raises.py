@@ -126,7 +126,7 @@ def test_uploads_with_fields_that_nobody_knows_are_not_read_in_part() -> None:
 
 
 @pytest.fixture
-def committer(monkeypatch: Patch) -> Any:
+def committer() -> Any:
     return IdempotentCommitter(OPTIONS)
 
 

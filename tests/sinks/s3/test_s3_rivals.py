@@ -21,9 +21,8 @@ LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
 def test_drivers_whose_clocks_differ_write_each_row_once(
-    harness: FolderHarness, set_clock: SetClock
+    harness: FolderHarness, case: Case, set_clock: SetClock
 ) -> None:
-    case = Case(harness)
     set_clock(timedelta(minutes=10))
     first = case.run()
     shares = first.tasks(0, LEFT, RIGHT)
@@ -40,9 +39,8 @@ def test_drivers_whose_clocks_differ_write_each_row_once(
 
 
 def test_jobs_that_sweep_at_once_end_their_own_leftovers_and_nothing_else(
-    harness: FolderHarness,
+    case: Case,
 ) -> None:
-    case = Case(harness)
     names = ["a", "a.b", "a-1", "A", "b"]
     before = "co_commit" if case.co_commits else "compare_and_set"
     expected = []
@@ -67,8 +65,9 @@ def test_jobs_that_sweep_at_once_end_their_own_leftovers_and_nothing_else(
     case.is_clean(*names, when="after five jobs swept at once")
 
 
-def test_leftovers_of_several_jobs_are_ended_in_one_call(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_leftovers_of_several_jobs_are_ended_in_one_call(
+    harness: FolderHarness, case: Case
+) -> None:
     for name in ("one", "two"):
         case.run(name).tasks(0, LEFT)
     committer = admin_committer(harness.options)

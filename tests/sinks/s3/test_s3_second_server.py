@@ -56,9 +56,8 @@ def test_the_sink_keeps_every_rule_on_the_second_server(
 
 @pytest.mark.parametrize("protocol", ["2pc"], indirect=True)
 def test_a_clock_that_the_server_does_not_believe_stops_the_job_and_says_so(
-    harness: FolderHarness, set_clock: SetClock
+    case: Case, set_clock: SetClock
 ) -> None:
-    case = Case(harness)
     set_clock(timedelta(hours=2))
     with pytest.raises(RefusedError, match="clock") as refused:
         case.run().epoch(0, LEFT)

@@ -8,7 +8,6 @@ import pytest
 
 from abs_core.errors import AbsError
 from abs_services import S3Service
-from abs_sinks.s3.testing import FolderHarness
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.harness import Row
@@ -27,10 +26,7 @@ def server(store: S3Service) -> S3Service:
 
 
 @pytest.mark.parametrize("protocol", ["2pc"], indirect=True)
-def test_a_server_that_dies_between_pre_commit_and_commit(
-    server: S3Service, harness: FolderHarness
-) -> None:
-    case = Case(harness)
+def test_a_server_that_dies_between_pre_commit_and_commit(server: S3Service, case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
     crash(server)
@@ -40,9 +36,8 @@ def test_a_server_that_dies_between_pre_commit_and_commit(
 
 @pytest.mark.parametrize("protocol", ["2pc"], indirect=True)
 def test_a_server_that_dies_behind_the_decision_and_behind_the_commit(
-    server: S3Service, harness: FolderHarness
+    server: S3Service, case: Case
 ) -> None:
-    case = Case(harness)
     with pytest.raises(Halted):
         case.run(cut=Cut("commit")).epoch(0, LEFT, RIGHT)
     crash(server)
@@ -53,9 +48,8 @@ def test_a_server_that_dies_behind_the_decision_and_behind_the_commit(
 
 
 @pytest.mark.campaign
-def test_a_server_that_dies_ten_times_in_a_run(server: S3Service, harness: FolderHarness) -> None:
+def test_a_server_that_dies_ten_times_in_a_run(server: S3Service, case: Case) -> None:
     """In turn with pre-commits that nobody has decided, and in the middle of the commit."""
-    case = Case(harness)
     parts = [(rows(100 * epoch, 5), rows(100 * epoch + 50, 5)) for epoch in range(CRASHES)]
     for epoch, shares in enumerate(parts):
         if epoch % 2:

@@ -38,8 +38,7 @@ def protocol() -> str:
     return "wal"
 
 
-def test_many_tasks_become_one_file(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_many_tasks_become_one_file(harness: FolderHarness, case: Case) -> None:
     parts = [rows(10 * task, 2) for task in range(12)]
     run = case.run()
     shares = run.tasks(0, *parts)
@@ -51,8 +50,8 @@ def test_many_tasks_become_one_file(harness: FolderHarness) -> None:
 
 def test_segments_that_became_the_epochs_files_are_not_told_of_as_left_behind(
     harness: FolderHarness,
+    case: Case,
 ) -> None:
-    case = Case(harness)
     run = case.run()
     events: list[Event] = []
     run.coordinator = Coordinator(run.who, run.store, run.committer, observe=events.append)
@@ -134,8 +133,7 @@ def test_a_segment_larger_than_a_part_is_an_upload_that_appears_whole(
     assert store.open(TASK.handle) is None
 
 
-def test_a_damaged_segment_decides_nothing(harness: FolderHarness) -> None:
-    case = Case(harness)
+def test_a_damaged_segment_decides_nothing(harness: FolderHarness, case: Case) -> None:
     run = case.run()
     shares = run.tasks(0, rows(0, 3))
     (entry,) = S3Segments(harness.options).list("job")

@@ -23,11 +23,7 @@ from tests import sample
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_raw import RawRecord, append, batch_bytes
 
-pytestmark = [
-    pytest.mark.services,
-    # kafka-python leaves sockets to the collector.
-    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-]
+pytestmark = pytest.mark.services
 
 MOST = (2**63 - 1) // 1000
 """The greatest record time, in milliseconds, that microseconds can hold."""
