@@ -46,7 +46,6 @@ def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
     killed_at(point, nth, job, world.files.folder / "killed", world.files.url)
 
 
-@pytest.mark.campaign  # in the sample: into PostgreSQL, Kafka and the lake; SQLite and PostgreSQL
 def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     spark: SparkSession, world: EpochWorld
 ) -> None:
