@@ -245,7 +245,7 @@ def test_an_unknown_job_is_an_error_that_lists_the_known_ones(database: str) -> 
 
 
 def test_where_no_job_has_a_register_an_unknown_one_is_looked_for_elsewhere(database: str) -> None:
-    result = run("register", "show", "flights", "--url", database)
+    result = abs_("register", "show", "flights", "--url", database)
     assert "look at the URL: no job is here" in str(result.exception)
 
 
