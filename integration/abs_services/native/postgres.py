@@ -84,7 +84,7 @@ def initialise(
         *([] if sync else ["--no-sync"]),
         # More of them slow down a guesser of passwords, and these are random; and each client that
         # connects, by 2 ms of CPU.
-        "--set=scram_iterations=1",
+        *(["--set=scram_iterations=1"] if major >= 16 else []),
     ]
     try:
         run_tool("initdb", command, data, **as_account(account))
