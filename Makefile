@@ -5,6 +5,8 @@ BIN := .venv/bin
 JOBS ?= 5
 # Compiled modules are kept: hundreds of short processes (Spark's workers, crash tests) import the same ones.
 unexport PYTHONDONTWRITEBYTECODE
+# numpy would start a thread for each core in each of these processes, which looks for work.
+export OPENBLAS_NUM_THREADS := 1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # Of all checkouts: mypy takes what a file has taught it by the file's content.

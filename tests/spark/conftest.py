@@ -20,6 +20,13 @@ from tests.spark.jobs.folder_sink import FolderDataSource
 from tests.spark.jobs.session import small_session
 from tests.spark.world import WAYS, World
 
+CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming"
+    ".checkpointing.FileSystemBasedCheckpointFileManager"
+}
+"""Spark's default for a local folder starts a process, ``readlink``, for each file that it looks at:
+7,700 in a run of these tests. Drivers of their own, which tests kill, keep it."""
+
 
 @pytest.fixture(scope="session")
 def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -35,7 +42,7 @@ def spark(spark_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     # Its Python processes have the environment of this moment: a file can be filled later.
     os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(tmp_path_factory.mktemp("aws") / "credentials")
     with _console_to(spark_log):
-        session = small_session(tmp_path_factory.mktemp("spark-scratch"))
+        session = small_session(tmp_path_factory.mktemp("spark-scratch"), **CHECKPOINTS)
     session.dataSource.register(FolderDataSource)
     yield session
     session.stop()

@@ -6,6 +6,7 @@ what our modules do as they are loaded, they do in each worker, as with PySpark'
 
 from __future__ import annotations
 
+import gc
 import runpy
 
 import numpy  # noqa: F401, ICN001
@@ -15,4 +16,5 @@ import pyarrow.compute
 import pyarrow.parquet  # noqa: F401
 
 if __name__ == "__main__":
+    gc.freeze()  # a fork collects after each task: over all of these, and copies their pages
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

@@ -20,8 +20,6 @@ CONF = {
     # A Python worker that starts on a busy machine takes longer than Spark's 15 seconds.
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.session.timeZone": "UTC",
-    # A name: the driver need not import what it imports.
-    "spark.python.daemon.module": "tests.spark.warm_daemon",
 }
 
 
@@ -30,6 +28,8 @@ def small_session(scratch: Path, **conf: str) -> SparkSession:
     scratch.mkdir(parents=True, exist_ok=True)
     builder = SparkSession.builder.master("local[2]").appName("abs-tests")
     own = {
+        # A name: the driver need not import what it imports.
+        "spark.python.daemon.module": "tests.spark.warm_daemon",
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
