@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,21 @@ def lineage(collector: Collector, **more: Any) -> Callable[[Any], object]:
     return abs_spark.openlineage(inputs=[("file", "/in")], client=client)
 
 
+@contextmanager
+def added(spark: SparkSession, *listeners: Any) -> Iterator[None]:
+    """They hear what happens in here, and not of a query before whose end Spark has yet to tell."""
+    context: Any = spark.sparkContext
+    context._jsc.sc().listenerBus().waitUntilEmpty(120_000)
+    for each in listeners:
+        spark.streams.addListener(each)
+    try:
+        yield
+    finally:
+        for each in listeners:
+            spark.streams.removeListener(each)
+            each.close()
+
+
 @pytest.mark.spark
 @pytest.mark.services
 @pytest.mark.always
@@ -45,17 +61,12 @@ def test_a_listener_is_told_each_epoch_once_and_lineage_names_all_targets(
 ) -> None:
     events: list[Any] = []
     with Collector() as collector:
-        told = abs_spark.listener(events.append, lineage(collector))
-        spark.streams.addListener(told)
-        try:
+        with added(spark, abs_spark.listener(events.append, lineage(collector))):
             world.files.add_files(range(2))
             world.run(spark)
             world.files.forget_commits(1)
             world.run(spark)
             until(lambda: sum(isinstance(one, QueryEnded) for one in events) == 2, "both end")
-        finally:
-            spark.streams.removeListener(told)
-            told.close()
         done = [one for one in events if isinstance(one, Committed)]
         assert [(one.epoch, one.frontier, one.rows, one.in_doubt) for one in done] == [
             (0, 0, 120, 0),
@@ -102,15 +113,9 @@ def test_the_pages_snippets_print_and_tell_lineage(
         for snippet in snippets:
             if "abs_spark.listener(" in snippet:
                 exec(snippet.replace("> 10", "> 0"), program)
-        for each in told:
-            spark.streams.addListener(each)
-        try:
+        with added(spark, *told):
             world.files.add_files(range(1))
             world.run(spark, world.epoch(world.postgres()))
-        finally:
-            for each in told:
-                spark.streams.removeListener(each)
-                each.close()
         assert len(told) == 2
         assert (
             "epoch 0 of job: 0 retries, (Written(sink='payments', rows=40"
@@ -126,17 +131,12 @@ def test_the_pages_snippets_print_and_tell_lineage(
 @pytest.mark.always
 def test_a_listener_is_told_why_a_query_has_ended(spark: SparkSession, world: EpochWorld) -> None:
     events: list[Any] = []
-    told = abs_spark.listener(events.append)
-    spark.streams.addListener(told)
-    try:
+    with added(spark, abs_spark.listener(events.append)):
         world.files.add_files(range(1))
         world.files.alter("add check (id < 0)")
         with pytest.raises(StreamingQueryException):
             world.run(spark, world.epoch(world.postgres()))
         until(lambda: any(isinstance(one, QueryEnded) for one in events), "the listener is told")
-    finally:
-        spark.streams.removeListener(told)
-        told.close()
     [ended] = [one for one in events if isinstance(one, QueryEnded)]
     assert ended.job == "job"
     assert str(ended.why).startswith("RefusedError: ")
