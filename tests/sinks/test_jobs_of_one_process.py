@@ -31,7 +31,7 @@ from tests.kit.kafka_reading import messages
 from tests.sample import cut
 from tests.sinks.jobs_of_one_process import FOREIGN, Given, Jobs, differing, planted
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.long]
 
 ELSEWHERE = {"value", "key", "registry"}
 """Beginnings of the options of records with a schema, which need a registry: they are NOT tried here.

@@ -35,7 +35,7 @@ from tests.kit.kafka_modes import open_log
 from tests.outage import Away, Way, standing_still, stopped
 from tests.sample import members
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.services, pytest.mark.long, pytest.mark.timeout(300)]
 
 SECONDS = 4.0
 AT_LEAST: dict[Way, float] = {standing_still: SECONDS, stopped: 9.0}

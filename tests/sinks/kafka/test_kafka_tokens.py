@@ -35,7 +35,7 @@ from tests.kit.kafka import KEYED, KeyedSink, TopicHarness, Variant, open_topic,
 from tests.kit.kafka_tokens import TokenKafka
 from tests.kit.token_server import TokenServer
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.long]
 
 SHORT, LONG = 6, 300
 """Seconds that tokens live which are to run out in a test, and others. A broker's session ends with its
