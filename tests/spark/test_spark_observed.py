@@ -155,7 +155,8 @@ def test_lineage_of_a_format_that_is_killed_after_its_decision_has_one_run_for_e
         monkeypatch.setenv("ABS_OBSERVE", "abs_spark:openlineage")
         monkeypatch.setenv("OPENLINEAGE_URL", collector.url)
         killed_at(CrashPoint.AFTER_DECIDE, 2, world.job, world.folder / "died", world.url)
-        assert len(collector.outputs()) == 1
+        # One more, if Spark has ended the run, which commits the decision, before it is killed.
+        assert len(collector.outputs()) in (1, 2)
         with Driver(world.job, world.folder / "again", world.url) as driver:
             assert driver.end() == 0, driver.log[-3000:]
         assert collector.wrong() == []
