@@ -156,10 +156,11 @@ class Session(KilledAtTheEnd):
 
     def kill(self) -> None:
         """SIGKILL to every process of it; returns when none is left."""
+        # The driver and its JVM first, at once: a JVM that sees its worker die reacts to it while we
+        # look for the others.
+        if not self.has_ended:
+            os.killpg(self._popen.pid, signal.SIGKILL)
         while members := self.members():
-            # The driver and its JVM first: a JVM that sees its worker die would react to it.
-            if not self.has_ended:
-                os.killpg(self._popen.pid, signal.SIGKILL)
             _signal(members, signal.SIGKILL)
             psutil.wait_procs(members, timeout=1.0)
         self._popen.wait()
