@@ -13,7 +13,6 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from types import TracebackType
 from typing import IO, NoReturn, Self
 
 
@@ -36,12 +35,7 @@ class ForkedCommand:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.communicate()  # its input ends, and so does it
 
     def __call__(self, folder: Path, *arguments: str) -> tuple[int, str]:

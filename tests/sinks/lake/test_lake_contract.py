@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from abs_core.crash import CrashPoint
 from abs_testing import Opener
 from abs_testing.checks import CHECKS
+from abs_testing.rules import Check
 from tests import sample
 from tests.kit.crash_points import CO_COMMIT
 from tests.sinks.contract import (
@@ -26,26 +28,30 @@ POINTS = frozenset(CrashPoint) - CO_COMMIT
 WORST = frozenset({CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE, CrashPoint.AFTER_COMMIT})
 SOME = sample.cut(CHECKS, 8, "lake")
 """On a server, in the sample."""
-FOLDERS = [
-    Way(
-        f"{kind} folder",
-        sample.hand(CHECKS, number, len(KINDS), "lake"),
-        POINTS,
-        POINTS,
-        marks=(pytest.mark.long,),
-    )
-    for number, kind in enumerate(KINDS)
-]
-BUCKETS = [
-    Way(
-        f"{kind} bucket",
-        sample.hand(SOME, number, len(KINDS), "lake, on a server"),
-        POINTS,
-        WORST,
-        marks=(pytest.mark.services,),
-    )
-    for number, kind in enumerate(KINDS)
-]
+
+
+def of_each_kind(
+    place: str,
+    rules: Sequence[Check],
+    crashes: frozenset[CrashPoint],
+    mark: pytest.MarkDecorator,
+    salt: str,
+) -> list[Way]:
+    """The kinds of tables in one place, which share out the rules of the sample."""
+    return [
+        Way(
+            f"{kind} {place}",
+            sample.hand(rules, number, len(KINDS), salt),
+            POINTS,
+            crashes,
+            marks=(mark,),
+        )
+        for number, kind in enumerate(KINDS)
+    ]
+
+
+FOLDERS = of_each_kind("folder", CHECKS, POINTS, pytest.mark.long, "lake")
+BUCKETS = of_each_kind("bucket", SOME, WORST, pytest.mark.services, "lake, on a server")
 REST = Way("iceberg rest", CHECKS, POINTS, marks=(pytest.mark.campaign,))
 
 pytest_generate_tests = in_each([*FOLDERS, *BUCKETS, REST])
