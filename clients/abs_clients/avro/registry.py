@@ -101,6 +101,13 @@ class Registry:
         with self._asking(f"registering a schema for {subject}", f"{subject} cannot be registered"):
             return int(self._client.register_schema(subject, Schema(text, "AVRO")))
 
+    def forget(self) -> None:
+        """Ask anew from now on."""
+        self._nodes = {}
+        if self._made is not None:
+            client: Any = self._made
+            client.clear_caches()
+
     def close(self) -> None:
         """Forget everything."""
         self._made = None

@@ -6,6 +6,7 @@ can hold its values. Logical types that are not known here are ignored, as Avro'
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,6 +102,17 @@ class Node:
         if self.kind == "union":
             return any(each.kind == "null" for each in self.inner)
         return self.kind == "null"
+
+
+def fingerprint(node: Node) -> str:
+    """A digest of all that decides what bytes a value has; it is kept in registers: never change it."""
+    return hashlib.sha256(json.dumps(_form(node)).encode()).hexdigest()
+
+
+def _form(node: Node) -> list[Any]:
+    fields = [[f.name, _form(f.node), f.has_default, f.default] for f in node.fields]
+    plain = [node.kind, node.name, node.logical, node.precision, node.scale, node.size]
+    return [*plain, node.symbols, fields, [_form(each) for each in node.inner]]
 
 
 @cache

@@ -13,6 +13,7 @@ import pyarrow as pa
 from abs_clients.extras import importing
 from abs_core.contracts import Task
 from abs_core.model import Committable, Finding
+from abs_sinks.kafka.keys import are_noted, keep_keys
 from abs_sinks.kafka.options import KafkaOptions
 
 _WHAT = "The option value.format or key.format"
@@ -33,7 +34,7 @@ class Encoding(Protocol):
 
         Raises:
             BadValuesError: the format cannot hold a value.
-            SchemaError: it cannot hold the column's type.
+            SchemaError: it cannot hold the column's type, or would write keys otherwise than so far.
             TargetError: the registry or a broker does not answer.
         """
         ...
@@ -46,13 +47,17 @@ class Encoding(Protocol):
 class Bytes:
     """Batches stay as they are."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
+        self._options = options
+        self._task = task
         self.schema = schema
 
     def parts(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         return (batch,)
 
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if are_noted(self._options):
+            keep_keys(self._options, self._task, None)
         return batch
 
     def noted(self, committable: Committable | None) -> Committable | None:
@@ -66,7 +71,7 @@ def encoding(options: KafkaOptions, schema: pa.Schema, task: Task) -> Encoding:
         SchemaError: a column of that format is missing.
     """
     if not options.formats.columns:
-        return Bytes(schema)
+        return Bytes(options, schema, task)
     with importing(_WHAT):
         from abs_sinks.kafka.avro.columns import EncodedColumns
     return EncodedColumns(options, schema, task)

@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
-from abs_core.errors import RowError, SchemaError
+from abs_core.errors import RowError
 from abs_core.model import Committable
 from abs_sinks.burying import JudgingWriter
 from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.formats import encoding
+from abs_sinks.kafka.keys import no_topic
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
@@ -104,11 +105,7 @@ class RecordWriter(JudgingWriter):
             assert self._options.topic is not None
             facts = self._of([self._options.topic])
             if not facts:
-                raise SchemaError(
-                    f"Topic {self._options.topic} does not exist.",
-                    remedy="create it with the partitions that it needs; this sink does not "
-                    "create topics.",
-                )
+                raise no_topic(self._options.topic)
             self._check_one(records, facts[self._options.topic], None)
             return
         self._refuse_own(records.topics)

@@ -16,6 +16,7 @@ from abs_clients.avro.schema import Node, parsed
 from abs_core.errors import SchemaError
 from abs_core.patience import Patience
 from abs_sinks.kafka.avro.encode import check_fit
+from abs_sinks.kafka.keys import KEY
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.refusals import MisfitError
 
@@ -52,19 +53,30 @@ class Chooser:
         for column, number in ids.items():
             self._check(self.node(number), column, f"schema {number}")
 
-    def ids(self, *, register: bool) -> Ids:
+    def forget(self) -> None:
+        """Ask the registry anew: a schema may have been deleted, or the registry built again."""
+        self._registry.forget()
+
+    def ids(self, *, register: bool, key: int | None = None) -> Ids:
         """What the registry has now.
 
         Args:
             register: whether a missing schema may be registered; else it is an error.
+            key: the id for the keys, whatever is newer.
 
         Raises:
             SchemaError: there is no such schema, or it does not fit.
             TargetError: the registry does not answer, or refuses.
         """
-        return {column: self._id(column, register=register) for column in self._types}
+        return {
+            column: key
+            if key is not None and column == KEY
+            else self.id_of(column, register=register)
+            for column in self._types
+        }
 
-    def _id(self, column: str, *, register: bool) -> int:
+    def id_of(self, column: str, *, register: bool) -> int:
+        """As ``ids``, of one column."""
         formats = self._options.formats
         subject = formats.subject(column, self._options.topic)
         text = formats.schema(column)

@@ -14,7 +14,8 @@ from abs_core.errors import SchemaError
 from abs_core.model import Committable, Finding
 from abs_sinks.kafka.avro.choose import Chooser, Ids
 from abs_sinks.kafka.avro.encode import encode
-from abs_sinks.kafka.avro.pins import pinned
+from abs_sinks.kafka.avro.pins import KeptKeys, pinned
+from abs_sinks.kafka.keys import KEY, are_noted, keep_keys
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.refusals import MisfitError
 
@@ -52,7 +53,7 @@ class EncodedColumns:
     def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """See ``Encoding``: records in Confluent's wire format."""
         if not self._nodes:
-            self._ids = pinned(self._options, self._task, self._chooser)
+            self._ids = self._pinned()
             self._nodes = {name: self._chooser.node(number) for name, number in self._ids.items()}
         columns = list(batch.columns)
         for name, at in self._at.items():
@@ -63,6 +64,14 @@ class EncodedColumns:
                 what = f"schema {self._ids[name]} of the column {name}: {error.reason}."
                 raise SchemaError(what, remedy=f"{error.remedy}.") from error
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _pinned(self) -> Ids:
+        options, task, chooser = self._options, self._task, self._chooser
+        key = None
+        if are_noted(options):
+            schemas = KeptKeys(options, task, chooser) if KEY in self._at else None
+            key = keep_keys(options, task, schemas).schema
+        return pinned(options, task, chooser, key)
 
     def noted(self, committable: Committable | None) -> Committable | None:
         if committable is None or not self._ids:
@@ -106,4 +115,5 @@ def judge_schemas(options: KafkaOptions, schema: pa.Schema) -> list[Finding]:
             return [Finding.note(error.what, "the first task registers one.")]
         return [Finding.of(error)]
     shown = ", ".join(f"{name} with schema {number}" for name, number in ids.items())
-    return [Finding.note(f"Records are written as Avro: {shown}.", "")] if ids else []
+    kept = " Keys keep the schema that the job began with." if KEY in ids else ""
+    return [Finding.note(f"Records are written as Avro: {shown}.{kept}", "")] if ids else []
