@@ -27,10 +27,14 @@ class Epoch:
     Args:
         writer: of one run of a job; the numbers of one writer grow from commit to commit.
         reached: one number, or an offset for each partition.
+        repeats: why a right writer may reach the same again in a second commit; empty if it never does.
+        begins_again: why the numbers of a right writer may begin again lower; empty if they never do.
     """
 
     writer: str
     reached: Mapping[str, int]
+    repeats: str = ""
+    begins_again: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,10 @@ class LoggedCommit:
         name: its version, or its snapshot's id.
         at: when, in milliseconds since 1970; None if that is no longer told.
         unread: properties of known writers whose text tells no number or offsets.
+        removed: paths that readers no longer see from here on.
+        restored: paths of earlier files that an undo of later commits shows again.
+        rewrites: whether the added files hold the rows of the removed ones, as after a compaction.
+        altered: paths of files of which some rows are deleted from here on; None: it may be any file.
     """
 
     name: str
@@ -48,6 +56,10 @@ class LoggedCommit:
     added: tuple[LoggedFile, ...]
     epochs: tuple[Epoch, ...] = ()
     unread: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    rewrites: bool = False
+    altered: tuple[str, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +69,13 @@ class TableHistory:
     Args:
         live: how often the newest state holds each file.
         repair_files: what removes the second registration of a file.
-        repair_rows: what removes rows that are there twice in different files.
+        remove_file: what takes one file, with its rows, out of the table.
     """
 
     commits: tuple[LoggedCommit, ...]
     live: Mapping[str, int]
     repair_files: str
-    repair_rows: str
+    remove_file: str
 
     @property
     def unread(self) -> tuple[LoggedCommit, ...]:

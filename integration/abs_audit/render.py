@@ -93,7 +93,12 @@ def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: 
     at = {commit.name: commit.at for commit in history.commits}
     for each in found:
         rows = f", {each.rows:,} rows" if each.rows else ""
-        console.print(f"[red]- {escape(each.what)}{rows}[/]", highlight=False, soft_wrap=True)
+        line = (
+            f"[red]- {escape(each.what)}{rows}[/]"
+            if each.certain
+            else f"[yellow]- perhaps: {escape(each.what)}{rows}[/]"
+        )
+        console.print(line, highlight=False, soft_wrap=True)
         for name in each.commits[:SHOWN]:
             console.print(f"    {escape(name)}{_moment(at.get(name))}", highlight=False)
         more = f", and {len(each.files) - SHOWN} more" if len(each.files) > SHOWN else ""
@@ -110,7 +115,8 @@ def show_duplicates(history: TableHistory, found: Sequence[Duplicate], console: 
         console.print(f"[dim]{escape(note)}[/]", highlight=False, soft_wrap=True)
     if len(history.unread) > SHOWN:
         console.print(f"[dim]note: and of {len(history.unread) - SHOWN} more commits[/]")
-    verdict = "[bold red]NOT CLEAN[/]" if found else "[bold green]CLEAN[/]"
+    certain = any(each.certain for each in found)
+    verdict = "[bold red]NOT CLEAN[/]" if certain else "[bold green]CLEAN[/]"
     console.print(
         f"{verdict}  {len(history.commits)} commits of the log were read", highlight=False
     )

@@ -15,6 +15,8 @@ from deltalake.transaction import AddAction
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
+from abs_audit.duplicates import duplicates
+from abs_clients.tablelog import LoggedCommit, LoggedFile, TableHistory
 from tests.kit.command import abs_
 from tests.sinks.iceberg.harness import catalog_in
 
@@ -130,8 +132,8 @@ def test_files_with_equal_rows_in_two_snapshots_are_found(iceberg: Iceberg) -> N
         ([offsets(7), offsets(9), offsets(8)], "0 8 comes after 0 9"),
         (
             [{"flink.job-id": "j", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": n}
-             for n in "1223"],
-            "Flink job j, operator o: checkpoint 2 comes after checkpoint 2",
+             for n in "1243"],
+            "Flink job j, operator o: checkpoint 3 comes after checkpoint 4",
         ),
         (
             [{"spark.sql.streaming.queryId": "q", "spark.sql.streaming.epochId": n} for n in "011"],
@@ -147,6 +149,29 @@ def test_an_epoch_of_a_known_writer_that_occurs_twice_is_found(
     [found] = asked(iceberg.url, 1)
     assert found["kind"] == "epoch"
     assert writer in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ([offsets(98), offsets(99), offsets(0), offsets(1)], "or its cluster, was made again"),
+        (
+            [{"flink.job-id": "j", "flink.max-committed-checkpoint-id": n} for n in "122"],
+            "several snapshots in one checkpoint",
+        ),
+    ],
+)
+def test_what_a_right_writer_may_show_is_told_with_its_reason_and_is_no_finding(
+    told: list[dict[str, str]], reason: str, iceberg: Iceberg
+) -> None:
+    for number, properties in enumerate(told):
+        iceberg.add([number], **properties)
+    [perhaps] = asked(iceberg.url, 0)
+    assert not perhaps["certain"]
+    assert reason in perhaps["what"]
+    said = abs_("audit", "duplicates", iceberg.url).output
+    assert "- perhaps: " in said
+    assert "CLEAN" in said
 
 
 @pytest.mark.parametrize(
@@ -259,3 +284,18 @@ def test_a_target_without_a_log_is_refused_by_name() -> None:
     done = abs_("audit", "duplicates", "s3://bucket/prefix")
     assert done.exception is not None
     assert "has no log of commits" in str(done.exception)
+
+
+@pytest.mark.parametrize("altered", [None, ("a",)])
+def test_equal_files_are_no_finding_where_rows_of_the_first_may_be_deleted(
+    altered: tuple[str, ...] | None,
+) -> None:
+    """A row-level delete leaves its file: an insert of the same rows makes an equal one."""
+    appended = LoggedCommit("1", None, (LoggedFile("a", 3, "content"),))
+    deleted = LoggedCommit("2", None, (), altered=altered)
+    again = LoggedCommit("3", None, (LoggedFile("b", 3, "content"),))
+    live = {"a": 1, "b": 1}
+    [perhaps] = duplicates(TableHistory((appended, deleted, again), live, "", ""))
+    assert not perhaps.certain
+    [finding] = duplicates(TableHistory((appended, again), live, "", ""))
+    assert finding.certain

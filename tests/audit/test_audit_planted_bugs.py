@@ -146,6 +146,27 @@ PLANTS = [
         *before_comparing("delete from {latest} where digest not in (select digest from expected)"),
         "differences",
     ),
+    Plant(
+        "compares files of the lake with those that were removed before",
+        "duplicates",
+        "return path in self._live or self.moved(path)",
+        "return True",
+        "duplicates_histories",
+    ),
+    Plant(
+        "advises to remove the later file where the first is gone",
+        "duplicates",
+        "for file in [file for file in files if file.path in history.live][1:]",
+        "for file in files[1:]",
+        "duplicates_histories",
+    ),
+    Plant(
+        "forgets rows that a compaction moved",
+        "duplicates",
+        "            if commit.rewrites:\n",
+        "            if False:\n",
+        "duplicates",
+    ),
 ]
 
 

@@ -11,15 +11,11 @@ from urllib.parse import unquote
 from abs_clients.tablelog import Epoch, LoggedCommit, LoggedFile, TableHistory
 from abs_core.errors import CorruptionError
 
-_FILES = (
-    "its rows were compacted into other files, or removed, before they came back: remove the file from "
-    "the table (deltalake: a RemoveAction in create_write_transaction), or restore the version before, "
-    "where nothing follows."
-)
+_REMOVE = "a RemoveAction in deltalake's create_write_transaction"
 
-_ROWS = (
-    "compare the files' rows; if they are the same, remove the later files from the table (deltalake: "
-    "RemoveAction in create_write_transaction), or restore the version before, where nothing follows."
+_FILES = (
+    "its rows were compacted into other files before it came back, and these are still read: compare "
+    f"them, and take the file out of the table ({_REMOVE})."
 )
 
 _BRINGS_BACK = {"RESTORE", "CLONE"}
@@ -44,18 +40,27 @@ def history_of(
         with _readable(version):
             actions = _actions(lines)
         info: dict[str, Any] = next((what for kind, what in actions if kind == "commitInfo"), {})
-        removed = {unquote(what["path"]) for kind, what in actions if kind == "remove"}
+        removed = {unquote(what["path"]): what for kind, what in actions if kind == "remove"}
         adds = {unquote(what["path"]): what for kind, what in actions if kind == "add"}
         # One that is removed and added in one commit has a new deletion vector or new statistics.
         new = {path: what for path, what in adds.items() if path not in present}
-        present = (present - removed) | set(adds)
+        present = (present - set(removed)) | set(adds)
         brought_back = info.get("operation") in _BRINGS_BACK
         with _readable(version):
-            told = tuple(_logged(*each) for each in new.items() if not brought_back)
+            added = tuple(_logged(*file) for file in new.items() if not brought_back)
         commits.append(
-            LoggedCommit(str(version), info.get("timestamp"), told, tuple(_epochs(actions, info)))
+            LoggedCommit(
+                str(version),
+                info.get("timestamp"),
+                added,
+                tuple(_epochs(actions, info)),
+                removed=tuple(path for path in removed if path not in adds),
+                restored=tuple(new) if brought_back else (),
+                rewrites=not any(action.get("dataChange", True) for action in removed.values()),
+                altered=tuple(path for path, add in adds.items() if add.get("deletionVector")),
+            )
         )
-    return TableHistory(tuple(commits), dict.fromkeys(live, 1), _FILES, _ROWS)
+    return TableHistory(tuple(commits), dict.fromkeys(live, 1), _FILES, _REMOVE)
 
 
 def _actions(lines: str) -> list[tuple[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
@@ -22,9 +23,15 @@ _FILES = (
     "o.append_data_file(f)`; Java: newOverwrite().deleteFile(f).addFile(f)). The file itself must stay."
 )
 
-_ROWS = (
-    "compare the files' rows; if they are the same, remove the later files from the table "
-    "(newDelete().deleteFile(f)), or roll back to the snapshot before, where nothing follows."
+_REMOVE = (
+    "pyiceberg: `with table.transaction() as t, t.update_snapshot().overwrite() as o: "
+    "o.delete_data_file(f)`; Java: newDelete().deleteFile(f)"
+)
+
+_CONNECT_BEGINS_AGAIN = "the control topic, or its cluster, was made again"
+_FLINK_REPEATS = (
+    "the job writes several snapshots in one checkpoint, as Flink does where rows have several schemas "
+    "or specifications"
 )
 
 
@@ -32,42 +39,57 @@ def history_of(table: Table) -> TableHistory:
     """The branch ``main``; of expired snapshots only the files that are still named are told."""
     lineage = list(ancestors_of(table.current_snapshot(), table.metadata))
     added: dict[int, dict[str, DataFile]] = defaultdict(dict)
+    removed: dict[int, set[str]] = defaultdict(set)
+    with_deletes: set[int] = set()
     live: Counter[str] = Counter()
     seen: set[str] = set()
     for snapshot in lineage:  # the newest is the first
         for manifest in snapshot.manifests(table.io):
-            known = manifest.manifest_path in seen
-            if known or manifest.content is not ManifestContent.DATA:
+            if manifest.manifest_path in seen:
                 continue
             seen.add(manifest.manifest_path)
+            if manifest.content is not ManifestContent.DATA:
+                with_deletes.add(manifest.added_snapshot_id or 0)
+                continue
             for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False):
                 file = entry.data_file
                 if entry.status is ManifestEntryStatus.DELETED:
+                    removed[entry.snapshot_id or 0].add(file.file_path)
                     continue
                 added[entry.snapshot_id or 0][file.file_path] = file  # the library fills it in
                 if snapshot is lineage[0]:
                     live[file.file_path] += 1
-    found = {snapshot.snapshot_id: snapshot for snapshot in reversed(lineage)}
-    expired = [identity for identity in added if identity not in found]
-    commits = [_commit(identity, None, added) for identity in sorted(expired)]
-    commits += [_commit(identity, snapshot, added) for identity, snapshot in found.items()]
-    return TableHistory(tuple(commits), live, _FILES, _ROWS)
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in reversed(lineage)}
+    expired = [identity for identity in added if identity not in snapshots]
+    commits = [
+        _commit(identity, snapshot, added.get(identity, {}), removed.get(identity, set()))
+        for identity, snapshot in [*((old, None) for old in sorted(expired)), *snapshots.items()]
+    ]
+    # Which files a file of deletes is about is not read: it may be any.
+    commits = [
+        replace(commit, altered=None) if int(commit.name) in with_deletes else commit
+        for commit in commits
+    ]
+    return TableHistory(tuple(commits), live, _FILES, _REMOVE)
 
 
 def _commit(
-    identity: int, snapshot: Snapshot | None, added: Mapping[int, Mapping[str, DataFile]]
+    identity: int, snapshot: Snapshot | None, added: Mapping[str, DataFile], removed: set[str]
 ) -> LoggedCommit:
     summary = None if snapshot is None else snapshot.summary
     rewritten = summary is not None and summary.operation is Operation.REPLACE
     files = tuple(
         LoggedFile(path, file.record_count, None if rewritten else _content(file))
-        for path, file in added.get(identity, {}).items()
+        for path, file in added.items()
     )
     told = {} if summary is None else summary.additional_properties
     at = None if snapshot is None else snapshot.timestamp_ms
     unread: list[str] = []
     epochs = tuple(_epochs(told, unread))
-    return LoggedCommit(str(identity), at, files, epochs, tuple(unread))
+    gone = tuple(sorted(removed))
+    return LoggedCommit(
+        str(identity), at, files, epochs, tuple(unread), removed=gone, rewrites=rewritten
+    )
 
 
 def _content(file: DataFile) -> str | None:
@@ -99,11 +121,12 @@ def _epochs(told: Mapping[str, str], unread: list[str]) -> Iterator[Epoch]:
         try:
             if name.startswith(_OFFSETS):
                 offsets = {place: int(offset) for place, offset in json.loads(value).items()}
-                yield Epoch(f"Kafka Connect ({name.removeprefix(_OFFSETS)})", offsets)
+                writer = f"Kafka Connect ({name.removeprefix(_OFFSETS)})"
+                yield Epoch(writer, offsets, begins_again=_CONNECT_BEGINS_AGAIN)
             elif name.startswith("abs-") and value.isdecimal():
                 yield Epoch(name, {"version": int(value)})
             elif name == "flink.max-committed-checkpoint-id":
-                yield Epoch(flink, {"checkpoint": int(value)})
+                yield Epoch(flink, {"checkpoint": int(value)}, repeats=_FLINK_REPEATS)
             elif name == "spark.sql.streaming.epochId":
                 yield Epoch(spark, {"epoch": int(value)})
         except (ValueError, AttributeError, TypeError):
