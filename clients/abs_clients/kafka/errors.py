@@ -13,6 +13,7 @@ from typing import Any
 import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
+from abs_clients.causes import local_error
 from abs_clients.kafka.codes import ACCESS, BY_NUMBER, CONSEQUENCES, Meaning
 from abs_clients.kafka.login import login_of
 from abs_clients.kafka.settings import Settings, without_secrets
@@ -141,6 +142,8 @@ def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
     except (KafkaException, kafka.errors.KafkaError) as error:
         raise to_abs_error(error, doing, who) from error
     except (BufferError, TimeoutError, OSError) as error:
+        if local := local_error(error, doing, SYSTEM):
+            raise local from error
         lost = UnavailableError(
             f"Kafka did not answer while {doing}: {type(error).__name__}: "
             f"{without_secrets(str(error), who)}."

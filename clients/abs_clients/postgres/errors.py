@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import psycopg
 
+from abs_clients.causes import local_error
 from abs_core.durable import name_open_files
 from abs_core.errors import (
     AbsError,
@@ -145,6 +146,8 @@ def translate_errors(doing: str) -> Iterator[None]:
     except psycopg.Error as error:
         raise to_abs_error(error, doing) from error
     except OSError as error:  # the driver lets it through where it cannot wait for the socket
+        if local := local_error(error, doing, SYSTEM):
+            raise local from error
         raise _lost(doing, str(error)) from error
 
 

@@ -13,6 +13,7 @@ from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
 
+from abs_clients.causes import local_error
 from abs_core.durable import name_open_files
 from abs_core.errors import AbsError, ContentionError, RefusedError, TargetError, UnavailableError
 
@@ -67,6 +68,9 @@ _UNREACHED = (
     boto.FlexibleChecksumError,
 )
 
+_WRAPPING = (OSError, HTTPError, boto.HTTPClientError, boto.ConnectionError)
+"""What carries whatever has ended a request, a failure on this machine, too."""
+
 _MAPPED = (
     boto.ClientError,
     boto.BotoCoreError,
@@ -79,6 +83,9 @@ _MAPPED = (
 _REFUSED_TLS = {
     "CERTIFICATE_VERIFY_FAILED": "name the file with its authority's certificates in AWS_CA_BUNDLE, "
     "or check the option endpoint.",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "the file in AWS_CA_BUNDLE has no certificate in PEM form.",
+    "PEM lib": "the file with the client's certificate has none in PEM form, or no key.",
+    "No such file": "a file with certificates is missing: look at AWS_CA_BUNDLE.",
     "WRONG_VERSION_NUMBER": "no TLS is spoken there: check the option endpoint; http:// does without.",
 }
 """OpenSSL's reasons for a failed handshake that no retry can help; after any other, S3 is away."""
@@ -122,6 +129,8 @@ def _translated(error: Exception, doing: str) -> AbsError:
             remedy="set the options endpoint and region to those of the bucket.",
         )
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, _WRAPPING) and (local := local_error(error, doing, SYSTEM)):
+        return local
     if isinstance(error, boto.EndpointConnectionError):
         return UnavailableError(
             f"S3 cannot be reached while {doing}: {text}.",
