@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from abs_core import strictjson
-from abs_core.errors import ContentionError, DeadLettersError
-from abs_core.model import Committable, Dead, JobState
+from abs_core.errors import ContentionError, DeadLettersError, MiscountError
+from abs_core.model import Committable, Dead, HandleName, JobState
 
 COUNTS = "deadletters"
 """Key in a committable's ``extra``; absent without the option."""
@@ -65,10 +65,59 @@ def with_counts(committable: Committable, more: Iterable[Count]) -> Committable:
     )
 
 
-def with_dead(committable: Committable, more: int) -> Committable:
-    """The committable with so many more rows dead; it has the counts of one sink."""
+def with_dead(committable: Committable, dead: int) -> Committable:
+    """The committable with so many of its rows dead; it has the counts of one sink."""
     (count,) = counts_of([committable])
-    return with_counts(committable, [replace(count, rows=0, dead=more)])
+    return with_counts(committable, [replace(count, rows=0, dead=dead - count.dead)])
+
+
+def check_held(committable: Committable, rows: int, dead: int) -> None:
+    """Check what the target holds of a pre-commit: rows that passed = rows written + rows dead.
+
+    Args:
+        rows, dead: how many of each the target was seen to hold, before the decision.
+
+    Raises:
+        MiscountError: they are not what the committable says.
+    """
+    told = sum(count.dead for count in counts_of([committable]))
+    if (rows, dead) != (committable.rows - told, told):
+        raise miscount(committable.handle, (committable.rows - told, told), (rows, dead))
+
+
+def check_kept(given: Sequence[Committable], made: Sequence[Committable]) -> None:
+    """Check that what was composed counts the rows and dead letters of what it was composed of.
+
+    Rows may have become dead letters on the way, of the same sink.
+
+    Raises:
+        MiscountError: a sink's rows are others, or it has lost dead letters.
+    """
+    after = {count.sink: count for count in counts_of(made)}
+    for count in counts_of(given):
+        found = after.get(count.sink, replace(count, rows=0, dead=0))
+        if found.rows != count.rows or found.dead < count.dead:
+            handle = given[0].handle
+            told, kept = (
+                (count.rows - count.dead, count.dead),
+                (found.rows - found.dead, found.dead),
+            )
+            raise miscount(handle, told, kept)
+
+
+def miscount(handle: HandleName, counted: tuple[int, int], held: tuple[int, int]) -> MiscountError:
+    """The error for a pre-commit that holds other rows, or other dead letters, than were counted.
+
+    Args:
+        counted, held: rows to write and dead letters.
+    """
+    return MiscountError(
+        f"Of epoch {handle.epoch} {counted[0]} rows to write and {counted[1]} dead letters were "
+        f"counted, and the target holds {held[0]} and {held[1]}. Nothing of the epoch is decided.",
+        handle=handle,
+        remedy="restart the query: the epoch is written again. If it happens again, a trigger or "
+        "rule of the place of the dead letters drops them, or something else writes there.",
+    )
 
 
 def counts_of(committables: Iterable[Committable]) -> list[Count]:

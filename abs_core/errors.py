@@ -17,6 +17,7 @@
     │   ├── EpochGapError       an epoch was left out
     │   ├── AbandonedError      the epoch was given up by this generation; only a new run may try it
     │   ├── NotPreparedError    before the decision: a handle is no longer prepared; the epoch replays
+    │   │   └── MiscountError   before the decision: written and dead rows are not those that passed
     │   └── HandleLostError     after the decision: a handle is aborted or of unknown outcome (I7)
     └── TargetError             the other system answered with an error, or not at all
         ├── UnavailableError    it cannot be reached, or went away; the outcome may be unknown
@@ -240,6 +241,12 @@ class NotPreparedError(ProtocolError):
     code = "ABS-NOT-PREPARED"
 
     retryable = True
+
+
+class MiscountError(NotPreparedError):
+    """Before the decision, rows written and rows dead are not together those that passed."""
+
+    code = "ABS-MISCOUNT"
 
 
 class HandleLostError(ProtocolError):

@@ -15,7 +15,7 @@ from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.coordinator.permission import Permission
 from abs_core.crash import CrashPoint, reached
-from abs_core.deadletters import JUDGEMENTS, Judged, unsettled
+from abs_core.deadletters import JUDGEMENTS, Judged, check_kept, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
@@ -118,6 +118,7 @@ class Decider:
                 epoch=report.epoch,
                 remedy="this is a defect of the sink: please report it. Nothing is committed.",
             )
+        check_kept(report.committables, made)
         if (digest := report.digest) is None:
             return replace(report, shares=[Wrote(c.rows, c) for c in made])
         # The composed rows are those of all tasks, and so is their digest.

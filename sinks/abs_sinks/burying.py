@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from abs_core.contracts import Task, Writer
-from abs_core.deadletters import Count, noted
+from abs_core.deadletters import Count, check_held, noted
 from abs_core.errors import OptionError, RowError
 from abs_core.model import Committable
 from abs_core.sinkmap import number_of
@@ -94,6 +94,8 @@ class JudgingWriter(StepwiseWriter):
         self._shown = Shown(key, options.deadlettercolumns)
         self._dead = 0
         self._elsewhere: Bury | None = None
+        self._held: tuple[int, int] | None = None
+        """Rows and dead letters that were pre-committed, where the sink counts them apart."""
 
     def bury_in(self, elsewhere: Bury) -> None:
         """See ``GivingWriter``."""
@@ -113,7 +115,10 @@ class JudgingWriter(StepwiseWriter):
             return found
         number = number_of(self._task.handle)
         count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
-        return replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
+        counted = replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
+        if self._held is not None:
+            check_held(counted, *self._held)
+        return counted
 
     @abstractmethod
     def _judged(self, batch: pa.RecordBatch) -> Any:

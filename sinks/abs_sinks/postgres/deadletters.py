@@ -17,6 +17,7 @@ from psycopg import Connection, sql
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_clients.postgres.name import TableName
+from abs_core.deadletters import miscount
 from abs_core.errors import AbsError, RefusedError, RowError, SchemaError
 from abs_core.model import HandleName
 from abs_sinks.deadletters import DeadLetter, Shown, schema_text
@@ -111,7 +112,7 @@ def moving(
 def stage(connection: Connection[Any], into: sql.Identifier, letters: Iterable[DeadLetter]) -> None:
     """Put dead letters into a relation with the columns ``STAGED``."""
     statement = sql.SQL("copy {} ({}) from stdin").format(into, columns_of(STAGED))
-    _copied(connection, statement, map(astuple, letters))
+    _copied(connection, statement, [astuple(letter) for letter in letters])
 
 
 def write(
@@ -128,15 +129,22 @@ def write(
         options.letters.identifier, columns_of(names)
     )
     place, schema = (handle.job, sink_of(plan), handle.epoch), schema_text(plan.schema)
-    _copied(connection, statement, ((*place, *astuple(each), schema) for each in letters))
+    rows = [(*place, *astuple(letter), schema) for letter in letters]
+    kept = _copied(connection, statement, rows)
+    if kept != len(rows):  # a trigger of the table may drop rows
+        connection.close()
+        raise miscount(handle, (0, len(rows)), (0, kept))
 
 
 def _copied(
     connection: Connection[Any], statement: sql.Composed, rows: Iterable[Sequence[Any]]
-) -> None:
-    with connection.cursor().copy(statement) as copy:
-        for row in rows:
-            copy.write_row(row)
+) -> int:
+    """Copy the rows; returns how many the server has kept."""
+    with connection.cursor() as cursor:
+        with cursor.copy(statement) as copy:
+            for row in rows:
+                copy.write_row(row)
+        return cursor.rowcount
 
 
 def ensure(connection: Connection[Any], options: PostgresOptions) -> None:

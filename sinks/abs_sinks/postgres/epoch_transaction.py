@@ -15,18 +15,18 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.deadletters import JUDGEMENTS, Judged, unsettled, with_dead
+from abs_core.deadletters import JUDGEMENTS, Judged, miscount, unsettled
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres import changes_judge, changes_sql, deadletters
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.changes import Changes
-from abs_sinks.postgres.judgestaged import judge_staged
+from abs_sinks.postgres.held import StagedLetters
 from abs_sinks.postgres.judging import NeedsJudgement, judging
-from abs_sinks.postgres.newcolumns import add_within, adding
+from abs_sinks.postgres.newcolumns import add_within
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed_of, prepare
 from abs_sinks.postgres.register import persistently, swapping
-from abs_sinks.postgres.replacing import Result, delete, deleting, results_of
+from abs_sinks.postgres.replacing import Result, delete, results_of
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import Part, ResolvedTable, SinkTables, altered, noticing_changes
 
@@ -50,6 +50,7 @@ class EpochTransaction:
         self._options = options = tables.options
         self._state = options.state
         self._staging = Staging(options)
+        self._letters = StagedLetters(tables)
         self._prepared = PreparedTransactions(options)
 
     def co_commit(
@@ -74,7 +75,7 @@ class EpochTransaction:
         try:
             return persistently(self._options, state, once)
         except NeedsJudgement:
-            raise Judged(self._judgement(staged)) from None
+            raise Judged(self._letters.judgement(staged, _DOING)) from None
 
     def _co_commit(
         self,
@@ -106,11 +107,16 @@ class EpochTransaction:
                 self._commit(connection, [*staged, *buried])
         return str(version[0])
 
-    def compose(self, staged: Sequence[Committable]) -> Committable:
+    def compose(
+        self, staged: Sequence[Committable], judged: dict[HandleName, Committable]
+    ) -> Committable:
         """Apply the rows in a transaction that is left prepared: a handle of protocol ``2pc``.
 
         It locks the table's shape and keys, so its commit cannot fail, and the commit drops the staging
         tables. Its name is derived from theirs, so that a retry after a lost reply finds it.
+
+        Args:
+            judged: takes the committables, with the counts of dead letters that were found.
 
         Raises:
             NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
@@ -121,7 +127,8 @@ class EpochTransaction:
             try:
                 return self._compose(staged)
             except NeedsJudgement:
-                staged = self._judgement(staged)
+                staged = self._letters.judgement(staged, _DOING)
+                judged.update({committable.handle: committable for committable in staged})
         raise unsettled(staged[0].handle.job, staged[0].handle.epoch)
 
     def _compose(self, staged: Sequence[Committable]) -> Committable:
@@ -149,7 +156,11 @@ class EpochTransaction:
                 ready = [c for c in staged if c.handle in there]
                 if ready:
                     marks = sql.SQL("; ").join(map(self._prepared.marking, ready))
-                    self._begin(connection, marks, ready)
+                    try:
+                        self._begin(connection, marks, ready)
+                    except NeedsJudgement as refused:
+                        # It is decided: nothing of it is judged again.
+                        raise (refused.__cause__ or refused) from None
                     reached(CrashPoint.BETWEEN_COMMITS)
                     self._commit(connection, ready)
                 gone = [c.handle for c in staged if c.handle not in there]
@@ -202,8 +213,10 @@ class EpochTransaction:
                 if before:
                     returned, before = results[1].row, []
             self._bury(connection, part, target)
-        for part in self._tables.parts(buried) if buried else ():
+        alone = self._tables.parts(buried) if buried else []
+        for part in alone:
             self._bury(connection, part, part.table.target())
+        self._letters.check(connection, [*(part for part, _ in parts), *alone], alone)
         with judging(connection, *(part for part, _ in parts)) as keeps:
             if keeps:
                 connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
@@ -235,23 +248,8 @@ class EpochTransaction:
             with translate_errors(f"writing dead letters of table {target.table.label}"):
                 found = connection.execute(query).rowcount
             if found != dead:
-                lost = self._staging.incomplete(connection, part.staged)
                 connection.execute("ROLLBACK")
-                raise lost or NotPreparedError(
-                    f"A staging table holds {found} of {dead} dead letters.",
-                    handle=handle,
-                    remedy="restart the query: the epoch is written again.",
-                )
-
-    def _judgement(self, staged: Sequence[Committable]) -> list[Committable]:
-        """Judge the rows, see ``judge_staged``; the committables with the new counts."""
-        parts = self._tables.parts(staged)
-        targets = [(part, part.table.target()) for part in parts]
-        first = [adding(target.plan) for _, target in targets if target.plan.added]
-        first += deleting([t for part, t in targets if part.table.options.replaces])[0::2]
-        with leased(self._options.server) as connection, translate_errors(_DOING):
-            marked = judge_staged(connection, self._options, targets, first)
-        return [with_dead(c, marked[c.handle]) if c.handle in marked else c for c in staged]
+                raise miscount(handle, (0, dead), (0, found))
 
     def _insert(
         self,

@@ -12,7 +12,6 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from abs_core.model import HandleName
 from abs_sinks.postgres import changes_judge, changes_sql
 from abs_sinks.postgres.apply import union_of
 from abs_sinks.postgres.changes import Changes
@@ -47,8 +46,8 @@ def judge_staged(
     options: PostgresOptions,
     parts: Sequence[tuple[Part, ResolvedTable]],
     first: Sequence[sql.Composable],
-) -> dict[HandleName, int]:
-    """Mark the staged rows that the tables refuse, as dead letters; returns how many by handle.
+) -> None:
+    """Mark the staged rows that the tables refuse, as dead letters; ``Staging.counts`` tells how many.
 
     The tables are filled as by the epoch's transaction, which is rolled back; then the marks are
     committed. No decision names these handles yet, so a crash leaves them to the sweep.
@@ -65,12 +64,9 @@ def judge_staged(
     found = [(part, _judge(connection, staging, part, target)) for part, target in parts]
     connection.execute("rollback")
     with connection.transaction():
-        return {
-            committable.handle: marked
-            for part, refused in found
-            for committable in part.staged
-            if (marked := mark(connection, staging.table(committable.handle), refused))
-        }
+        for part, refused in found:
+            for committable in part.staged:
+                mark(connection, staging.table(committable.handle), refused)
 
 
 def _judge(

@@ -19,7 +19,7 @@ from psycopg import Connection, sql
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, InDoubt
 from abs_sinks.postgres.apply import staging_columns
-from abs_sinks.postgres.deadletters import staged_columns
+from abs_sinks.postgres.deadletters import IS_DEAD, staged_columns
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 
@@ -41,6 +41,8 @@ create {kind} table {table} ({columns}) with (autovacuum_enabled = off);
 comment on table {table} is {name};
 set local synchronous_commit = {durable}
 """
+
+_COUNTS = "select {}, count(*), count(*) filter (where {}) from {}"
 
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
 
@@ -113,13 +115,21 @@ class Staging:
             handle = committable.handle
             found = self.rows(connection, handle) if handle in there else 0
             if found != committable.rows:
-                return NotPreparedError(
-                    f"A staging table holds {found} of {committable.rows} rows; nothing of the "
-                    "epoch is applied. A crash of the server empties staging tables.",
-                    handle=handle,
-                    remedy="restart the query: the epoch is written again.",
-                )
+                return staged_incomplete(committable, found)
         return None
+
+    def counts(
+        self, connection: Connection[Any], handles: Sequence[HandleName]
+    ) -> dict[HandleName, tuple[int, int]]:
+        """How many rows, and dead letters among them, each table holds; they have ``STAGED``."""
+        if not handles:
+            return {}
+        each = (
+            sql.SQL(_COUNTS).format(n, IS_DEAD, self.table(handle))
+            for n, handle in enumerate(handles)
+        )
+        found = connection.execute(sql.SQL(" union all ").join(each)).fetchall()
+        return {handles[n]: (rows, dead) for n, rows, dead in found}
 
     def dropping(self, handles: Iterable[HandleName]) -> sql.Composed:
         """DROP TABLE for all of them."""
@@ -128,6 +138,16 @@ class Staging:
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
         """Drop the table; a missing one is not an error."""
         connection.execute(sql.SQL("drop table if exists {}").format(self.table(handle)))
+
+
+def staged_incomplete(committable: Committable, found: int) -> NotPreparedError:
+    """The error for a staging table with other rows than were pre-committed."""
+    return NotPreparedError(
+        f"A staging table holds {found} of {committable.rows} rows; nothing of the epoch is applied. "
+        "A crash of the server empties staging tables.",
+        handle=committable.handle,
+        remedy="restart the query: the epoch is written again.",
+    )
 
 
 def _table_name(handle: HandleName) -> str:

@@ -297,6 +297,10 @@ class Part:
     staged: tuple[Committable, ...]
 
     @property
+    def handles(self) -> list[HandleName]:
+        return [committable.handle for committable in self.staged]
+
+    @property
     def rows(self) -> int:
         """Number of rows, dead letters included."""
         return sum(committable.rows for committable in self.staged)

@@ -103,11 +103,18 @@ class WalComposer(WalCommitter):
 
     composes = True
 
+    def __init__(self, tables: SinkTables) -> None:
+        super().__init__(tables)
+        self._judged: dict[HandleName, Committable] = {}
+
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``EpochTransaction``."""
         if not committables:
             return []
-        return [EpochTransaction(self._tables).compose(committables)]
+        # A call that comes again finds what is prepared by the counts that are in its name.
+        given = [self._judged.get(c.handle, c) for c in committables]
+        self._judged = {c.handle: c for c in given}
+        return [EpochTransaction(self._tables).compose(given, self._judged)]
 
 
 class WalCoCommitter(WalCommitter):

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Task
-from abs_core.deadletters import counts_of, noted
+from abs_core.deadletters import check_held, counts_of, noted
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
 from abs_core.wal import SegmentWriter, read_segment
@@ -164,8 +164,9 @@ def compose(
             each.discard()
         raise
     made = committable(name, sum(each.rows for each in opened), uploads)
-    counts = noted(counts_of(segments))
-    return [replace(made, extra=tuple(sorted((*made.extra, *counts))))]
+    counted = replace(made, extra=tuple(sorted((*made.extra, *noted(counts_of(segments))))))
+    check_held(counted, files.rows, 0 if dead is None else dead.rows)
+    return [counted]
 
 
 def _fill(files: TaskFiles, dead: TaskFiles | None, schema: pa.Schema, batches: Batches) -> None:

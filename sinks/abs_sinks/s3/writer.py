@@ -74,6 +74,10 @@ class StreamingWriter(JudgingWriter):
             for files in (self._files, self._letters_files):
                 if files is not None:
                     self._uploads += files.finish()
+        rows, dead = (
+            0 if files is None else files.rows for files in (self._files, self._letters_files)
+        )
+        self._held = rows, dead
 
     def _prepared(self) -> Committable:
         committable = self._sealed()

@@ -14,6 +14,7 @@ from abs_core.crash import CrashPoint
 from abs_core.errors import (
     AbsError,
     DeadLettersError,
+    MiscountError,
     OptionError,
     RefusedError,
     SchemaError,
@@ -29,11 +30,11 @@ from abs_sinks.postgres.target import ResolvedTable
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
-from abs_testing.case import Case, rows
+from abs_testing.case import Case, raises, rows
 from abs_testing.cuts import Halted
 from tests import sample
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
-from tests.sinks.dead_letters import Opener, Way, in_each
+from tests.sinks.dead_letters import Opener, Way, in_each, is_poison
 from tests.sinks.postgres.buried import buried, poisoned
 
 pytestmark = pytest.mark.services
@@ -284,3 +285,25 @@ def test_a_replay_that_dies_in_its_transaction_changes_nothing(
         case.holds(when="after a replay that died")
         assert kept.replay([letter["id"]]) == 1
         case.holds([(7, "bad")], when="after a second replay")
+
+
+@sample.cases(3)
+def test_a_trigger_that_drops_dead_letters_leaves_the_epoch_undecided(opener: Opener) -> None:
+    """Rows that pass = rows written + rows dead, by what the table of the letters has kept."""
+    with opener() as harness, Case(harness) as case:
+        case.run().epoch(0, rows(0, 10))
+        body = "returns trigger language plpgsql as 'begin return null; end'"
+        harness.db.execute(f"create function {harness.table}_f() {body}")
+        harness.db.execute(
+            f"create trigger drops before insert on {harness.dead} for each row "
+            f"execute function {harness.table}_f()"
+        )
+        run = case.run()
+        error = raises(MiscountError, lambda: run.epoch(1, rows(10, 10)))
+        assert "2 dead letters were counted, and the target holds 0 and 0" in error.what
+        assert (error.epoch, run.state().last_decided) == (1, 0)
+        harness.db.execute(f"drop trigger drops on {harness.dead}")
+        case.run().epoch(1, rows(10, 10))
+        good = [row for row in rows(0, 20) if not is_poison(row[0])]
+        case.finished(good, when="after a trigger that dropped dead letters")
+        assert len(harness.letters()) == 4

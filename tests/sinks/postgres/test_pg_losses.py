@@ -14,6 +14,7 @@ from abs_clients.postgres.address import Address
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
 from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_sinks.postgres.held import StagedLetters
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing import SCHEMA
 from abs_testing.calls import Loss
@@ -135,6 +136,62 @@ def test_a_loss_beside_dead_letters_and_new_columns_loses_and_doubles_nothing(
         proxy.lose(loss, text, nth)
         whole_job(case)
         assert proxy.fired, f"no message had {text!r} in it {nth} times"
+        case.close()
+
+
+JUDGED = ["wal-append", "wal-upsert", "wal-append-foreign-register", "wal-upsert-foreign-register"]
+
+
+@sample.cases(4)
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY, Loss.DOUBLE])
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_loss_of_the_end_of_a_judgement_loses_no_dead_letter(
+    shared_database: str, proxy: LossyProxy, name: str, loss: Loss
+) -> None:
+    _loses_the_end_of_a_judgement(shared_database, proxy, name, loss)
+
+
+@sample.cases(1)
+@pytest.mark.parametrize("name", JUDGED)
+def test_a_judgement_whose_reply_is_guessed_is_found(
+    shared_database: str, proxy: LossyProxy, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No reply is taken for nothing marked: the rows that are good then are all that is written."""
+    monkeypatch.setattr(StagedLetters, "check", lambda *_: None)
+    with pytest.raises(AssertionError):
+        _loses_the_end_of_a_judgement(shared_database, proxy, name, Loss.REPLY)
+
+
+def _loses_the_end_of_a_judgement(database: str, proxy: LossyProxy, name: str, loss: Loss) -> None:
+    """Lose the COMMIT behind the statement that marks the rows which the table refuses."""
+    marked = list[bytes]()
+
+    def ends_it(message: bytes) -> bool:
+        if b"update only" in message:
+            marked.append(message)
+        return bool(marked) and b"COMMIT" in message
+
+    with poisoned(database, name) as harness:
+        _route(harness, proxy, VARIANTS[name])
+        case = Case(harness)
+        proxy.lose_if(loss, ends_it)
+        whole_job(case)
+        assert proxy.fired, "no COMMIT followed the marks"
+        case.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_lost_prepare_keeps_the_dead_letters_that_were_found(
+    shared_database: str, proxy: LossyProxy, times: int
+) -> None:
+    """The connection breaks at it: the epoch is composed again, by the counts that are held."""
+    name = "wal-append-foreign-register"
+    with poisoned(shared_database, name) as harness:
+        _route(harness, proxy, VARIANTS[name])
+        case = Case(harness)
+        proxy.lose(Loss.REQUEST, "PREPARE TRANSACTION", times)
+        whole_job(case)
+        assert proxy.fired
         case.close()
 
 

@@ -25,7 +25,7 @@ from abs_core.errors import (
     ContentionError,
     DataError,
     FencedError,
-    NotPreparedError,
+    MiscountError,
     RefusedError,
     RegisterLostError,
     SchemaError,
@@ -108,15 +108,12 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_composed(monkeypatch: 
         raise NeedsJudgement
 
     monkeypatch.setattr(transaction, "_compose", compose)
-    monkeypatch.setattr(transaction, "_judgement", lambda staged: staged)
-    raises(ContentionError, lambda: transaction.compose([STAGED]))
+    transaction._letters = SimpleNamespace(judgement=lambda staged, _: staged)
+    raises(ContentionError, lambda: transaction.compose([STAGED], {}))
     assert len(tries) == JUDGEMENTS
 
 
-@pytest.mark.parametrize("lost", [None, NotPreparedError("a staging table is lost (on purpose)")])
-def test_dead_letters_that_are_missing_are_not_left_out(
-    lost: NotPreparedError | None, monkeypatch: Patch
-) -> None:
+def test_dead_letters_that_are_missing_are_not_left_out(monkeypatch: Patch) -> None:
     transaction: Any = EpochTransaction.__new__(EpochTransaction)
     said = list[str]()
 
@@ -127,13 +124,13 @@ def test_dead_letters_that_are_missing_are_not_left_out(
     table = SimpleNamespace(options=OPTIONS, label="t")
     plan = SimpleNamespace(table=table)
     part = SimpleNamespace(dead={HANDLE: 2}, table=table, staged=[STAGED])
-    staging = SimpleNamespace(table=lambda _: "staging", incomplete=lambda *_: lost)
-    transaction._staging = staging
+    transaction._staging = SimpleNamespace(table=lambda _: "staging")
     monkeypatch.setattr(deadletters, "moving", lambda *_: "move them")
     connection: Any = SimpleNamespace(execute=execute)
     target: Any = SimpleNamespace(plan=plan, table=table)
-    error = raises(NotPreparedError, lambda: transaction._bury(connection, part, target))
-    assert error.what.startswith("a staging" if lost else "A staging table holds 1 of 2")
+    error = raises(MiscountError, lambda: transaction._bury(connection, part, target))
+    assert "2 dead letters were counted, and the target holds 0 and 1" in error.what
+    assert (error.job, error.epoch) == ("job", 0)
     assert said[-1] == "ROLLBACK", "nothing may be changed"
 
 

@@ -1,0 +1,107 @@
+"""What staging tables hold of dead letters, against what was counted: looked at, never inferred.
+
+A judgement marks staged rows in a transaction of its own. Its reply may be lost, and it may arrive
+late: so the marks themselves are counted, before and after a judgement, and by the transaction that
+applies the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Connection
+
+from abs_clients.postgres.errors import translate_errors
+from abs_clients.postgres.pool import leased
+from abs_core.deadletters import miscount, with_dead
+from abs_core.errors import AbsError
+from abs_core.model import Committable, HandleName
+from abs_sinks.postgres.judgestaged import judge_staged
+from abs_sinks.postgres.judging import NeedsJudgement
+from abs_sinks.postgres.newcolumns import adding
+from abs_sinks.postgres.replacing import deleting
+from abs_sinks.postgres.staging import Staging, staged_incomplete
+from abs_sinks.postgres.target import Part, SinkTables
+
+
+class StagedLetters:
+    """The dead letters in the staging tables of these sinks."""
+
+    def __init__(self, tables: SinkTables) -> None:
+        self._tables = tables
+        self._options = tables.options
+        self._staging = Staging(tables.options)
+
+    def check(
+        self, connection: Connection[Any], parts: Sequence[Part], alone: Sequence[Part]
+    ) -> None:
+        """Check that the tables hold the dead letters that were counted, and no others.
+
+        The transaction that applies the rows calls it after it has read them: what is marked later was
+        written as good. Such marks wait for its end, or were committed by then.
+
+        Args:
+            alone: those of the parts whose tables hold dead letters only.
+
+        Raises:
+            NeedsJudgement: a judgement whose reply was lost has marked rows.
+            MiscountError, NotPreparedError: dead letters or rows are missing. The transaction is rolled
+                back in each case.
+        """
+        for part in parts:
+            try:
+                held = self._held(connection, part, alone=part in alone)
+                if any(dead != part.dead.get(handle, 0) for handle, dead in held.items()):
+                    found = sum(held.values())
+                    counted, seen = (part.good, part.rows - part.good), (part.rows - found, found)
+                    raise NeedsJudgement from miscount(part.staged[0].handle, counted, seen)
+            except (AbsError, NeedsJudgement):
+                connection.execute("ROLLBACK")
+                raise
+
+    def judgement(self, staged: Sequence[Committable], doing: str) -> list[Committable]:
+        """Judge the rows, see ``judge_staged``; the committables with the dead letters that are held.
+
+        Nothing is judged where an earlier judgement has marked rows and its reply was lost.
+
+        Raises:
+            MiscountError, NotPreparedError: dead letters or rows are missing.
+        """
+        parts = self._tables.parts(staged)
+        targets = [(part, part.table.target()) for part in parts]
+        first = [adding(target.plan) for _, target in targets if target.plan.added]
+        first += deleting([t for part, t in targets if part.table.options.replaces])[0::2]
+        with leased(self._options.server) as connection, translate_errors(doing):
+            held = self._all_held(connection, parts)
+            if all(part.dead.get(h, 0) == held.get(h, 0) for part in parts for h in part.handles):
+                judge_staged(connection, self._options, targets, first)
+                held = self._all_held(connection, parts)
+        return [with_dead(c, held[c.handle]) if c.handle in held else c for c in staged]
+
+    def _all_held(
+        self, connection: Connection[Any], parts: Sequence[Part]
+    ) -> dict[HandleName, int]:
+        return {h: dead for part in parts for h, dead in self._held(connection, part).items()}
+
+    def _held(
+        self, connection: Connection[Any], part: Part, *, alone: bool = False
+    ) -> dict[HandleName, int]:
+        """How many dead letters each table of the part holds; none of them without the option.
+
+        Raises:
+            NotPreparedError: rows are missing.
+            MiscountError: dead letters are missing.
+        """
+        if part.table.options.letters is None:
+            return {}
+        held = self._staging.counts(connection, part.handles)
+        for committable in part.staged:
+            told = part.dead.get(committable.handle, 0)
+            rows, dead = held[committable.handle]
+            if not alone and rows != committable.rows:
+                raise staged_incomplete(committable, rows)
+            if dead < told or (alone and (rows, dead) != (told, told)):
+                counted = (0 if alone else committable.rows - told, told)
+                raise miscount(committable.handle, counted, (rows - dead, dead))
+        return {handle: dead for handle, (_, dead) in held.items()}
