@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from abs_clients.ownfolder import check_own, in_shared, own_folder
 from abs_core.errors import ConfigError
 
 
@@ -25,9 +26,11 @@ def cache_folder() -> Path:
     folder = Path(named) if named else Path(base) / "abs-sinks"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if in_shared(folder):
+            check_own(folder)
     except OSError as error:
         raise ConfigError(
-            f"the cache folder {folder} cannot be made: {error.strerror}",
+            f"the cache folder {folder} cannot be used: {error.strerror or error}",
             remedy="set ABS_CACHE to a folder that can be written.",
         ) from error
     return folder
@@ -47,17 +50,13 @@ def shared_folder() -> Path:
 
     Root's home and cache are closed to others, and PostgreSQL refuses to run as root.
     """
-    folder = Path(tempfile.gettempdir()) / f"abs-sinks-{os.geteuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o711)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    try:
+        return own_folder()
+    except OSError as error:
         raise ConfigError(
-            f"{folder} is not a folder of this user's own",
-            remedy="remove it, or point TMPDIR to another folder.",
-        )
-    folder.chmod(0o711)
-    return folder
+            f"no folder for servers can be made in {tempfile.gettempdir()}: {error}",
+            remedy="remove what is there, or point TMPDIR to another folder.",
+        ) from error
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
     own = (library.SchemaParseException, library.UnknownType)
     try:
         for each in references:
-            library.parse_schema(json.loads(each), named, _write_hint=False)
-        raw = library.parse_schema(json.loads(text), named, _write_hint=False)
+            library.parse_schema(_lenient(json.loads(each)), named, _write_hint=False)
+        raw = library.parse_schema(_lenient(json.loads(text)), named, _write_hint=False)
     except (*own, *_STUMBLES) as error:
         # Of a malformed text fastavro raises also those that are not its own.
         raise SchemaError(
@@ -140,6 +140,27 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
             remedy="correct it, or what it refers to.",
         ) from error
     return _node(raw, named, ())
+
+
+def _lenient(raw: Any) -> Any:
+    """The schema without decimals that are none: Avro ignores these, and fastavro refuses them."""
+    if isinstance(raw, list):
+        return [_lenient(each) for each in raw]
+    if not isinstance(raw, dict):
+        return raw
+    inner = ("type", "items", "values", "fields")
+    raw = {name: _lenient(each) if name in inner else each for name, each in raw.items()}
+    if raw.get("logicalType") == "decimal" and not _is_decimal(raw, raw.get("size")):
+        del raw["logicalType"]
+    return raw
+
+
+def _is_decimal(raw: Mapping[str, Any], size: Any) -> bool:
+    """Whether precision and scale make a decimal; ``size`` is that of a fixed."""
+    precision, scale = raw.get("precision"), raw.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision > 0:
+        return False
+    return type(size) is not int or 10**precision <= 2 ** (8 * size - 1) if size else size is None
 
 
 def _cut(text: str) -> str:
@@ -183,10 +204,9 @@ def _with_logical(node: Node, raw: Mapping[str, Any]) -> Node:
         return node
     if logical != "decimal":
         return replace(node, logical=logical)
-    precision, scale = raw.get("precision"), raw.get("scale", 0)
-    if type(precision) is not int or type(scale) is not int or not 0 <= scale <= precision > 0:
+    if not _is_decimal(raw, node.size if node.kind == "fixed" else None):
         return node  # as the specification has it for a logical type that is none
-    return replace(node, logical=logical, precision=precision, scale=scale)
+    return replace(node, logical=logical, precision=raw["precision"], scale=raw.get("scale", 0))
 
 
 def _aliases(raw: Mapping[str, Any], name: str) -> tuple[str, ...]:
@@ -307,6 +327,10 @@ def default_array(field: Field) -> pa.Array:
         ) from error
 
 
+_NO_NUMBERS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
+"""Doubles that JSON cannot write as numbers, as Avro writes them."""
+
+
 def _default(node: Node, given: Any) -> Any:
     """A default, as JSON has it, as a value of ``arrow_type``; moments are numbers, as in Arrow."""
     if given is None and not node.takes_null:
@@ -334,6 +358,12 @@ def _default(node: Node, given: Any) -> Any:
                 return data
             unscaled = int.from_bytes(data, "big", signed=True)
             return Decimal(unscaled).scaleb(-node.scale, Context(prec=MAX_DECIMAL_DIGITS))
+    return _plain_default(node, given)
+
+
+def _plain_default(node: Node, given: Any) -> Any:
+    if node.kind in ("float", "double"):
+        return float(_NO_NUMBERS.get(given, given))
     return given if node.logical in (None, "uuid") else _moment(node.logical, given)
 
 
@@ -358,6 +388,8 @@ def _is_default(node: Node, given: Any) -> bool:
         "record": (dict,),
     }
     wanted = kinds.get(node.kind, (str,))
+    if node.kind in ("float", "double") and given in _NO_NUMBERS:
+        return True
     return isinstance(given, wanted) and (node.kind == "boolean") == isinstance(given, bool)
 
 

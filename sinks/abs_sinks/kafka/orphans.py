@@ -17,15 +17,15 @@ import json
 import logging
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
 from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.ownfolder import check_own, own_folder
 from abs_core.contracts import Task
 from abs_core.durable import of_a_dead_process
 from abs_core.errors import AbsError
@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 
 
 def claims_folder() -> Path:
-    """The folder of this user's claim files, in the machine's temporary folder."""
-    return Path(tempfile.gettempdir()) / f"abs-sinks-{os.getuid()}" / "kafka"
+    """The folder of this user's claim files; raises OSError where it cannot be used."""
+    return own_folder("kafka")
 
 
 @dataclass(slots=True)
@@ -56,13 +56,16 @@ class Claim:
     """This process's file for one job and generation, locked until the process ends.
 
     If the folder cannot be used it does nothing, and timeouts and the next run abort.
+
+    Args:
+        folder: for tests; None: ``claims_folder``.
     """
 
     register: str
     job: str
     generation: int
     incarnation: str
-    folder: Path = field(default_factory=claims_folder)
+    folder: Path | None = None
     _epoch: int = -1
     _made: int = 0
     _file: int | None = None
@@ -87,17 +90,13 @@ class Claim:
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, content, 0)
         except OSError as error:
-            log.debug("%s cannot be written: %s", self.folder, error)
+            log.debug("the claims of transactions cannot be written: %s", error)
         return begun
 
     def _open(self) -> int:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _is_ours(self.folder):
-            raise PermissionError(f"{self.folder} belongs to another user")
-        self._tidy()
-        path = (
-            self.folder / f"{_prefix(self.register, self.job)}{self.generation}-{self.incarnation}"
-        )
+        folder = self._folder()
+        _tidy(folder)
+        path = folder / f"{_prefix(self.register, self.job)}{self.generation}-{self.incarnation}"
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             # Another process may hold the lock for a moment, until it sees that the file is empty.
@@ -107,20 +106,12 @@ class Claim:
             raise
         return opened
 
-    def _tidy(self) -> None:
-        """Delete old files of dead processes, of any job."""
-        # Not in each process: thousands of files take it longer to look at than a small epoch.
-        tidied = self.folder / TIDIED
-        with suppress(FileNotFoundError):
-            if abs(time.time() - tidied.stat().st_mtime) < TIDY_SECONDS:
-                return
-        tidied.touch()
-        for path in self.folder.iterdir():
-            with suppress(FileNotFoundError):  # another process deletes them, too
-                if time.time() - path.stat().st_mtime > KEPT_SECONDS:
-                    with of_a_dead_process(path) as file:
-                        if file is not None:
-                            path.unlink(missing_ok=True)
+    def _folder(self) -> Path:
+        if self.folder is None:
+            return claims_folder()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        check_own(self.folder)
+        return self.folder
 
     def release(self) -> None:
         """Unlock the file, as the process's end does: others may abort its transactions."""
@@ -154,11 +145,9 @@ class Claim:
 
     def _others(self) -> list[Path]:
         try:
-            if not _is_ours(self.folder):
-                return []
-            there = sorted(self.folder.glob(f"{_prefix(self.register, self.job)}*-*"))
+            there = sorted(self._folder().glob(f"{_prefix(self.register, self.job)}*-*"))
         except OSError as error:
-            log.debug("%s cannot be looked at: %s", self.folder, error)
+            log.debug("the claims of transactions cannot be looked at: %s", error)
             return []
         return [path for path in there if _parsed(path)[1] != self.incarnation]
 
@@ -189,10 +178,20 @@ def _claimed(content: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _is_ours(folder: Path) -> bool:
-    """Whether nobody else may put files there."""
-    found = folder.stat()
-    return found.st_uid == os.getuid() and not found.st_mode & 0o022
+def _tidy(folder: Path) -> None:
+    """Delete old files of dead processes, of any job."""
+    # Not in each process: thousands of files take it longer to look at than a small epoch.
+    tidied = folder / TIDIED
+    with suppress(FileNotFoundError):
+        if abs(time.time() - tidied.stat().st_mtime) < TIDY_SECONDS:
+            return
+    tidied.touch()
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # another process deletes them, too
+            if time.time() - path.stat().st_mtime > KEPT_SECONDS:
+                with of_a_dead_process(path) as file:
+                    if file is not None:
+                        path.unlink(missing_ok=True)
 
 
 def _prefix(register: str, job: str) -> str:

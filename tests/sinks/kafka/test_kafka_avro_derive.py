@@ -48,6 +48,22 @@ def test_what_is_written_with_a_schema_made_of_the_columns_is_read_by_fastavro(
         assert not stream.read()
 
 
+_NAMES = st.sampled_from(["a", "b", "a_b", "b_a", "a_", "a__b"])
+_STRUCTS = st.recursive(
+    st.just(pa.int32()),
+    lambda inner: st.dictionaries(_NAMES, inner, min_size=1, max_size=3).map(
+        lambda fields: pa.struct(list(fields.items()))
+    ),
+)
+
+
+@given(_STRUCTS)
+def test_records_of_columns_whose_names_join_to_the_same_have_names_of_their_own(
+    arrow: pa.DataType,
+) -> None:
+    assert arrow_type(parsed(json.dumps(avro_of(arrow, "t_value", "value")))) == arrow
+
+
 @pytest.mark.parametrize(
     ("arrow", "named"),
     [

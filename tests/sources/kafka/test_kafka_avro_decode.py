@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -17,7 +18,16 @@ from abs_clients.avro.schema import Node, arrow_type, parsed
 from abs_core.errors import SchemaError
 from abs_sources.kafka.avro import resolve
 from abs_sources.kafka.avro.columns import Decoder
+from abs_sources.kafka.avro.cursor import Cursor
 from tests.clients.avro.schemas import as_fastavro, records, schemas, to_write, values
+
+
+@pytest.fixture(scope="module", params=["places first", "an item of each"], autouse=True)
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both ways to read lists, whatever their number."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(resolve, "_FEW_ROWS", 10**9 if request.param == "places first" else 0)
+        yield request.param
 
 
 def written(schema: Any, value: Any, number: int = 7) -> bytes:
@@ -119,3 +129,99 @@ def test_the_check_of_the_columns_sees_lists_whose_nulls_were_cut(
     monkeypatch.setattr(resolve, "_wider", lambda values, arrow: values.cast(arrow))
     with pytest.raises(pa.ArrowInvalid):
         check()
+
+
+LONG_LISTS: list[Any] = [
+    {"type": "array", "items": "string"},
+    {"type": "array", "items": ["null", "long"]},
+    {"type": "map", "values": {"type": "array", "items": "int"}},
+    {"type": "array", "items": {"type": "array", "items": "string"}},
+    {
+        "type": "array",
+        "items": {"type": "record", "name": "I", "fields": [{"name": "x", "type": "string"}]},
+    },
+]
+
+
+def _long(kind: Any, items: int) -> Any:
+    """A value with a list of so many items."""
+    if kind["type"] == "map":
+        return {f"k{n}": [n] for n in range(items)}
+    one = kind["items"]
+    if isinstance(one, list):
+        return [None if n % 3 else n for n in range(items)]
+    if one == "string":
+        return ["abc"] * items
+    return [["a", "b"]] * items if one["type"] == "array" else [{"x": "abc"}] * items
+
+
+def _steps(kind: Any, items: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many times numbers are read of one record with a list of so many items."""
+    schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": kind}]}
+    record = written(fastavro.parse_schema(schema), {"a": _long(kind, items)})
+    steps, number = [0], Cursor.number
+
+    def counted(self: Cursor) -> Any:
+        steps[0] += 1
+        return number(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Cursor, "number", counted)
+        found, bad = decoder(schema).decode(pa.array([record], pa.binary()))
+    assert bad == {}
+    assert len(found[0].as_py()["a"]) == items
+    return steps[0]
+
+
+@pytest.mark.parametrize("kind", LONG_LISTS, ids=json.dumps)
+def test_a_long_list_takes_no_more_steps_than_a_short_one(
+    kind: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    short, long = (_steps(kind, items, monkeypatch) for items in (20, 2000))
+    if way == "places first":
+        assert long == short
+    else:  # a planted defect: nobody finds the places
+        assert long > 50 * short / 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("double", "NaN", "nan"),
+        ("float", "Infinity", "inf"),
+        ("double", "-Infinity", "-inf"),
+        (["double", "null"], "NaN", "nan"),
+    ],
+)
+def test_a_default_that_is_no_number_of_jsons_is_read(kind: Any, text: str, value: str) -> None:
+    old = {"type": "record", "name": "T", "fields": [{"name": "a", "type": "int"}]}
+    added = {"name": "g", "type": kind, "default": text}
+    new = {**old, "fields": [*old["fields"], added]}
+    record = written(fastavro.parse_schema(old), {"a": 1})
+    found, bad = decoder(new, old).decode(pa.array([record], pa.binary()))
+    assert (bad, repr(found[0].as_py()["g"])) == ({}, value)
+
+
+NO_DECIMALS: list[Any] = [
+    {"type": "bytes", "precision": 4, "scale": 6},
+    {"type": "bytes", "precision": 0},
+    {"type": "bytes"},
+    {"type": "bytes", "precision": 4, "scale": -1},
+    {"type": "bytes", "precision": "4"},
+    {"type": "fixed", "name": "F", "size": 2, "precision": 5, "scale": 1},
+]
+
+
+@pytest.mark.parametrize("kind", NO_DECIMALS, ids=json.dumps)
+def test_a_decimal_that_is_none_is_bytes(kind: Any) -> None:
+    """Avro's specification: a logical type that is not valid is ignored."""
+    fields = [
+        {"name": "d", "type": {**kind, "logicalType": "decimal"}},
+        {"name": "a", "type": "int"},
+    ]
+    schema = {"type": "record", "name": "T", "fields": fields}
+    plain = {name: each for name, each in kind.items() if name in ("type", "name", "size")}
+    plain_schema = {**schema, "fields": [{"name": "d", "type": plain}, fields[1]]}
+    record = written(fastavro.parse_schema(plain_schema), {"d": b"\1\2", "a": 1})
+    found, bad = decoder(schema).decode(pa.array([record], pa.binary()))
+    assert (bad, found.to_pylist()) == ({}, [{"d": b"\1\2", "a": 1}])

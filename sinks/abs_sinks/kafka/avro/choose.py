@@ -151,27 +151,32 @@ _PLAIN: dict[pa.DataType, Any] = {
 }
 
 
-def avro_of(arrow: pa.DataType, name: str, path: str) -> Any:
+def avro_of(arrow: pa.DataType, name: str, path: str, used: set[str] | None = None) -> Any:
     """The schema, as JSON has it.
 
     Args:
         name: of a record at the top, with its namespace; records inside add their path to it.
         path: of the column, for messages.
+        used: names of records so far.
 
     Raises:
         MisfitError: Avro has no such type, or a field's name is none of Avro's.
     """
     plain = plain_type(arrow)
+    used = set() if used is None else used
     if plain in _PLAIN:
         return _PLAIN[plain]
     if pa.types.is_decimal128(plain):
         digits, scale = plain.precision, plain.scale
         return {"type": "bytes", "logicalType": "decimal", "precision": digits, "scale": scale}
     if is_list(plain):
-        return {"type": "array", "items": _optional(plain.value_type, name, f"{path}[]")}
+        return {"type": "array", "items": _optional(plain.value_type, name, f"{path}[]", used)}
     if pa.types.is_map(plain) and pa.types.is_string(plain.key_type):
-        return {"type": "map", "values": _optional(plain.item_type, name, f"{path}{{}}")}
+        return {"type": "map", "values": _optional(plain.item_type, name, f"{path}{{}}", used)}
     if pa.types.is_struct(plain):
+        while name in used:  # a.b beside a_b
+            name = f"{name}_"
+        used.add(name)
         fields = []
         for field in plain:
             at = f"{path}.{field.name}"
@@ -180,12 +185,12 @@ def avro_of(arrow: pa.DataType, name: str, path: str) -> Any:
                     f"{at} is no name of Avro's",
                     "rename it with letters, digits and underscores",
                 )
-            kind = _optional(field.type, f"{name}_{field.name}", at)
+            kind = _optional(field.type, f"{name}_{field.name}", at, used)
             fields.append({"name": field.name, "type": kind, "default": None})
         return {"type": "record", "name": name, "fields": fields}
     raise MisfitError(f"{path} is {arrow}, for which Avro has no type", "cast or drop it in Spark")
 
 
-def _optional(arrow: pa.DataType, name: str, path: str) -> Any:
-    inner = avro_of(arrow, name, path)
+def _optional(arrow: pa.DataType, name: str, path: str, used: set[str]) -> Any:
+    inner = avro_of(arrow, name, path, used)
     return inner if inner == "null" else ["null", inner]

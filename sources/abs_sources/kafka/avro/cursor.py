@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,37 @@ class Cursor:
         return Cursor(
             self.data, at, np.repeat(self.end, counts), np.repeat(self.rows, counts), self.bad
         )
+
+    def listed(self, counts: Array, skip: Callable[[memoryview, int], int]) -> tuple[Cursor, Array]:
+        """A cursor for so many values of any size, which lie side by side at each place.
+
+        It moves this one behind them.
+
+        Args:
+            skip: finds the end of a value.
+
+        Returns:
+            the cursor, and how many values of each list it has: fewer than ``counts`` where one
+            cannot be skipped, which is the last and fails to be read.
+        """
+        data = memoryview(self.data)
+        places: list[int] = []
+        taken = np.zeros(len(self), np.int64)
+        for row, (end, count) in enumerate(zip(self.end.tolist(), counts.tolist(), strict=True)):
+            before, at = len(places), int(self.at[row])
+            try:
+                for _ in range(count):
+                    places.append(at)
+                    at = skip(data, at)
+                    if at > end:
+                        break
+            except (IndexError, ValueError):
+                at = end
+            taken[row] = len(places) - before
+            self.at[row] = min(at, end)
+        found = np.array(places, np.int64)
+        owners = np.repeat(np.arange(len(self)), taken)
+        return Cursor(self.data, found, self.end[owners], self.rows[owners], self.bad), taken
 
     def fail(self, which: Array, why: str) -> None:
         """Note that these values cannot be read; ``which`` is a mask or indices."""

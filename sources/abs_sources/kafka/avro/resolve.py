@@ -14,15 +14,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from abs_clients.avro.schema import Node, arrow_type, default_array, widened
+from abs_clients.avro.schema import Field, Node, arrow_type, default_array, widened
 from abs_sources.kafka.avro.cursor import Cursor
 from abs_sources.kafka.avro.leaves import MismatchError, leaf, mismatch, width
+from abs_sources.kafka.avro.skip import Skip, skipping
 
 Read = Callable[[Cursor], pa.Array]
 """Reads the next value at each place; a column of the reader's ``arrow_type``."""
 
 _MAX_EMPTY = 1_000_000
 """Most values without bytes in one list: their number proves nothing about the record's size."""
+
+_FEW_ROWS = 64
+"""Of so few lists it is faster to find all items first than to read one of each at a time."""
 
 
 def reading(writer: Node, reader: Node, path: str = "value") -> Read:
@@ -204,9 +208,10 @@ def without_logical(node: Node) -> Node:
 def _array(writer: Node, reader: Node, path: str) -> Read:
     read_item = reading(writer.inner[0], reader.inner[0], f"{path}[]")
     arrow, wide = arrow_type(reader, path), width(writer.inner[0])
+    skip = skipping(writer.inner[0])
 
     def read(cursor: Cursor) -> pa.Array:
-        offsets, items = _items(cursor, read_item, arrow.value_type, wide)
+        offsets, items = _items(cursor, read_item, arrow.value_type, wide, skip)
         return pa.ListArray.from_arrays(offsets, items, arrow)
 
     return read
@@ -217,13 +222,15 @@ def _map(writer: Node, reader: Node, path: str) -> Read:
     read_value = reading(writer.inner[0], reader.inner[0], f"{path}{{}}")
     arrow = arrow_type(reader, path)
     pair = pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])
+    entry = (Field("key", Node("string")), Field("value", writer.inner[0]))
+    skip = skipping(Node("record", fields=entry))
 
     def read_item(cursor: Cursor) -> pa.Array:
         key = read_key(cursor)
         return pa.StructArray.from_arrays([key, read_value(cursor)], fields=list(pair))
 
     def read(cursor: Cursor) -> pa.Array:
-        offsets, items = _items(cursor, read_item, pair, None)
+        offsets, items = _items(cursor, read_item, pair, None, skip)
         key, value = items.flatten()
         return pa.MapArray.from_arrays(offsets, key, value, arrow)
 
@@ -231,12 +238,13 @@ def _map(writer: Node, reader: Node, path: str) -> Read:
 
 
 def _items(
-    cursor: Cursor, read: Read, arrow: pa.DataType, wide: int | None
+    cursor: Cursor, read: Read, arrow: pa.DataType, wide: int | None, skip: Skip
 ) -> tuple[pa.Array, pa.Array]:
     """The items of the lists at each place: offsets and values.
 
     Args:
         wide: bytes of an item, if all have as many: then those of a block are read at once.
+        skip: finds an item's end, for lists of few rows: they are read at once, too.
     """
     counts = np.zeros(len(cursor), np.int64)
     parts: list[pa.Array] = []
@@ -256,6 +264,13 @@ def _items(
             continue
         while rows.size:
             part = cursor.take(rows)
+            if rows.size <= _FEW_ROWS:
+                items, taken = part.listed(left, skip)
+                counts[rows] -= left - taken
+                parts.append(read(items))
+                owners.append(np.repeat(rows, taken))
+                cursor.put(rows, part)
+                break
             parts.append(read(part))
             owners.append(rows)
             cursor.put(rows, part)
