@@ -16,6 +16,7 @@ class Effort:
         pre_commit_seconds: until the rows were durable; of the slowest task.
         retries: of requests that failed.
         waited_seconds: in calls that were retried; of the slowest task.
+        read: rows of the source, before sinks select theirs; None if it was not counted.
     """
 
     amounts: tuple[tuple[int, int, int], ...] = ()
@@ -23,6 +24,7 @@ class Effort:
     pre_commit_seconds: float = 0.0
     retries: int = 0
     waited_seconds: float = 0.0
+    read: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -39,4 +41,5 @@ def together(efforts: Iterable[Effort]) -> Effort:
         max((one.pre_commit_seconds for one in every), default=0.0),
         sum(one.retries for one in every),
         max((one.waited_seconds for one in every), default=0.0),
+        sum(counted) if (counted := [one.read for one in every if one.read is not None]) else None,
     )

@@ -38,6 +38,7 @@ class Written:
     Args:
         sink: its name; empty if it is the only one.
         rows: without dead letters; None if it is not known.
+        dead: dead letters of its share.
         bytes: as Arrow holds them, with dead letters; None if it is not known.
         target: its target's identity.
         namespace, dataset: the target, by OpenLineage's rules for names; an engine fills them in.
@@ -49,6 +50,7 @@ class Written:
     target: str = ""
     namespace: str = ""
     dataset: str = ""
+    dead: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Committed:
     """An epoch is finished; ``seconds`` for decision, commit and finish together.
 
     Args:
-        rows: with the dead ones.
+        rows: with the dead ones; a row that goes to several sinks counts at each.
         dead: refused by a target and kept as dead letters.
         bytes: as Arrow holds the rows.
         write_seconds, pre_commit_seconds: of the slowest task, in the sinks' writers; 0 if the engine
@@ -71,6 +73,7 @@ class Committed:
         frontier: all epochs up to it are finished.
         targets: what each sink got; empty if the engine does not measure it.
         id: names this epoch's commit, the same whoever tells it.
+        read: rows of the source, each once; None if the engine does not count them.
     """
 
     job: str
@@ -91,6 +94,7 @@ class Committed:
     frontier: int | None = None
     targets: tuple[Written, ...] = ()
     id: str = ""
+    read: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ class Coordinator:
                 frontier=state.frontier,
                 targets=written(state, epoch, effort),
                 id=epoch_id(state, state.lineage, epoch),
+                read=effort.read,
             )
         )
 

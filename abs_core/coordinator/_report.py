@@ -87,9 +87,10 @@ def written(state: JobState, epoch: int, effort: Effort) -> tuple[Written, ...]:
     dead = {one.sink: one.dead for one in record.dead} if record else {}
     made = []
     for number, (name, target) in _sinks(state, epoch).items():
-        given = [(rows, size) for sink, rows, size in effort.amounts if sink == number]
-        rows = sum(each for each, _ in given) - dead.get(number, 0)
-        made.append(Written(name, rows, sum(size for _, size in given), target))
+        amounts = [(rows, size) for sink, rows, size in effort.amounts if sink == number]
+        refused = dead.get(number, 0)
+        rows, size = (sum(column) for column in zip(*amounts, strict=True)) if amounts else (0, 0)
+        made.append(Written(name, rows - refused, size, target, dead=refused))
     return tuple(made)
 
 

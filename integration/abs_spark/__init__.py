@@ -57,9 +57,11 @@ def register(spark: SparkSession) -> None:
     """
     from abs_spark.hooks import install_hooks
     from abs_spark.process.logs import tell_of_speed
+    from abs_spark.process.program import program_hears
+    from abs_spark.progress import hear_events
 
     try:
-        from abs_spark.datasource.batch_size import batches_by_rows
+        from abs_spark.datasource.batch_size import hear_row_sizes
         from abs_spark.discovery import default_sources
     except ModuleNotFoundError as error:
         if error.name != "pyspark.sql.datasource":
@@ -72,10 +74,12 @@ def register(spark: SparkSession) -> None:
 
     install_hooks()
     check_python(spark)
-    with batches_by_rows(spark) as told:
-        for found in default_sources():
-            spark.dataSource.register(found)
-    if not told:
+    hear_row_sizes()
+    hear_events()
+    with program_hears(spark) as hears:
+        for source in default_sources():
+            spark.dataSource.register(source)
+    if not hears:
         tell_of_speed(spark)
 
 

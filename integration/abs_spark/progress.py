@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cache
 from logging import INFO, WARNING
+from typing import Any, get_args
 
 from opentelemetry import metrics
 
@@ -26,8 +28,13 @@ from abs_core.events import (
     Started,
     SweepFailed,
     Swept,
+    Written,
 )
+from abs_spark import observers
 from abs_spark.observers import tell, told
+from abs_spark.process.program import hear, tell_program
+
+SUBJECT = "event"
 
 _start = logging.getLogger("abs_spark.start")
 _recovery = logging.getLogger("abs_spark.recovery")
@@ -35,7 +42,10 @@ _epoch = logging.getLogger("abs_spark.epoch")
 _progress = logging.getLogger("abs_spark.progress")
 
 _meter = metrics.get_meter("abs_spark")
-_rows = _meter.create_counter("abs.rows", "{row}", "Rows of committed epochs")
+_read = _meter.create_counter(
+    "abs.source.rows", "{row}", "Rows of the source in committed epochs, each once"
+)
+_rows = _meter.create_counter("abs.rows", "{row}", "Rows that committed epochs wrote to each sink")
 _dead = _meter.create_counter("abs.dead_letters", "{row}", "Rows of committed epochs kept aside")
 _epochs = _meter.create_counter("abs.epochs", "{epoch}", "Committed epochs")
 _skips = _meter.create_counter("abs.skips", "{epoch}", "Replayed epochs found committed already")
@@ -92,11 +102,39 @@ def observer(protocol: str, datasets: Mapping[str, Dataset] | None = None) -> Ob
     def observe(event: Event) -> None:
         event = _placed(event, datasets or {})
         tell(event)  # first: one of them may configure the metrics
-        _count(event, {"job": event.job, "protocol": protocol})
+        # A figure is counted in one process: in the program where it hears of it.
+        if not tell_program(SUBJECT, [protocol, type(event).__name__, asdict(event)]):
+            _count(event, {"job": event.job, "protocol": protocol})
         logger, level, text, values = _line(event)
         logger.log(level, text, *values, extra={"abs_event": event})
 
     return observe
+
+
+@cache
+def hear_events() -> None:
+    """In the program: count what its formats' processes tell, and give it to ``abs_spark.listener``.
+
+    Observers of ``ABS_OBSERVE`` have been called there.
+    """
+    hear(SUBJECT, lambda message: _heard(*message))
+
+
+_EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def _heard(protocol: str, kind: str, fields: dict[str, Any]) -> None:
+    event = _EVENTS[kind](**{name: _as_sent(value) for name, value in fields.items()})
+    for observe in tuple(observers.added):
+        observers.tell_one(observe, event)
+    _count(event, {"job": event.job, "protocol": protocol})
+
+
+def _as_sent(value: Any) -> Any:
+    """JSON has lists for tuples, and objects for what an epoch wrote to a sink."""
+    if isinstance(value, list):
+        return tuple(Written(**one) if isinstance(one, dict) else one for one in value)
+    return value
 
 
 def _placed(event: Event, datasets: Mapping[str, Dataset]) -> Event:
@@ -114,9 +152,15 @@ def _count(event: Event, of: dict[str, str]) -> None:
     match event:
         case PreCommitted(seconds=seconds):
             _pre_commit_seconds.record(seconds, of)
-        case Committed(rows=rows, seconds=seconds, dead=dead):
-            _rows.add(rows, of)
-            _dead.add(dead, of)  # 0, too: Prometheus sees no increase of what was not there before
+        case Committed(seconds=seconds):
+            _read.add(event.rows if event.read is None else event.read, of)
+            for sink in event.targets or (
+                Written("", event.rows - event.dead, 0, dead=event.dead),
+            ):
+                at = {**of, "sink": sink.sink}
+                _rows.add(sink.rows or 0, at)
+                # 0, too: Prometheus sees no increase of what was not there before.
+                _dead.add(sink.dead, at)
             _epochs.add(1, of)
             _commit_seconds.record(seconds, of)
             _count_more(event, of)
@@ -157,6 +201,10 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
         case Committed(job, epoch, rows, handles, seconds, dead):
             text = "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s"
             more = f", {dead} of them dead" if dead else ""
+            if len(event.targets) > 1 and event.read is not None:
+                text = "job %s: epoch %d: %d rows of the source committed in %.3f s (%d handles)%s"
+                sinks = ", ".join(f"{one.rows} to {one.sink}" for one in event.targets)
+                rows, more = event.read, f": {sinks}{f'; {dead} dead' if dead else ''}"
             return _epoch, INFO, text, (job, epoch, rows, seconds, handles, more)
         case Skipped(job, epoch, rows):
             text = "job %s: epoch %d: committed before; its %d rows were read and not written again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +62,18 @@ class QueryEnded:
     why: str | None
 
 
+_heard: deque[str] = deque(maxlen=1000)
+"""What one of this process's listeners has counted: each of them hears of the same batch."""
+
+
+def _first_to_hear(news: str) -> bool:
+    """Whether no listener of this process has counted this yet; Spark calls them in turn."""
+    if news in _heard:
+        return False
+    _heard.append(news)
+    return True
+
+
 class Listener(StreamingQueryListener):
     """See ``listener``."""
 
@@ -102,7 +115,8 @@ class Listener(StreamingQueryListener):
                 if (named := job_of(query)) is not None:
                     self._jobs[query] = job_key(named)
             job = self._job(query)
-            _batches.add(1, {"job": job})
+            if _first_to_hear(f"{progress.runId} {progress.batchId}"):
+                _batches.add(1, {"job": job})
             self._tell(BatchDone(job, progress.batchId, rows, seconds, query))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
@@ -116,7 +130,8 @@ class Listener(StreamingQueryListener):
         if event.exception is not None:
             text = str(event.exception)
             why = sentence_of(RuntimeError(text)) or text.strip().partition("\n")[0]
-            _failures.add(1, {"job": self._job(query)})
+            if _first_to_hear(f"{event.runId} failed"):
+                _failures.add(1, {"job": self._job(query)})
         self._tell(QueryEnded(self._job(query), query, why))
 
     def _is_ours(self, query: str) -> bool:
@@ -146,17 +161,18 @@ class Listener(StreamingQueryListener):
 def listener(*observe: Told) -> Any:
     """A ``StreamingQueryListener`` for ``spark.streams.addListener``.
 
-    Each observer is called with every event of the queries that ``abs_spark.epoch`` writes in this
-    process (``abs_core.events``: ``Committed`` has the figures of an epoch), in the thread that writes,
-    and with Spark's news of all queries that write by this project, formats, too: ``BatchDone`` and
-    ``QueryEnded``. The metrics ``abs.batches`` and ``abs.failures`` count micro-batches, and queries
-    that end with an error.
+    Each observer is called with every event of the queries that write by this project
+    (``abs_core.events``: ``Committed`` has the figures of an epoch), and with Spark's news of them:
+    ``BatchDone`` and ``QueryEnded``. The metrics ``abs.batches`` and ``abs.failures`` count
+    micro-batches, and queries that end with an error, once for all listeners of a process.
 
-    A format's own events occur in a process of Spark's: see ``ABS_OBSERVE`` in
-    docs/how-to/watching.md. Under Spark Connect ``abs_spark.epoch``'s do, too, so the client's listener
-    gets Spark's news only, of all queries of its session, and a warning in the log says so.
+    A format's events occur in processes of Spark's, which send them here where ``abs_spark.register``
+    has registered the format. Under Spark Connect all events occur in the server, so the client's
+    listener gets Spark's news only, of all queries of its session, and a warning in the log says so:
+    see ``ABS_OBSERVE`` in docs/how-to/watching.md.
 
     Args:
-        observe: called with an event; one that raises is logged, and the query goes on.
+        observe: called with an event, by ``abs_spark.epoch``'s thread or by one of the program's own;
+            one that raises is logged, and the query goes on.
     """
     return Listener(*observe)

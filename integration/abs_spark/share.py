@@ -186,16 +186,27 @@ def take_shares(
         AbsError: nothing of the task's rows becomes visible.
     """
     try:
+        read = 0
         for batch in batches:
+            read += batch.num_rows
             for sink in sinks:
                 sink.write(batch)
-        return [sink.share() for sink in sinks]
+        return _having_read(read, [sink.share() for sink in sinks])
     except BaseException as error:
         for out in {sink.out for sink in sinks if sink.out is not None}:
             out.abort()
         if isinstance(error, TargetError | NotPreparedError):
             raise_if_fenced(register, task, error)
         raise
+
+
+def _having_read(rows: int, shares: list[Share]) -> list[Share]:
+    """The shares, the first of which tells how many rows of the source the task had for all."""
+    for place, share in enumerate(shares):
+        if isinstance(share, Wrote):
+            effort = replace(share.effort or Effort(), read=rows)
+            return [*shares[:place], replace(share, effort=effort), *shares[place + 1 :]]
+    return shares
 
 
 def raise_if_fenced(register: Callable[[], RegisterStore], task: Task, cause: AbsError) -> None:

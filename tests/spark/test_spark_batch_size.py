@@ -23,6 +23,7 @@ from abs_core.effort import Effort
 from abs_core.model import Drained, Wrote
 from abs_spark.datasource import batch_size
 from abs_spark.foreach.row_size import BYTES, MAX_ROWS, ROWS
+from abs_spark.process.program import PIPE, program_hears
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import World
@@ -94,8 +95,9 @@ def batches(spark: SparkSession, tmp_path: Path, heard: list[int]) -> Iterator[C
         conf: tuple[str, str] | None = None,
         change: Callable[[DataFrame], DataFrame] = lambda frame: frame,
     ) -> list[list[int]]:
-        with batch_size.batches_by_rows(spark) as told:
-            assert told
+        batch_size.hear_row_sizes()
+        with program_hears(spark) as hears:
+            assert hears
             spark.dataSource.register(Counted)
         if conf is not None:
             spark.conf.set(*conf)
@@ -184,9 +186,9 @@ def test_a_query_with_other_python_functions_is_left_to_spark(
 def test_what_another_thread_sends_meanwhile_is_not_changed(spark: SparkSession) -> None:
     context: Any = spark.sparkContext
     sending, before = context.environment, dict(context.environment)
-    with batch_size.batches_by_rows(spark):
+    with program_hears(spark):
         assert sending == before
-        assert batch_size.PIPE in context.environment
+        assert PIPE in context.environment
     assert context.environment is sending
     assert sending == before
 

@@ -101,7 +101,7 @@ from abs_spark.progress import observer
 from abs_spark.query_listener import Listener
 listener = Listener()
 listener._ours.add("q")
-batch = SimpleNamespace(id="q", batchId=8, numInputRows=10, durationMs={})
+batch = SimpleNamespace(id="q", runId="r", batchId=8, numInputRows=10, durationMs={})
 listener.onQueryProgress(SimpleNamespace(progress=batch))
 observer("2pc")(Swept("j", ("a",)))
 observer("2pc")(Committed("j", 8, 10, 1, 0.1, 2))

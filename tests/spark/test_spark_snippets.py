@@ -76,7 +76,6 @@ ELSEWHERE = {
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
     ("dead-letters.md", "sink:dead"): "tests/spark/test_spark_epoch_dead_letters.py",
     ("watching.md", "9464"): "tests/spark/test_spark_progress.py",
-    ("watching.md", "9465"): "tests/spark/test_spark_prometheus.py",
     ("watching.md", "abs_spark.listener("): "tests/spark/test_spark_observed.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
     ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",

@@ -2,23 +2,15 @@
 
 What ``abs_spark.foreach.row_size`` does for ``abs_spark.epoch``. Only the driver's program can set
 anything in the session of a query, which is a clone that belongs to the query alone; and only the
-commit process knows how large its rows are. It tells the program through a pipe with a name, which it
-finds in its environment: Spark gives it the one that the program had when it registered the formats.
+commit process knows how large its rows are, so it tells the program.
 """
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
-import shutil
-import tempfile
-import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from abs_core.model import Share, Wrote
 from abs_spark.foreach.row_size import (
@@ -30,81 +22,29 @@ from abs_spark.foreach.row_size import (
 )
 from abs_spark.hooks import active_query
 from abs_spark.process.logs import show_logs
+from abs_spark.process.program import hear, tell_program
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-PIPE = "ABS_ROW_SIZE_PIPE"
-"""Environment variable of a format's processes."""
+SUBJECT = "row size"
 MARGIN = 4
 """A task's mean is known, not the size of each batch: rows of one may be so much larger."""
 
 _log = logging.getLogger("abs_spark.start")
-_registering = threading.RLock()
 
 
 def tell_row_size(query: str, run: str, shares: Iterable[Share]) -> None:
     """In the commit process: tell the program how large the rows of an epoch were. Raises nothing."""
-    efforts = [each.effort for each in shares if isinstance(each, Wrote) and each.effort]
+    efforts = [share.effort for share in shares if isinstance(share, Wrote) and share.effort]
     amounts = [amount for effort in efforts for amount in effort.amounts]
     size = max((size / rows for _, rows, size in amounts if rows), default=0.0)
-    place = os.environ.get(PIPE)
-    if not size or place is None:
-        return
-    try:
-        pipe = os.open(place, os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            os.write(pipe, f"{query} {run} {size:.0f}\n".encode())
-        finally:
-            os.close(pipe)
-    except OSError as error:  # the program has ended; or it is on another machine
-        _log.debug("query %s: the size of its rows is not told: %s", query, error)
-
-
-@contextmanager
-def batches_by_rows(spark: SparkSession) -> Iterator[bool]:
-    """Formats that are registered while this is open tell the size of their rows to this process.
-
-    Yields whether they do: not under Spark Connect, whose client cannot reach a query's session.
-    """
-    context: Any = getattr(spark, "_sc", None)
-    if getattr(context, "environment", None) is None or not hasattr(os, "mkfifo"):
-        yield False
-        return
-    with _registering:
-        # Another one, not changed: another thread may just be sending it with a function.
-        given = context.environment
-        context.environment = {**given, PIPE: _pipe(os.getpid())}
-        try:
-            yield True
-        finally:
-            context.environment = given
+    if size:
+        tell_program(SUBJECT, [query, run, size])
 
 
 @cache
-def _pipe(process: int) -> str:
-    """The pipe of this process, and a thread that follows it."""
-    folder = tempfile.mkdtemp(prefix="abs-sinks-")
-    atexit.register(_remove, folder, process)
-    place = str(Path(folder) / "row-sizes")
-    os.mkfifo(place, 0o600)
-    # To read and write: so it has no end where the last epoch's commit has closed it.
-    pipe = os.open(place, os.O_RDWR)
-    threading.Thread(target=_follow, args=(pipe,), name="abs-row-size", daemon=True).start()
-    return place
-
-
-def _remove(folder: str, process: int) -> None:
-    if os.getpid() == process:  # not as a fork of it ends
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _follow(pipe: int) -> None:
+def hear_row_sizes() -> None:
+    """In the program: set the sessions of queries by what their formats tell."""
     sizes = BatchSizes()
-    with open(pipe, encoding="ascii") as lines:
-        for line in lines:
-            query, run, size = line.split()
-            sizes.set(query, run, float(size))
+    hear(SUBJECT, lambda message: sizes.set(*message))
 
 
 class BatchSizes:
