@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -16,7 +17,7 @@ from abs_audit.locate import side_of
 from abs_audit.report import LeftBehind
 from abs_clients.arrow import alike
 from abs_core.errors import ConfigError, SchemaError
-from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
+from abs_sinks.deadletters import KeptLetters, readable
 from abs_sinks.door import format_at
 
 
@@ -31,6 +32,8 @@ class WithDeadLetters(Relation):
     target: Relation
     letters: KeptLetters
     is_of: Callable[[str], bool]
+    unread: dict[Any, str] = field(default_factory=dict, compare=False)
+    """Those of the last read that could not be compared, by id, and why."""
 
     @property
     def name(self) -> str:
@@ -43,24 +46,39 @@ class WithDeadLetters(Relation):
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
-        ids = [each["id"] for each in self.letters.found() if self.is_of(each["sink"])]
-        found = self.letters.shown(ids)
+        # A letter that says no sink may be of any.
+        ids = [
+            each["id"]
+            for each in self.letters.found()
+            if each["sink"] is None or self.is_of(each["sink"])
+        ]
+        groups, unread = readable(self.letters.shown(ids))
+        self.unread.clear()
+        self.unread.update(unread)
         with self.target.rows(connection, names) as there:
             rows = there
-            for schema in sorted({each["schema"] for each in found}):
-                those = [each for each in found if each["schema"] == schema]
-                batch = rows_of([each["row"] for each in those], schema_of(schema))
-                batch = self.target.unfolded(batch, [name for name in names if name != PLACE])
+            for those, read in groups:
                 places = pa.array([f"dead letter {each['id']}" for each in those], pa.string())
-                table = _named(batch.append_column(PLACE, places), names)
+                try:
+                    batch = self.target.unfolded(read, [name for name in names if name != PLACE])
+                    table = _named(batch.append_column(PLACE, places), names)
+                except SchemaError as error:
+                    self.unread.update({each["id"]: error.what for each in those})
+                    continue
                 dead = carried(connection.from_arrow(table), names)
-                types = zip(names, rows.types, strict=True)
-                cast = (f"cast({quoted(n)} as {kind}) as {quoted(n)}" for n, kind in types)
+                # A column that was carried by an expression is named by it.
+                types = zip(dead.columns, names, rows.types, strict=True)
+                cast = (f"cast({quoted(c)} as {kind}) as {quoted(n)}" for c, n, kind in types)
                 rows = rows.union(dead.project(", ".join(cast)))
             yield rows
 
     def left_behind(self) -> LeftBehind | None:
-        return self.target.left_behind()
+        left = self.target.left_behind()
+        if not self.unread:
+            return left
+        named = [f"dead letter {id_}: {why}" for id_, why in self.unread.items()]
+        left = left or LeftBehind()
+        return replace(left, unchecked=(*left.unchecked, *named))
 
 
 def with_dead_letters(

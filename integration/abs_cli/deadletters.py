@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.output import FAILED, AsJson, confirm, errors, people, print_json, print_table
@@ -55,7 +56,8 @@ def list_letters(
     elif found:
         table = Table(*_SHOWN, box=None)
         for letter in found:
-            table.add_row(*("" if letter[name] is None else str(letter[name]) for name in _SHOWN))
+            shown = ("" if letter[name] is None else str(letter[name]) for name in _SHOWN)
+            table.add_row(*map(escape, shown))
         print_table(table)
     else:
         people.print("no dead letters")
@@ -98,7 +100,8 @@ def replay(
 ) -> None:
     """Write the rows of dead letters to their target, exactly once, and mark them as replayed.
 
-    All of them or none: a row that is refused again is an error. Correct the target first.
+    All of them or none: a row that is refused again is an error. Correct the target first. Rows of
+    other columns are written apart; what cannot be read is named, and stays.
     """
     kept = _kept(url, deadletter, dbtable, write=write, key=key, stateschema=stateschema)
     confirm(f"write {len(set(ids))} rows to {dbtable or 'their target'}?", yes=yes)

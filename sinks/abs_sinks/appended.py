@@ -18,14 +18,17 @@ import pyarrow as pa
 
 from abs_core.contracts import Committer, RegisterStore, Task
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import ContentionError, CorruptionError
+from abs_core.errors import ContentionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.burying import LETTERS, JudgingWriter
-from abs_sinks.deadletters import KeptLetters, rows_together
+from abs_sinks.deadletters import KeptLetters, readable, tell_unread
 
 REPLAYED = "replayed"
 """The code of a letter that marks others; its row is the list of their ids."""
+
+UNREADABLE = "unreadable"
+"""The code of what is no letter."""
 
 _SHOWN = ("id", "job", "sink", "epoch", "at", "code", "message", "column", "key", "position")
 
@@ -81,14 +84,16 @@ class AppendedLetters(KeptLetters):
         return [letter for letter in self._letters() if letter["id"] in wanted]
 
     def replay(self, ids: Sequence[int | str]) -> int:
-        batch = rows_together(self._waiting(ids))
-        if batch is None:
-            return 0
-        sink = self._sink(batch.schema)
-        try:
-            return self._replay(ids, batch, sink)
-        finally:
-            sink.close()
+        groups, unread = readable(self._waiting(ids))
+        written = 0
+        for letters, batch in groups:
+            sink = self._sink(batch.schema)
+            try:
+                written += self._replay([letter["id"] for letter in letters], batch, sink)
+            finally:
+                sink.close()
+        tell_unread(unread, written)
+        return written
 
     def _replay(self, ids: Sequence[int | str], batch: pa.RecordBatch, sink: BuryingSink) -> int:
         which = blake2b(f"{self._place} {sink.target_id}".encode(), digest_size=8).hexdigest()
@@ -103,7 +108,8 @@ class AppendedLetters(KeptLetters):
         # An earlier replay can decide nothing from here on; what it decided must be seen below.
         committer.forget(coordinator.roll_forward())
         waiting = self._waiting(ids)
-        again = rows_together(waiting)
+        found = readable(waiting)[0]
+        again = found[0][1] if found else None
         if isinstance(planned, Skip) or (again is not None and again.schema != batch.schema):
             raise ContentionError(
                 f"Somebody else replays dead letters of {self._place}.",
@@ -144,12 +150,14 @@ class AppendedLetters(KeptLetters):
             if letter["code"] == REPLAYED:
                 letter["row"] = list(json.loads(letter["row"]))
             return {"id": id_, **{name: letter[name] for name in LETTERS.names}}
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(
-                f"What {id_} of {self._place} holds is no dead letter.",
-                remedy="name the place that the job's option deadletter names; nothing else may write "
-                "to it.",
-            ) from error
+        except (ValueError, KeyError, TypeError):
+            # Named among the others, which are read all the same.
+            letter = dict.fromkeys(LETTERS.names)
+            told = {
+                "code": UNREADABLE,
+                "message": f"What {self._place} holds here is no dead letter.",
+            }
+            return {"id": id_, **letter, **told}
 
 
 def _mark(job: str, epoch: int, ids: Sequence[str]) -> pa.RecordBatch:

@@ -3,8 +3,9 @@
 Scalars are written as by ``jsontext``: numbers in full, dates and times as ISO text, bytes as
 ``\\x00ff``.
 A value that has no such form (text with a NUL, or that is no UTF-8; a year before 1; an interval) is
-written as ``{"abs:arrow": "<base64 of an Arrow stream>"}``. The texts are ASCII, so every database
-stores them.
+written as ``{"abs:arrow": "<base64 of an Arrow stream>"}``. An object of the input that has ``"abs:``
+in its text is written as ``{"abs:plain": <the object>}``. The texts are ASCII, so every database stores
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import base64
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -28,6 +29,8 @@ from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import BadRows, BadValuesError, MisfitError
 
 _ARROW = "abs:arrow"
+OWN, PLAIN = '"abs:', "abs:plain"
+"""What begins a key of ours in a text, and the key of an object of the input that has such a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,17 @@ def dead_letters(batch: pa.RecordBatch, bad: Sequence[Why], shown: Shown) -> lis
     return [DeadLetter(*why[1:], key, position, row or "{}") for why, key, position, row in made]
 
 
+_UNREADABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    pa.ArrowException,
+)
+"""What reading a row raises that is not one of the schema's."""
+
+
 def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
     """The rows of dead letters, from their field ``row``; columns that were left out are missing.
 
@@ -123,7 +137,7 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
         CorruptionError: a text is no such row.
     """
     try:
-        rows = [json.loads(text, parse_float=Decimal) for text in texts]
+        rows = [dict(json.loads(text, parse_float=Decimal)) for text in texts]
         fields = [field for field in schema if not rows or field.name in rows[0]]
         columns = [
             pa.concat_arrays([_array(row[f.name], f.type) for row in rows])
@@ -131,7 +145,7 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
             else pa.nulls(0, f.type)
             for f in fields
         ]
-    except (ValueError, KeyError, TypeError, ArithmeticError, pa.ArrowException) as error:
+    except _UNREADABLE as error:
         raise CorruptionError(
             f"A dead letter's row cannot be read as {schema.names}: {type(error).__name__}.",
             remedy="it was changed by hand, or belongs to another schema: see its field schema.",
@@ -139,27 +153,55 @@ def rows_of(texts: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
-def rows_together(letters: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
-    """The rows of these letters (``KeptLetters.shown``), which have one schema; None if there are none.
+Group = tuple[list[dict[str, Any]], pa.RecordBatch]
+"""Letters whose rows have the same columns, and these rows."""
+
+
+def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, str]]:
+    """The letters (``KeptLetters.shown``) whose rows can be read, and why others cannot, by id."""
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Any], pa.RecordBatch]]] = {}
+    unread: dict[Any, str] = {}
+    for letter in letters:
+        try:
+            row = rows_of([letter["row"]], _schema_of(letter))
+        except CorruptionError as error:
+            unread[letter["id"]] = error.what
+            continue
+        if not row.schema.names:
+            unread[letter["id"]] = "It shows no column of its row (option deadlettercolumns)."
+        else:
+            of = (letter["schema"], tuple(row.schema.names))
+            found.setdefault(of, []).append((letter, row))
+    groups = []
+    for group in found.values():
+        rows = pa.Table.from_batches([row for _, row in group]).combine_chunks().to_batches()
+        groups.append(([letter for letter, _ in group], rows[0]))
+    return groups, unread
+
+
+def tell_unread(unread: Mapping[Any, str], written: int) -> None:
+    """Raise the error of a replay that left letters out, as their rows cannot be read.
 
     Raises:
-        DataError: they have several.
+        DataError: names each of them.
     """
-    by_shape: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = {}
-    for letter in letters:
-        names = tuple(rows_of([letter["row"]], schema_of(letter["schema"])).schema.names)
-        by_shape.setdefault((letter["schema"], names), []).append(letter)
-    if len(by_shape) > 1:
-        groups = "; ".join(
-            ", ".join(str(each["id"]) for each in group) for group in by_shape.values()
-        )
+    if unread:
+        named = "; ".join(f"letter {id_}: {why}" for id_, why in list(unread.items())[:10])
         raise DataError(
-            f"These dead letters have rows of {len(by_shape)} schemas.",
-            remedy=f"replay those of one schema at a time: {groups}.",
+            f"{len(unread)} dead letters cannot be read, and stay. {named} The other {written} were "
+            "written and marked.",
+            remedy="see what they hold (`abs deadletters show`), and write those rows by hand.",
         )
-    for (schema, _), group in by_shape.items():
-        return rows_of([each["row"] for each in group], schema_of(schema))
-    return None
+
+
+def _schema_of(letter: dict[str, Any]) -> pa.Schema:
+    try:
+        return schema_of(letter["schema"])
+    except (ValueError, TypeError, pa.ArrowException, OSError) as error:
+        raise CorruptionError(
+            f"Its field schema cannot be read: {type(error).__name__}.",
+            remedy="it was changed by hand, or is no dead letter.",
+        ) from error
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -181,7 +223,7 @@ def _json_values(array: pa.Array) -> list[str]:
         require_json(plain)
         values = cast_plain(array, plain)
         texts = json_text(pa.StructArray.from_arrays([values], ["v"]), "")
-        return [_ascii(text[len('{"v":') : -1]) for text in texts.to_pylist()]
+        return [_apart(_ascii(text[len('{"v":') : -1])) for text in texts.to_pylist()]
     except (BadValuesError, MisfitError, pa.ArrowException, UnicodeDecodeError):
         if len(array) == 1:
             return [_fallback(array, 0)]
@@ -207,6 +249,11 @@ def _object(values: dict[str, str]) -> str:
     return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in values.items()) + "}"
 
 
+def _apart(text: str) -> str:
+    """An object of the input, so that none of its keys is taken for ours."""
+    return f'{{"{PLAIN}":{text}}}' if text.startswith("{") and OWN in text else text
+
+
 def _ascii(text: str) -> str:
     return (
         text if text.isascii() else re.sub(r"[^\x00-\x7f]", lambda c: json.dumps(c[0])[1:-1], text)
@@ -222,10 +269,17 @@ def _has_text_form(arrow: pa.DataType) -> bool:
 
 def _array(value: Any, arrow: pa.DataType) -> pa.Array:
     """An array of one value, from its JSON."""
-    if isinstance(value, dict) and _ARROW in value:
-        data = base64.b64decode(value[_ARROW])
-        read: pa.Array = pa.ipc.open_stream(data).read_all().column(0).combine_chunks()
-        return read.cast(arrow) if read.type != arrow else read
+    if isinstance(value, dict) and value.keys() == {PLAIN} and isinstance(value[PLAIN], dict):
+        value = value[PLAIN]
+    elif isinstance(value, dict) and _ARROW in value:
+        try:
+            data = base64.b64decode(value[_ARROW])
+            read: pa.Array = pa.ipc.open_stream(data).read_all().column(0).combine_chunks()
+            return read.cast(arrow) if read.type != arrow else read
+        except (ValueError, TypeError, pa.ArrowException):
+            # Releases before 0.2 wrote a map with this key as it was.
+            if not pa.types.is_map(arrow):
+                raise
     return pa.array([_value(value, plain_type(arrow))], arrow)
 
 
@@ -237,6 +291,8 @@ def _value(value: Any, arrow: pa.DataType) -> Any:
         if is_kind(arrow):
             return read(value)
     types = pa.types
+    if types.is_date(arrow) or types.is_timestamp(arrow):
+        return _moment(value, arrow)
     if types.is_map(arrow):
         items = value.items()
         return [(_value(k, arrow.key_type), _value(v, arrow.item_type)) for k, v in items]
@@ -248,6 +304,36 @@ def _value(value: Any, arrow: pa.DataType) -> Any:
     return pa.MonthDayNano([months, days, micros * 1000])
 
 
+_CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
+"""After so many years the calendar repeats."""
+
+
+def _moment(text: str, arrow: pa.DataType) -> Any:
+    """A date or timestamp: beyond the years that Python has, the number that Arrow has for it."""
+    is_date = pa.types.is_date(arrow)
+    parts = _YEAR.fullmatch(text)
+    if parts is None or (1 <= int(parts["year"]) <= 9999 and not parts["before"]):
+        return date.fromisoformat(text) if is_date else datetime.fromisoformat(text)
+    year = 1 - int(parts["year"]) if parts["before"] else int(parts["year"])
+    cycles, within = divmod(year - 1, _CYCLE_YEARS)
+    moment = datetime.fromisoformat(f"{within + 1:04}{parts['rest']}")
+    days = (moment.date() - date(1970, 1, 1)).days + cycles * _CYCLE_DAYS
+    if is_date:
+        return days if pa.types.is_date32(arrow) else days * 86_400_000
+    of_day = timedelta(
+        hours=moment.hour,
+        minutes=moment.minute,
+        seconds=moment.second,
+        microseconds=moment.microsecond,
+    )
+    since = timedelta(0) if moment.tzinfo is None else moment.utcoffset() or timedelta(0)
+    micros = days * 86_400_000_000 + (of_day - since) // timedelta(microseconds=1)
+    return micros * 1000 if arrow.unit == "ns" else micros // _MICROS[arrow.unit]
+
+
+_YEAR = re.compile(r"(?P<year>\d{4,6})(?P<rest>-\d\d-\d\d.*?)(?P<before> BC)?")
+_MICROS = {"us": 1, "ms": 1000, "s": 1_000_000}
+
 _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...] = (
     # The server writes what a column of type jsonb got as text as JSON.
     (pa.types.is_string, lambda v: v if isinstance(v, str) else json.dumps(v, default=str)),
@@ -256,9 +342,7 @@ _READERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Any], Any]], ...]
     (pa.types.is_integer, int),
     (pa.types.is_floating, float),
     (pa.types.is_decimal, lambda v: Decimal(str(v))),
-    (pa.types.is_date, date.fromisoformat),
     (pa.types.is_time, time.fromisoformat),
-    (pa.types.is_timestamp, datetime.fromisoformat),
     # The server's [months, days, microseconds].
     (pa.types.is_duration, lambda v: timedelta(days=v[1], microseconds=v[2])),
 )
@@ -284,5 +368,6 @@ class KeptLetters(ABC):
         Exactly once: rows and marks are under one decision.
 
         Raises:
-            DataError, TargetError: a row is refused again; nothing is written, nothing marked.
+            DataError, TargetError: a row is refused again; of those with its columns nothing is
+                written, nothing marked. Or rows cannot be read: it names them; the others are written.
         """

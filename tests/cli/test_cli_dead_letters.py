@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from abs_core.errors import DataError
+from abs_sinks.postgres import PostgresSink
+from abs_testing import SCHEMA
 from abs_testing.case import Case, rows
 from tests.kit.command import abs_
 from tests.sinks.postgres.buried import Buried, buried
@@ -86,3 +91,76 @@ def test_an_audit_finds_what_is_neither_or_too_much(
 ) -> None:
     harness.db.execute(planted.format(d=harness.dead, t=harness.table))
     assert _audited(harness, tmp_path, "--deadletters", harness.dead)[0] == 1
+
+
+def test_a_letter_of_a_table_of_the_same_name_elsewhere_is_not_this_tables(
+    harness: Buried, tmp_path: Path
+) -> None:
+    told = "update {d} set sink = 'elsewhere.{t}' where code = '23514'"
+    harness.db.execute(told.format(d=harness.dead, t=harness.table))
+    assert _audited(harness, tmp_path, "--deadletters", harness.dead)[0] == 1
+
+
+@pytest.mark.parametrize(
+    "damaged", ["\"row\" = '[]'", "\"row\" = '[1]'", "schema = 'gone'", '"row" = \'{"id": "x"}\'']
+)
+def test_a_letter_that_cannot_be_read_is_named_and_the_others_are_read(
+    harness: Buried, tmp_path: Path, damaged: str
+) -> None:
+    query = f"update {harness.dead} set {damaged} where code = 'nul-character' returning id"
+    ((id_,),) = harness.db.execute(query).fetchall()
+    code, printed = _audited(harness, tmp_path, "--deadletters", harness.dead, "--json")
+    assert code == 1
+    # Of the two, the one that can be read counts.
+    assert printed.count('"missing": 1') == 1, printed
+    assert f"dead letter {id_}: " in printed
+    harness.db.execute(f"alter table {harness.table} drop constraint c")
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
+    ids = [str(i) for (i,) in harness.db.execute(f"select id from {harness.dead}")]
+    more = ("--url", harness.url, "--dbtable", harness.table, "--yes")
+    done = abs_("deadletters", "replay", *ids, *where, *more)
+    assert isinstance(done.exception, DataError)
+    assert f"letter {id_}: " in done.exception.what
+    assert "The other 1 were written" in done.exception.what
+    assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]
+
+
+def test_markup_in_a_letter_is_shown_as_it_is(harness: Buried) -> None:
+    harness.db.execute(f'update {harness.dead} set key = \'{{"id": "[/red]"}}\'')
+    where = ("--deadletter", harness.dead, "--stateschema", harness.schema)
+    code, printed = _abs(harness, "deadletters", "list", *where)
+    assert code == 1
+    assert "[/red]" in printed
+
+
+def test_a_letters_message_shows_no_value_of_a_row(shared_database: str) -> None:
+    with buried(shared_database, "wal-append") as harness:
+        harness.db.execute(f"create unique index on {harness.table} (value)")
+        harness.db.execute(f"insert into {harness.table} values (1, 'anna')")
+        case = Case(harness)
+        case.run().epoch(0, [(2, "anna"), (3, "b")])
+        case.close()
+        ((code, message),) = harness.db.execute(f"select code, message from {harness.dead}")
+        assert code == "23505"
+        assert "anna" not in message
+
+
+def test_what_another_tables_job_has_staged_is_no_doubt_of_this_one(
+    harness: Buried, tmp_path: Path, shared_database: str
+) -> None:
+    """Its register, in the same state schema, says which table it writes to."""
+    with buried(shared_database, "wal-append") as other:
+        options = replace(other.options, stateschema=harness.schema)
+        other.new_sink = partial(PostgresSink, options, SCHEMA)
+        case = Case(other)
+        case.run(job="another").tasks(0, rows(0, 3))
+        code, printed = _audited(harness, tmp_path, "--deadletters", harness.dead)
+        assert code == 0, printed
+        # Of the table itself it is.
+        mine = Case(harness)
+        mine.run().tasks(1, rows(0, 3))
+        code, printed = _audited(harness, tmp_path, "--deadletters", harness.dead)
+        assert (code, "1 staging table(s) with rows" in printed) == (1, True)
+        mine.run().begin(1)
+        for each in (case, mine):
+            each.close()

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from abs_core.errors import CorruptionError
+from abs_core.errors import CorruptionError, DataError
+from abs_sinks.appended import AppendedLetters, BuryingSink
+from abs_sinks.burying import LETTERS
 from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text, why_bad
 from abs_sinks.refusals import BadRows, Code, Reason
 
@@ -64,3 +66,69 @@ def test_columns_that_are_left_out_are_nowhere() -> None:
 def test_a_damaged_row_is_an_error(text: str) -> None:
     with pytest.raises(CorruptionError, match="cannot be read"):
         rows_of([text], pa.schema([("number", pa.int64())]))
+
+
+FAR = 253_402_300_800 * 10**6
+"""The year 10000 in microseconds."""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "number"),
+    [
+        ("10000-01-01T00:00:00.000005+00:00", pa.timestamp("us", "UTC"), FAR + 5),
+        ("10000-01-01T02:00:00+02:00", pa.timestamp("us", "UTC"), FAR),
+        ("0001-12-31T00:00:00+00:00 BC", pa.timestamp("us", "UTC"), -62_135_683_200 * 10**6),
+        ("10000-01-01", pa.date32(), 2_932_897),
+        ("0001-12-31 BC", pa.date32(), -719_163),
+    ],
+)
+def test_a_time_that_python_has_no_year_for_reads_back(
+    text: str, kind: pa.DataType, number: int
+) -> None:
+    read = rows_of([json.dumps({"t": text})], pa.schema([("t", kind)]))
+    size = pa.int32() if kind == pa.date32() else pa.int64()
+    assert read.column("t").view(size).to_pylist() == [number]
+
+
+@pytest.mark.parametrize("key", ["abs:arrow", "abs:plain", "abs:other"])
+@pytest.mark.parametrize("value", ["hello", '"abs:arrow"', "!"])
+def test_an_object_with_keys_like_ours_reads_back(key: str, value: str) -> None:
+    pairs = pa.array(
+        [[(key, value)], [(key, value), ("k", "v")]], pa.map_(pa.string(), pa.string())
+    )
+    batch = pa.record_batch({"number": pa.array([None, None], pa.int64()), "m": pairs})
+    letters = dead_letters(batch, [(0, "null", "x", None), (1, "null", "x", None)], Shown())
+    assert rows_of([each.row for each in letters], batch.schema).column("m").equals(pairs)
+
+
+def test_a_map_of_an_older_release_with_a_key_of_ours_is_a_map() -> None:
+    schema = pa.schema([("m", pa.map_(pa.string(), pa.string()))])
+    read = rows_of(['{"m":{"abs:arrow":"hello"}}'], schema)
+    assert read.column("m").to_pylist() == [[("abs:arrow", "hello")]]
+
+
+class Read(AppendedLetters):
+    """Letters of a place that holds these texts."""
+
+    def __init__(self, *texts: bytes) -> None:
+        self._texts = texts
+
+    def _read(self) -> list[tuple[str, bytes]]:
+        return [(f"0:{number}", text) for number, text in enumerate(self._texts)]
+
+    def _sink(self, schema: pa.Schema) -> BuryingSink:
+        raise NotImplementedError
+
+    _place = "topic dead"
+
+
+def test_what_is_no_letter_is_named_among_the_others() -> None:
+    letter: dict[str, object] = dict.fromkeys(LETTERS.names, "x")
+    kept = Read(b"not JSON", json.dumps(letter).encode(), b'{"code": "x"}')
+    assert [(each["id"], each["code"]) for each in kept.found()] == [
+        ("0:0", "unreadable"),
+        ("0:1", "x"),
+        ("0:2", "unreadable"),
+    ]
+    with pytest.raises(DataError, match=r"letter 0:0: .* letter 0:2: .* The other 0 were written"):
+        kept.replay(["0:0", "0:2"])

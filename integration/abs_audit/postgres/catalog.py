@@ -54,6 +54,17 @@ class CatalogTable:
         return sql.Identifier(self.schema, self.name)
 
 
+def read_by(connection: Connection[Any], table: CatalogTable) -> list[tuple[str, str]]:
+    """Schema and name of the relation and of all that it reads."""
+    return connection.execute(_NAMES, {"oids": list(table.oids)}).fetchall()
+
+
+_NAMES = """
+select n.nspname::text, c.relname::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where c.oid = any(%(oids)s)
+"""
+
+
 def find_table(connection: Connection[Any], name: TableName) -> CatalogTable:
     """Find the relation; the driver's errors pass through unmapped.
 

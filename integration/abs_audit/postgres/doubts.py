@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from typing import Any
 
 import psycopg
 from psycopg import Connection, sql
 
-from abs_audit.postgres.catalog import CatalogTable
+from abs_audit.postgres.catalog import CatalogTable, read_by
 from abs_audit.report import LeftBehind, Lock, OpenDecision, Prepared, Staging
 from abs_core.codec import state_from_text
 from abs_core.errors import CorruptionError
-from abs_core.model import HandleName
+from abs_core.model import HandleName, JobState
+from abs_core.sinkmap import number_of
+from abs_sinks.postgres.target import within
 
 GID_PREFIX = "abs1:"
 STAGING_PREFIXES = ("staged_", "s_")
@@ -23,19 +26,28 @@ COUNTED_UP_TO = 1_000_000
 def look(connection: Connection[Any], table: CatalogTable, stateschema: str) -> LeftBehind:
     """Inspect prepared transactions, staging tables, registers, and locks on the table.
 
-    Covers this database only. Registers and staging tables of the state schema all count, also
-    those of jobs that write to other tables. The connection must be in autocommit mode; unforeseen
-    errors of the driver pass unmapped.
+    Covers this database only. What a register of the state schema shows to be of other tables does not
+    count; staging tables of a job whose register is elsewhere do. The connection must be in autocommit
+    mode; unforeseen errors of the driver pass unmapped.
     """
     unchecked: list[str] = []
     prepared, foreign = _prepared(connection, table)
-    staging = _staging(connection, stateschema, unchecked)
+    database = connection.info.dbname
+    places = {within(database, schema, name) for schema, name in read_by(connection, table)}
+    states = _states(connection, stateschema, unchecked)
+    others = {
+        (state.register, number)
+        for _, _, state in states
+        for number, target in _targets(state).items()
+        if target.startswith("postgres:") and target.partition("/")[2] not in places
+    }
+    staging = _staging(connection, stateschema, others, unchecked)
     return LeftBehind(
         prepared=prepared,
         foreign_prepared=foreign,
         staging=staging,
         locks=_locks(connection, table),
-        decisions=_decisions(connection, stateschema, unchecked),
+        decisions=_decisions(states, others),
         unchecked=tuple(unchecked),
     )
 
@@ -52,12 +64,18 @@ def _locks(connection: Connection[Any], table: CatalogTable) -> tuple[Lock, ...]
 
 
 def _staging(
-    connection: Connection[Any], stateschema: str, unchecked: list[str]
+    connection: Connection[Any],
+    stateschema: str,
+    others: Container[tuple[str, int]],
+    unchecked: list[str],
 ) -> tuple[Staging, ...]:
     tables = connection.execute(_TABLES, {"schema": stateschema}).fetchall()
     found = []
     for name, comment in tables:
-        if not name.startswith(STAGING_PREFIXES) and HandleName.parse(comment) is None:
+        handle = HandleName.parse(comment)
+        if not name.startswith(STAGING_PREFIXES) and handle is None:
+            continue
+        if handle is not None and (handle.register, number_of(handle)) in others:
             continue
         table = sql.Identifier(stateschema, name)
         try:
@@ -73,25 +91,43 @@ def _staging(
 
 
 def _decisions(
-    connection: Connection[Any], stateschema: str, unchecked: list[str]
+    states: Sequence[tuple[str, str, JobState]], others: Container[tuple[str, int]]
 ) -> tuple[OpenDecision, ...]:
+    return tuple(
+        OpenDecision(job, decision.epoch, target)
+        for job, target, state in states
+        for decision in state.open
+        if any((state.register, number) not in others for number in _targets(state))
+    )
+
+
+def _targets(state: JobState) -> dict[int, str]:
+    """The target of each sink of a job, by number."""
+    return {sink.number: sink.target for sink in state.sinks} or {0: state.target}
+
+
+def _states(
+    connection: Connection[Any], stateschema: str, unchecked: list[str]
+) -> list[tuple[str, str, JobState]]:
+    """Job, target and state of each register."""
     register = sql.Identifier(stateschema, "register")
     try:
         rows = connection.execute(_REGISTERS.format(register=register)).fetchall()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-        return ()  # no sink has ever run with this state schema
+        return []  # no sink has ever run with this state schema
     except psycopg.errors.InsufficientPrivilege as error:
         unchecked.append(f"{register.as_string()}: {error.diag.message_primary}")
-        return ()
+        return []
     found = []
-    for job, target, text in rows:
+    for job, target, text, is_open in rows:
         try:
             state = state_from_text(text, f"{register.as_string()} row {job!r}")
         except CorruptionError as error:
-            unchecked.append(str(error))
+            if is_open:
+                unchecked.append(str(error))
             continue
-        found += [OpenDecision(job, decision.epoch, target) for decision in state.open]
-    return tuple(found)
+        found.append((job, target, state))
+    return found
 
 
 # A prepared transaction's locks have no pid. Its virtual id is the session's that prepared it, or
@@ -138,6 +174,6 @@ select c.relname, coalesce(obj_description(c.oid, 'pg_class'), '')
 _COUNT = sql.SQL("select count(*) from (select 1 from {table} limit {most}) counted")
 
 _REGISTERS = sql.SQL(
-    "select job, target, state::text from {register} "
-    "where state -> 'open' is distinct from '[]'::jsonb order by job"
+    "select job, target, state::text, state -> 'open' is distinct from '[]'::jsonb "
+    "from {register} order by job"
 )

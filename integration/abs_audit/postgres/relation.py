@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from psycopg import Connection, sql
 from abs_audit.carry import quoted
 from abs_audit.contracts import PLACE, Relation, Side
 from abs_audit.families import Type
-from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table
+from abs_audit.postgres.catalog import Carriage, CatalogTable, find_table, read_by
 from abs_audit.postgres.doubts import look
 from abs_audit.progress import streamed
 from abs_audit.report import LeftBehind
@@ -57,11 +58,10 @@ class PostgresSide(Side):
     def letters(
         self, url: str, deadletter: str, table: str | None, stateschema: str
     ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
-        """See ``Side``. A letter's sink has a schema, the table's name perhaps none."""
-        sink = f".{table or ''}".replace('"', "")
-        more = {"stateschema": stateschema}
-        kept = self.format.dead_letters(url, deadletter, table, more)
-        return kept, lambda name: f".{name}".endswith(sink)
+        """See ``Side``. A letter's sink has a schema: the server tells that of the table's name."""
+        sinks = cache(self.at(url, table, None, stateschema).sinks)
+        kept = self.format.dead_letters(url, deadletter, table, {"stateschema": stateschema})
+        return kept, lambda name: name in sinks()
 
     def of(self, options: PostgresOptions) -> PostgresTable:
         return PostgresTable(options.address, options.dbtable, options.stateschema)
@@ -110,6 +110,13 @@ class PostgresTable(Relation):
             translate_errors(f"looking for what is left behind in {self.name}"),
         ):
             return look(session, find_table(session, self.table), self.stateschema)
+
+    def sinks(self) -> frozenset[str]:
+        """What dead letters of rows that this relation would show say that they were refused by."""
+        with self._session() as session:
+            table = self._find(session)
+            with translate_errors(f"reading what {self.name} reads"):
+                return frozenset(f"{schema}.{name}" for schema, name in read_by(session, table))
 
     def _find(self, session: Connection[Any]) -> CatalogTable:
         with translate_errors(f"reading the columns of {self.name}"):

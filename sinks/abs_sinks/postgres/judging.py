@@ -21,7 +21,7 @@ from abs_clients.postgres.errors import to_abs_error
 from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
 from abs_core.model import MAX_RECENT
-from abs_sinks.deadletters import Shown
+from abs_sinks.deadletters import OWN, PLAIN, Shown
 from abs_sinks.postgres.apply import columns_of, inserting, latest_of, union_of
 from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
 from abs_sinks.postgres.options import PostgresOptions
@@ -94,7 +94,10 @@ def too_many(options: PostgresOptions, label: str, most: int, last: str) -> Dead
 
 def reason_of(error: psycopg.Error) -> tuple[str, str, str | None]:
     """Code, message and column of a dead letter; the message shows no value."""
+    detail = (error.diag.message_detail or "").rstrip(".: ")
     message = to_abs_error(error, "writing the row").what
+    if detail:  # the key that is there already, or missing elsewhere, as values
+        message = message.replace(f" ({detail})", "")
     copied = _OF_COPY.search(message)
     column = error.diag.column_name or (copied and copied["column"]) or None
     return error.sqlstate or "", _OF_COPY.sub("", message), column
@@ -125,10 +128,17 @@ def _expression(arrow: pa.DataType, pg: str, name: sql.Identifier) -> sql.Compos
         return sql.SQL(_PARTS).format(name)
     if pa.types.is_string(arrow) or pa.types.is_large_string(arrow):
         return sql.SQL("{}::text").format(name)
+    if pg in ("json", "jsonb") and pa.types.is_nested(arrow):
+        return sql.SQL(_OBJECT).format(name, f"%{OWN}%", sql.Literal(PLAIN))
     if pg == "uuid":
         return sql.SQL("uuid_send({})").format(name)
     return name
 
+
+_OBJECT = """
+case when {0}::text like {1} and left({0}::text, 1) = '{{' then json_build_object({2}, {0}::json)
+     else {0}::json end
+"""
 
 _PARTS = """
 case when {0} is not null then json_build_array(

@@ -19,7 +19,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Committable, JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters import KeptLetters, rows_together
+from abs_sinks.deadletters import KeptLetters, readable, tell_unread
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
@@ -58,11 +58,12 @@ class PostgresLetters(KeptLetters):
         return self._rows(fields, "id = any({ids}::bigint[])", ids=list(map(int, ids)))
 
     def replay(self, ids: Sequence[int | str]) -> int:
-        letters = [each for each in self.shown(ids) if each["replayed"] is None]
-        batch = rows_together(letters)
-        if batch is not None:
-            self._replay(sorted(each["id"] for each in letters), batch)
-        return len(letters)
+        groups, unread = readable([one for one in self.shown(ids) if one["replayed"] is None])
+        for letters, batch in groups:
+            self._replay(sorted(letter["id"] for letter in letters), batch)
+        written = sum(len(letters) for letters, _ in groups)
+        tell_unread(unread, written)
+        return written
 
     def _replay(self, ids: Sequence[int], batch: pa.RecordBatch) -> None:
         token = blake2b(",".join(map(str, ids)).encode(), digest_size=8).hexdigest()

@@ -196,7 +196,12 @@ def identity_of(
         found = (_minted if mint else _kept)(connection, options.state)
     if found is None:
         return None
-    return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"
+    return f"postgres:{found[0]}/{within(database, table.schema, table.name)}"
+
+
+def within(database: str, schema: str, name: str) -> str:
+    """The part of a table's identity that is behind the server's."""
+    return f"{_plain(database)}/{_plain(schema)}.{_plain(name)}"
 
 
 def identity_at(options: PostgresOptions) -> str | None:
