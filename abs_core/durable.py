@@ -137,19 +137,31 @@ def disk_errors(
     try:
         yield
     except OSError as error:
-        why = f"{f' ({doing})' if doing else ''}: {error.strerror or error}"
-        kind: type[TargetError] = RefusedError
-        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            how, remedy = "cannot be used", f"give this user the right to {right} it."
-        elif error.errno in FULL:
-            how, remedy = "is full", f"{room}, then restart."
-        elif error.errno in NO_HANDLE_LEFT:
-            kind, how = UnavailableError, "cannot be opened"
-            remedy = RAISE_FILES
-        else:
-            kind, how = UnavailableError, "does not answer"
-            remedy = "look for a disk or a file system that has failed or gone."
-        raise kind(f"{what} {how}{why}.", job=job, remedy=remedy) from error
+        raise disk_error(error, what, doing, room=room, job=job, right=right) from error
+
+
+def disk_error(
+    error: OSError,
+    what: str,
+    doing: str = "",
+    *,
+    room: str = "make room",
+    job: str | None = None,
+    right: str = "read and write",
+) -> TargetError:
+    """The project's error for one of a disk; see ``disk_errors``."""
+    why = f"{f' ({doing})' if doing else ''}: {error.strerror or error}"
+    kind: type[TargetError] = RefusedError
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        how, remedy = "cannot be used", f"give this user the right to {right} it."
+    elif error.errno in FULL:
+        how, remedy = "is full", f"{room}, then restart."
+    elif error.errno in NO_HANDLE_LEFT:
+        kind, how, remedy = UnavailableError, "cannot be opened", RAISE_FILES
+    else:
+        kind, how = UnavailableError, "does not answer"
+        remedy = "look for a disk or a file system that has failed or gone."
+    return kind(f"{what} {how}{why}.", job=job, remedy=remedy)
 
 
 @contextmanager

@@ -166,7 +166,7 @@ _CASTS: tuple[_Pair, ...] = (
 """All pairs of types (from, to) that are cast; everything else is refused.
 
 Arrow knows more casts, which change values: a timestamp to its day, integers to timestamps or
-booleans, floats to decimals. In these pairs it checks each value; ``_cast_leaf`` has the exception.
+booleans, floats to decimals. In these pairs it checks each value; ``cast_leaf`` has the exception.
 """
 
 
@@ -205,10 +205,11 @@ def cast_plain(
         return _cast_struct(array, to, path, leaf)
     if pa.types.is_map(kind) and pa.types.is_map(to):
         return _cast_map(array, to, path, leaf)
-    return (leaf or _cast_leaf)(array, to, path)
+    return (leaf or cast_leaf)(array, to, path)
 
 
-def _cast_leaf(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+def cast_leaf(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
+    """Cast values that have none inside, by the table of casts; raises as ``cast_plain``."""
     kind = array.type
     if not kind.equals(to) and not any(is_from(kind) and is_to(to) for is_from, is_to in _CASTS):
         raise pa.ArrowNotImplementedError(f"{path or 'a value'} is {kind}, not {to}")

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+DEFECT = (
+    "this is a defect: please report it. A decision stays as it is, and a release that mends this adds "
+    "its files at the next start"
+)
+"""The remedy for an exception of a library that no list of its client has."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedFile:

@@ -6,7 +6,7 @@ commit only what a decision names, and abort only what no decision can name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 import typer
@@ -65,8 +65,8 @@ def list_handles(
 ) -> None:
     """List every handle in doubt, with its age and its fate. Exit code 1 if there is any.
 
-    Decided handles that no longer exist are listed, too. Standard error then says where the rest of
-    their epoch is, and what to do.
+    Decided handles that no longer exist, or that their target does not list, are listed, too. Standard
+    error then says where the rest of their epoch is, and what to do.
 
     Without --attempts, the list has no records that protocol=idempotent has sent to Kafka and not
     decided; standard error names the topics that may have some.
@@ -83,7 +83,7 @@ def list_handles(
         fates += [
             (each, fate_of_attempt(states.get(each.handle.job), each.handle)) for each in sent
         ]
-    gone = _gone(state, list(states.values()))
+    gone = _gone(state, list(states.values()), {doubt.handle for doubt in doubts})
     # Handles that this command cannot act on may be prepared, too: they are reported once.
     told = {each.doubt.handle for each in gone}
     fates = [one for one in fates if one[0].handle not in told]
@@ -106,8 +106,10 @@ def list_handles(
         raise typer.Exit(FAILED)
 
 
-def _gone(state: Registers, jobs: Sequence[JobState]) -> list[Lost]:
-    """Lost handles of the jobs; standard error says of which jobs they were not searched, and why.
+def _gone(state: Registers, jobs: Sequence[JobState], listed: Collection[HandleName]) -> list[Lost]:
+    """Lost handles of the jobs, and others that are not listed.
+
+    Standard error says of which jobs they were not searched, and why.
 
     Raises ConfigError if a sinks file has other targets than its job, or than all jobs.
     """
@@ -121,7 +123,7 @@ def _gone(state: Registers, jobs: Sequence[JobState]) -> list[Lost]:
             elif elsewhere := state.targets_elsewhere(known):
                 said = f"{whose} at {', '.join(elsewhere)}"
             else:
-                gone += lost_handles(state, known)
+                gone += lost_handles(state, known, listed)
                 continue
         except ConfigError as error:  # a file that names no job may be of any
             misfits += 1

@@ -1,14 +1,14 @@
-"""Decided handles that are gone: the content of a ``HandleLostError``, for listing."""
+"""Decided handles that no target lists: those that are gone, and those that only a commit ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from abs_core.coordinator.rollforward import OFFSETS, Loss, committed_elsewhere, told
 from abs_core.errors import CorruptionError, UnknownProtocolError
-from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
+from abs_core.model import Committable, Decision, HandleName, InDoubt, JobState, Outcome
 from abs_core.strictjson import newer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A decided handle that the target lost and has not (or perhaps not) committed.
+    """A decided handle that its target does not list, and has not (or perhaps not) committed.
 
     Args:
         doubt: as in the list of handles in doubt.
@@ -33,10 +33,17 @@ class Lost:
     text: str
 
 
-def lost_handles(state: Registers, job: JobState) -> list[Lost]:
+def lost_handles(
+    state: Registers, job: JobState, listed: Collection[HandleName] | None = None
+) -> list[Lost]:
     """Handles of the job's open decisions that are aborted or unknown to the target.
 
-    Includes handles of a protocol that this version does not know, as unknown, and damaged ones.
+    Includes handles of a protocol that this version does not know, as unknown, and damaged ones; and
+    those that are prepared but not listed: a table's completed files, which its log does not name yet.
+
+    Args:
+        listed: what the targets list as in doubt; None: such handles are left out.
+
     Empty for a decision that a run finishes meanwhile. Changes nothing. Raises TargetError if the
     target does not answer.
     """
@@ -51,6 +58,13 @@ def lost_handles(state: Registers, job: JobState) -> list[Lost]:
             _lost(job.job, decision, c, outcome, rest)
             for c in others
             if c not in unread and (outcome := outcomes.get(c, Outcome.UNKNOWN)) in _GONE
+        ]
+        found[decision] += [
+            _unlisted(job.job, decision, c)
+            for c in others
+            if listed is not None
+            and outcomes.get(c) is Outcome.PREPARED
+            and c.held_as not in listed
         ]
     if not any(found.values()):
         return []
@@ -97,6 +111,16 @@ def _unread(job: str, decision: Decision, committable: Committable, why: tuple[s
     )
     doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {what}")
     return Lost(doubt, f"unknown: {what}", text)
+
+
+def _unlisted(job: str, decision: Decision, committable: Committable) -> Lost:
+    text = (
+        f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
+        f"{committable.handle} was decided, and is not committed. What to do: `abs in-doubt commit "
+        f"{job}` commits it, or says why its target does not take it."
+    )
+    doubt = InDoubt(committable.handle, None, f"{committable.rows} rows")
+    return Lost(doubt, "decided: will be committed", text)
 
 
 def _lost(

@@ -32,9 +32,9 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
     if pa.types.is_floating(arrow):
         return _floats(array)
     if pa.types.is_date32(arrow):
-        _require_years(array.view(pa.int32()), _FIRST_DAY, _LAST_DAY, column)
+        check_years(array, column)
     elif pa.types.is_timestamp(arrow):
-        _require_years(array.view(pa.int64()), _FIRST_US, _LAST_US, column)
+        check_years(array, column)
         # Without a zone: the cast of a zoned timestamp looks the zone up for every value.
         clock = array.view(pa.timestamp("us")).cast(pa.string())
         iso = pc.replace_substring(clock, " ", "T")
@@ -58,9 +58,18 @@ _POINT_BEFORE_E = ".E" in str(_SMALL.cast(pa.string())[0])
 """Whether this pyarrow (15 does) writes a small decimal as ``1.E-38``, which is no number in JSON."""
 
 
-def _require_years(ticks: pa.Array, first: int, last: int, column: str) -> None:
+def check_years(array: pa.Array, column: str) -> None:
+    """Refuse plain days and moments outside of the years 1 to 9999 in UTC.
+
+    Raises:
+        BadValuesError: of the rows.
+    """
+    if pa.types.is_date32(array.type):
+        ticks, first, last = array.view(pa.int32()), _FIRST_DAY, _LAST_DAY
+    else:
+        ticks, first, last = array.view(pa.int64()), _FIRST_US, _LAST_US
     outside = pc.or_(pc.less(ticks, first), pc.greater(ticks, last))
-    why = "lie outside the years 1 to 9999, which have a text form"
+    why = "lie outside the years 1 to 9999 in UTC"
     refuse(Reason(Code.OUT_OF_RANGE, column, why, "correct or filter them in Spark"), outside)
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from abs_clients.delta.log import DeltaSnapshot
+from abs_core.errors import TargetError
 from abs_sinks.lake.folder import FolderStore
+from abs_sinks.lake.table import NONE
 from abs_testing.case import JOB, Case, raises, rows
 from abs_testing.cuts import Cut, Halted
 from tests.kit.command import abs_
@@ -60,6 +64,45 @@ def test_a_decision_is_committed_as_a_whole(case: Case, harness: TableHarness) -
     done("in-doubt", "abort", JOB, "--url", url(harness))
     assert "committed" in done("in-doubt", "commit", JOB, "--url", url(harness))
     case.finished(ROWS, MORE, when="after `abs in-doubt commit`")
+
+
+@pytest.mark.parametrize("way", ["commit", "accept-loss"])
+def test_a_decision_at_which_the_log_fails_is_listed_and_has_both_ways_out(
+    way: str, case: Case, harness: TableHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are completed: the target has nothing in doubt."""
+
+    def defect(*given: object, **more: object) -> None:
+        raise OverflowError("a defect (on purpose)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "create_write_transaction", defect)
+        raises(TargetError, lambda: case.run().epoch(0, ROWS, MORE))
+        listed = json.loads(abs_("in-doubt", "list", "--url", url(harness), "--json").stdout)
+        assert {each["fate"] for each in listed} == {"decided: will be committed"}
+        assert sum(int(each["detail"].split()[0]) for each in listed) == len(ROWS) + len(MORE)
+        told = done("in-doubt", "accept-loss", JOB, "0", "--url", url(harness), code=1)
+        assert "refused 3 rows" in told
+        assert "a defect (on purpose)" in told
+    if way == "commit":
+        done("in-doubt", "commit", JOB, "--url", url(harness))
+        case.finished(ROWS, MORE, when="after `abs in-doubt commit`")
+        return
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaSnapshot, "add", refusing_files(DeltaSnapshot.add))
+        done("in-doubt", "accept-loss", JOB, "0", "--url", url(harness), "--yes")
+    case.holds(when="after the loss was accepted")
+    case.run().epoch(1, rows(20, 2))
+    case.holds(rows(20, 2), when="after the next epoch")
+
+
+def refusing_files(proper: Any) -> Any:
+    def add(self: DeltaSnapshot, files: Any, mark: Any, columns: pa.Schema = NONE) -> bool:
+        if files:
+            raise TargetError("a defect (on purpose)", remedy="report it.")
+        return bool(proper(self, files, mark, columns))
+
+    return add
 
 
 def test_a_loss_is_accepted_for_all_handles_of_the_epoch_or_for_none(

@@ -15,7 +15,6 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
-from pyiceberg.types import LongType
 
 from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable, _slim
 from abs_clients.s3.server import Server
@@ -142,19 +141,35 @@ def test_a_table_that_is_created_again_has_another_id(table: IcebergTable) -> No
     assert snapshot(table).id != old
 
 
-def test_what_is_not_kept_is_refused_by_name(table: IcebergTable) -> None:
-    assert snapshot(table).add([file_of(table, "day=a", "1.parquet", "a", 1)], mark(1))
-    assert not snapshot(table).problems()
-    with foreign(table).update_schema() as schema:
-        schema.add_column("more", LongType())
-    assert not snapshot(table).problems(), "the name mapping grows with the schema"
-    short = '[{"names":["id"],"field-id":1},{"names":["day"],"field-id":2}]'
-    with foreign(table).transaction() as change:
-        change.set_properties({"schema.name-mapping.default": short})
-    (problem,) = snapshot(table).problems()
-    assert "lacks more" in problem[0]
-    with foreign(table).transaction() as change:
-        change.remove_properties("schema.name-mapping.default")
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("commit.manifest.min-count-to-merge", "many", "min-count-to-merge to an integer"),
+        ("write.metadata.delete-after-commit.enabled", "perhaps", "enabled to a boolean"),
+        ("write.avro.compression-codec", "lzo", "compression-codec is lzo"),
+        ("write.metadata.path", "file:///elsewhere#1", "has '#'"),
+    ],
+)
+def test_a_property_at_which_a_commit_would_fail_is_refused_before(
+    name: str, value: str, why: str, table: IcebergTable
+) -> None:
+    found = snapshot(table)
+    assert not found.problems()
+    found._table.metadata.properties[name] = value
+    (problem,) = found.problems()
+    assert why in problem[0]
+
+
+def test_a_metrics_mode_that_does_not_exist_is_an_error_of_the_configuration(
+    table: IcebergTable,
+) -> None:
+    found = snapshot(table)
+    found._table.metadata.properties["write.metadata.metrics.column.id"] = "most"
+    with pytest.raises(ConfigError, match="Unsupported metrics mode: most"):
+        found.entries()
+
+
+def test_a_partition_that_is_not_kept_is_refused_by_name(table: IcebergTable) -> None:
     with foreign(table).update_spec() as spec:
         spec.add_field("id", "bucket[4]", "part")
     (problem,) = snapshot(table).problems()

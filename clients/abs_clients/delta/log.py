@@ -14,24 +14,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import (
-    CommitFailedError,
-    DeltaError,
-    DeltaProtocolError,
-    SchemaMismatchError,
-    TableNotFoundError,
-)
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from abs_clients.arrow import plain_type
+from abs_clients.delta.errors import is_missing, mapped, text_of
 from abs_clients.delta.evolve import actions_of, put_version
 from abs_clients.delta.history import history_of
 from abs_clients.delta.problems import Problem, problems_of
@@ -40,7 +35,7 @@ from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_clients.s3.server import Bucket, Server
 from abs_clients.tablelog import TableHistory
-from abs_core.errors import RefusedError, SchemaError, UnavailableError
+from abs_core.errors import SchemaError
 
 _NONE = pa.schema([])
 
@@ -60,17 +55,27 @@ class DeltaLog:
     url: str
     server: Server | None = None
 
+    @property
+    def uri(self) -> str:
+        """As the library takes it: it decodes the URL of a bucket, and takes a folder as it is."""
+        return self.url if self.server is None else quote(self.url, safe=":/")
+
     def load(self) -> DeltaSnapshot | None:
         """The newest snapshot; None: there is no table.
 
         Raises:
             TargetError: the store does not answer, or the log cannot be read.
         """
-        with _mapped(f"loading the Delta table {self.url}"):
+        with mapped(f"loading the Delta table {self.url}"):
             try:
                 return DeltaSnapshot(self._table(), self)
             except TableNotFoundError:
                 return None
+            except (DeltaError, OSError) as error:
+                if not is_missing(error):
+                    raise
+                # Others have cleaned the log since it was listed.
+                return DeltaSnapshot(self._table(), self)
 
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         """Make the table; nothing if somebody else just did.
@@ -82,13 +87,13 @@ class DeltaLog:
             wanted = Schema.from_arrow(schema)
         except Exception as error:
             raise SchemaError(
-                f"Delta has no type for a column: {_text(error)}.",
+                f"Delta has no type for a column: {text_of(error)}.",
                 remedy="cast or drop the column in Spark.",
             ) from error
-        with _mapped(f"creating the Delta table {self.url}"):
+        with mapped(f"creating the Delta table {self.url}"):
             try:
                 DeltaTable.create(
-                    self.url,
+                    self.uri,
                     wanted,
                     mode="error",
                     partition_by=list(partitions),
@@ -104,13 +109,12 @@ class DeltaLog:
         Raises:
             RefusedError: there is no table.
         """
-        with _mapped(f"reading the Delta table {self.url}"):
+        with mapped(f"reading the Delta table {self.url}"):
             dataset = self._table().to_pyarrow_dataset()
             return dataset.scanner().to_reader()
 
-    def stats_of(self, footer: Any) -> str:
-        """See ``abs_clients.delta.log``."""
-        return stats_of(footer)
+    def widen(self, columns: pa.Schema) -> None:
+        """Nothing: the commit of the rows adds columns, as they are found by name."""
 
     def history(self) -> TableHistory:
         """The commits that the log still has.
@@ -118,7 +122,7 @@ class DeltaLog:
         Raises:
             RefusedError: there is no table.
         """
-        with _mapped(f"reading the log of {self.url}"):
+        with mapped(f"reading the log of {self.url}"):
             live = _rows_of(self._table())
             log = sorted(self._versions())
             first = log[0][0] if log else 0
@@ -142,7 +146,7 @@ class DeltaLog:
                     yield int(name.removesuffix(".json")), body.data.decode()
 
     def _table(self, version: int | None = None) -> DeltaTable:
-        return DeltaTable(self.url, version, self._storage())
+        return DeltaTable(self.uri, version, self._storage())
 
     def _storage(self) -> dict[str, str] | None:
         """Options of the library's own S3 client; credentials by boto3's chain."""
@@ -192,8 +196,34 @@ class DeltaSnapshot:
         """What of this table a writer of plain files cannot keep, and what is to be done instead."""
         return list(problems_of(self._table))
 
+    def notes(self) -> list[Problem]:
+        """Nothing."""
+        return []
+
+    def written(self, columns: pa.Schema) -> pa.Schema:
+        """The columns; with one of the table more where files would have none, and so no rows.
+
+        Raises:
+            SchemaError: there is none.
+        """
+        if any(name not in self.partitions for name in columns.names):
+            return columns
+        other = next((field for field in self.schema if field.name not in self.partitions), None)
+        if other is None:
+            raise SchemaError(
+                "The table is partitioned by all its columns: files have none, and no rows.",
+                remedy="add a column to the table, or write to another one.",
+            )
+        return columns.append(other.with_type(plain_type(other.type)))
+
+    def misfits(self, written: pa.Schema) -> None:
+        """Nothing: columns are found by name."""
+
+    def entries(self) -> DeltaEntries:
+        return DeltaEntries()
+
     def version_of(self, application: str) -> int | None:
-        with _mapped(f"reading the log of {self._url}"):
+        with mapped(f"reading the log of {self._url}"):
             return self._table.transaction_version(application)
 
     def is_empty(self) -> bool:
@@ -203,7 +233,7 @@ class DeltaSnapshot:
         """One commit from this very snapshot; see ``abs_sinks.lake.table.Snapshot``."""
         if columns.names:
             actions = actions_of(self._table, columns, files, mark)
-            with _mapped(f"committing to the Delta table {self._url}"):
+            with mapped(f"committing to the Delta table {self._url}"):
                 return put_version(self._url, self._log.server, self._table.version() + 1, actions)
         return self._append(files, mark)
 
@@ -217,7 +247,7 @@ class DeltaSnapshot:
             max_commit_retries=0,
             app_transactions=[Transaction(mark.application, mark.version)],
         )
-        with _mapped(f"committing to the Delta table {self._url}"):
+        with mapped(f"committing to the Delta table {self._url}"):
             try:
                 self._table.create_write_transaction(
                     added,
@@ -239,40 +269,25 @@ class DeltaSnapshot:
             self._table.create_checkpoint()
 
 
+class DeltaEntries:
+    """See ``abs_sinks.lake.table.Entries``."""
+
+    fields = ()
+    labels = None
+
+    def partition(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        """Nothing: partitions are columns of the rows."""
+        return ()
+
+    def entry(self, footer: Any, values: pa.RecordBatch) -> str:
+        """The statistics; the values of the partition are in the file's path."""
+        return stats_of(footer)
+
+
 def _rows_of(table: DeltaTable) -> dict[str, int]:
     """The files of a version, each with its rows."""
     files = pa.table(table.get_add_actions()).select(["path", "num_records"])
     return {unquote(each["path"]): each["num_records"] or 0 for each in files.to_pylist()}
-
-
-@contextmanager
-def _mapped(doing: str) -> Iterator[None]:
-    """Maps the library's exceptions; never shows its options (I9)."""
-    try:
-        yield
-    except TableNotFoundError as error:
-        raise RefusedError(
-            f"There is no Delta table: {doing}.", remedy="create it, or set createtable=true."
-        ) from error
-    except (DeltaProtocolError, SchemaMismatchError) as error:
-        raise RefusedError(
-            f"deltalake refuses {doing}: {_text(error)}.",
-            remedy="write to a table without such features.",
-        ) from error
-    except (DeltaError, OSError) as error:
-        if "catalog-managed" in str(error):
-            raise RefusedError(
-                f"The table's commits are managed by a catalog, {doing}.",
-                remedy="write to a table without the feature catalogManaged.",
-            ) from error
-        # The library tells a store's refusals and silences by their text alone; and its commit's
-        # outcome is unknown after any of them. The engine's patience ends the tries.
-        raise UnavailableError(f"The store does not answer, {doing}: {_text(error)}.") from error
-
-
-def _text(error: Exception) -> str:
-    """The first line of a message, without the arrows of the others."""
-    return str(error).strip().splitlines()[0].strip().rstrip(".") if str(error).strip() else ""
 
 
 COLUMNS = 32

@@ -6,15 +6,15 @@ The project leans on these behaviours of the library, see ``tests/clients/test_i
   After a ``CommitFailedException`` of the catalog the library appends the stale commit again, and at
   last deletes its manifests. It does neither after another exception.
 - A property set in the same transaction appears with the files, and outlives the snapshots' expiry.
-- ``add_files`` reads each footer again, takes partition values from its statistics, and maps columns by
-  name.
+- ``add_files`` reads each footer again, takes partition values from its statistics, and refuses what it
+  does not expect there: so it is for handles of releases that made no entries (``entries``).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, cast
@@ -24,40 +24,31 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
-    BadRequestError,
     CommitFailedException,
-    ForbiddenError,
-    NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
     TableAlreadyExistsError,
-    UnauthorizedError,
     ValidationError,
 )
 from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.name_mapping import MappedField
-from pyiceberg.transforms import IdentityTransform
-from sqlalchemy.exc import SQLAlchemyError
 
+from abs_clients.iceberg.append import append
+from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misfits
+from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of
+from abs_clients.iceberg.problems import Problem, check_location, notes_of, problems_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server
 from abs_clients.tablelog import TableHistory
-from abs_core.errors import AbsError, ConfigError, RefusedError, SchemaError, UnavailableError
-
-Problem = tuple[str, str]
+from abs_core.errors import ConfigError, RefusedError, SchemaError
+from abs_core.strictjson import reading
 
 _NONE = pa.schema([])
 
 _MERGED = {TableProperties.MANIFEST_MERGE_ENABLED: "true"}
 """Properties of a table that is created: without merging, each commit adds a manifest for good."""
-
-_VENDED = {"s3.access-key-id", "s3.session-token", "s3.signer", "s3.remote-signing-enabled"}
-"""Keys of a REST catalog's answer that hold credentials of a table, or ask for signing."""
-
-_MAPPING = TableProperties.DEFAULT_NAME_MAPPING
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +73,11 @@ class IcebergTable:
         Raises:
             TargetError: the catalog does not answer, or the table cannot be read.
         """
-        with _mapped(f"loading the Iceberg table {self.name}"):
+        with mapped(f"loading the Iceberg table {self.name}"):
             try:
+                return IcebergSnapshot(self._loaded(), self.name)
+            except FileNotFoundError:
+                # A commit of others has removed old metadata, between the catalog's answer and here.
                 return IcebergSnapshot(self._loaded(), self.name)
             except NoSuchTableError:
                 return None
@@ -94,17 +88,18 @@ class IcebergTable:
         Raises:
             SchemaError: Iceberg has no type for a column.
         """
-        with _mapped(f"creating the Iceberg table {self.name}"):
+        with mapped(f"creating the Iceberg table {self.name}"):
             try:
                 making = self._opened().create_table_transaction(
                     self.name, schema=schema, properties=_MERGED
                 )
+                check_location(making.table_metadata.location)
                 with making, making.update_spec() as spec:
                     for column in partitions:
                         spec.add_identity(column)
             except (UnsupportedPyArrowTypeException, ValueError, ValidationError) as error:
                 raise SchemaError(
-                    f"Iceberg has no type for a column: {_text(error)}.",
+                    f"Iceberg has no type for a column: {text_of(error)}.",
                     remedy="cast or drop the column in Spark.",
                 ) from error
             except (TableAlreadyExistsError, CommitFailedException):
@@ -113,16 +108,23 @@ class IcebergTable:
 
     def read(self) -> pa.RecordBatchReader:
         """The rows that a reader sees now."""
-        with _mapped(f"reading the Iceberg table {self.name}"):
+        with mapped(f"reading the Iceberg table {self.name}"):
             return self._loaded().scan().to_arrow_batch_reader()
 
-    def stats_of(self, footer: Any) -> str:
-        """Nothing: the library reads footers again when it adds files."""
-        return ""
+    def widen(self, columns: pa.Schema) -> None:
+        """Add columns that the table lacks, so that they have ids before files are written.
+
+        A lost race with another change does nothing: load again and look.
+        """
+        with mapped(f"adding columns to the Iceberg table {self.name}"):
+            table = self._loaded()
+            table.catalog = cast("Catalog", _Keeping(table.catalog))
+            with suppress(ConflictError), table.update_schema() as schema:
+                schema.union_by_name(columns)
 
     def history(self) -> TableHistory:
         """The commits that the metadata still has."""
-        with _mapped(f"reading the manifests of the Iceberg table {self.name}"):
+        with mapped(f"reading the manifests of the Iceberg table {self.name}"):
             return history_of(self._loaded())
 
     def _loaded(self) -> Table:
@@ -160,35 +162,23 @@ class IcebergSnapshot:
 
     def problems(self) -> list[Problem]:
         """What of this table a writer of plain files cannot keep, and what is to be done instead."""
-        version = self._table.metadata.format_version
-        newer = (
-            f"The table has format version {version}.",
-            "write to a table of version 2: newer ones are not written by pyiceberg.",
-        )
-        vended = (
-            "The catalog vends credentials for the table, which data files are not written with.",
-            "switch it off in the catalog, and give the job credentials as boto3 finds them.",
-        )
-        remedy = "add a column with that value in Spark, and partition by it."
-        hidden = [f for f in self._fields if not isinstance(f.transform, IdentityTransform)]
-        return [
-            *([newer] if version > 2 else []),
-            *([vended] if _VENDED & set(self._table.config) else []),
-            *self._unmapped(),
-            *((f"The table is partitioned by {f.name} ({f.transform}).", remedy) for f in hidden),
-        ]
+        return list(problems_of(self._table))
 
-    def _unmapped(self) -> Iterator[Problem]:
-        """Readers go by the names in this property: a column that it lacks would be NULL."""
-        mapping = self._table.name_mapping() if _MAPPING in self._table.properties else None
-        lacking = set(self._table.schema().field_ids) - set(_ids(mapping.root if mapping else ()))
-        if mapping is not None and lacking:
-            schema = self._table.schema()
-            names = ", ".join(sorted(schema.find_column_name(each) or "" for each in lacking))
-            yield (
-                f"The table's property {_MAPPING} lacks {names}: readers would see NULL there.",
-                "add it there, or remove the property.",
-            )
+    def notes(self) -> list[Problem]:
+        """What is not done as the table asks, and does no harm."""
+        return list(notes_of(self._table))
+
+    def written(self, columns: pa.Schema) -> pa.Schema:
+        """The columns as data files have them; see ``entries.file_schema``."""
+        return file_schema(self._table.schema(), columns)
+
+    def misfits(self, written: pa.Schema) -> list[str] | None:
+        """See ``entries.misfits``."""
+        return misfits(written, self._table.schema())
+
+    def entries(self) -> Entries:
+        """What makes the entries of files that are written now."""
+        return Entries(self._table.metadata)
 
     def version_of(self, application: str) -> int | None:
         found = self._table.properties.get(application)
@@ -201,33 +191,55 @@ class IcebergSnapshot:
         """One commit from this very moment; see ``abs_sinks.lake.table.Snapshot``."""
         self._table.catalog = cast("Catalog", _Keeping(self._table.catalog))
         self._table.metadata = _slim(self._table.metadata)
-        paths = [f"{self.location}/data/{file.path}" for file in files]
-        with _mapped(f"committing to the Iceberg table {self._name}"):
+        with mapped(f"committing to the Iceberg table {self._name}"):
             try:
-                self._commit(self._table.transaction(), paths, mark, columns)
-            except _ConflictError:
+                self._commit(self._table.transaction(), files, mark, columns)
+            except ConflictError:
+                return False
+            except FileNotFoundError:
+                # Others have committed, and removed what only older states name; or it is lost.
+                if not self._has_moved():
+                    raise
                 return False
         return True
 
+    def _has_moved(self) -> bool:
+        now = self._table.catalog.load_table(self._table.name())
+        return bool(now.metadata_location != self._table.metadata_location)
+
     def _commit(
-        self, transaction: Transaction, paths: list[str], mark: Any, columns: pa.Schema
+        self, transaction: Transaction, files: Sequence[Any], mark: Any, columns: pa.Schema
     ) -> None:
         if columns.names:
             with transaction.update_schema() as schema:
                 schema.union_by_name(columns)
         told = {**mark.told, mark.application: str(mark.version)}  # for `abs audit duplicates`
-        if paths:
+        paths = [f"{self.location}/data/{file.path}" for file in files]
+        if any(not file.stats for file in files):  # of a release that made no entries
             transaction.add_files(paths, snapshot_properties=told, check_duplicate_files=False)
         else:
-            # A snapshot without files moves the branch: a change of properties alone stops nobody.
-            with transaction.update_snapshot(snapshot_properties=told).fast_append():
-                pass
+            # Without files, too: a change of properties alone moves no branch, and stops nobody.
+            metadata = self._table.metadata
+            append(
+                transaction,
+                self._table.io,
+                list(map(partial(_added, metadata), files, paths)),
+                told,
+            )
         transaction.set_properties({mark.application: str(mark.version)})
         transaction.commit_transaction()
 
 
-class _ConflictError(Exception):
-    """The catalog says that the table has moved; the commit may have been what moved it."""
+def _added(metadata: TableMetadata, file: Any, path: str) -> Added:
+    with reading("The entry of a file", "do not delete the register: restore it"):
+        try:
+            return added(file.stats, path, file.size, file.rows, metadata)
+        except LookupError as error:
+            raise RefusedError(
+                f"The table has forgotten the partition fields {error}, under which a decided file was "
+                "written.",
+                remedy="add them to the table again; remove them when the epoch is in it.",
+            ) from error
 
 
 class _Keeping:
@@ -247,7 +259,7 @@ class _Keeping:
         try:
             return self._catalog.commit_table(*commit)
         except CommitFailedException as error:
-            raise _ConflictError from error
+            raise ConflictError from error
 
 
 def _slim(metadata: TableMetadata) -> TableMetadata:
@@ -262,13 +274,6 @@ def _slim(metadata: TableMetadata) -> TableMetadata:
     if TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED not in metadata.properties:
         slim["metadata_log"] = []
     return metadata.model_copy(update=slim)
-
-
-def _ids(fields: Sequence[MappedField]) -> Iterator[int]:
-    for each in fields:
-        if each.field_id is not None:
-            yield each.field_id
-        yield from _ids(each.fields)
 
 
 @lru_cache(maxsize=64)
@@ -307,40 +312,3 @@ def _catalog(
         session.request = partial(session.request, timeout=server.timeout)
         session.headers.pop("X-Iceberg-Access-Delegation", None)
     return opened
-
-
-@contextmanager
-def _mapped(doing: str) -> Iterator[None]:
-    """Maps the library's exceptions; never shows the catalog's properties (I9)."""
-    try:
-        yield
-    except NoSuchTableError as error:
-        raise RefusedError(
-            f"There is no Iceberg table: {doing}.", remedy="create it, or set createtable=true."
-        ) from error
-    except NoSuchNamespaceError as error:
-        raise RefusedError(
-            f"The namespace does not exist, {doing}.", remedy="create it in the catalog."
-        ) from error
-    except (UnauthorizedError, ForbiddenError, BadRequestError) as error:
-        raise RefusedError(
-            f"The catalog refuses, {doing}: {type(error).__name__}.",
-            remedy="look at its credentials and rights.",
-        ) from error
-    except SQLAlchemyError as error:
-        raise UnavailableError(
-            f"The catalog's database does not answer, {doing}: {type(error).__name__}."
-        ) from error
-    except (AbsError, _ConflictError):
-        raise
-    except Exception as error:
-        # The library has no common base of its errors; after any of them the outcome is unknown.
-        raise UnavailableError(
-            f"The catalog or the store does not answer, {doing}: {type(error).__name__}: "
-            f"{_text(error)}."
-        ) from error
-
-
-def _text(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip().rstrip(".") if lines else ""

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from abs_clients.iceberg.problems import check_location
 from abs_clients.iceberg.table import IcebergTable
 from abs_clients.options import text
 from abs_core.errors import ConfigError, OptionError
@@ -53,12 +54,14 @@ class IcebergOptions(LakeOptions):
                 "A Hadoop catalog does not compare and set: two commits could both take place.",
                 remedy="use a catalog of type sql, rest, glue or hive.",
             )
+        check_location(properties.get("warehouse", ""))
         return replace(parsed, properties=tuple(sorted(properties.items())))
 
     def place(self, snapshot: Any) -> TableFiles | None:
         """Below the table's location, which the catalog tells."""
         if snapshot is None:
             return None
+        check_location(snapshot.location)
         scheme, rest = urlsplit(snapshot.location).scheme, snapshot.location.partition(":")[2]
         if scheme in ("s3", "s3a", "s3n"):
             return TableFiles(self, f"s3:{rest}/data")
@@ -81,8 +84,8 @@ class IcebergOptions(LakeOptions):
 
 
 class IcebergSink(LakeSink):
-    """See ``LakeSink``. Data files have the partition columns, too; integers have 32 bits or more."""
+    """See ``LakeSink``. Integers have 32 bits or more."""
 
     scheme = "iceberg"
-    keeps_partitions = True
+    widens = True
     widened = MappingProxyType({pa.int8(): pa.int32(), pa.int16(): pa.int32()})

@@ -22,7 +22,7 @@ from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_
 
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import ContentionError, ProtocolError, RefusedError
+from abs_core.errors import ContentionError, ProtocolError, RefusedError, SchemaError
 from abs_core.model import (
     TOGETHER,
     Committable,
@@ -33,7 +33,7 @@ from abs_core.model import (
     Outcome,
 )
 from abs_core.strictjson import of, parse, reading, text, whole
-from abs_sinks.lake.fit import fit
+from abs_sinks.lake.fit import fit, unfit
 from abs_sinks.lake.table import AddedFile, LakeTable, Mark, Snapshot
 from abs_sinks.s3.partitions import NULL_FOLDER
 from abs_sinks.s3.uploads import uploads_of
@@ -73,7 +73,15 @@ class LakeCommitter(Committer):
         """Seal them: the same handles, each with the number and the digest of all.
 
         Their schema is kept once, so that a decision of many tasks stays small.
+
+        Raises:
+            SchemaError, RefusedError: the table does not take their files any more.
         """
+        snapshot = self._table.load() if committables else None
+        if snapshot is not None and all(snapshot.id == _table_of(c) for c in committables):
+            for what, remedy in snapshot.problems():
+                raise SchemaError(what, remedy=remedy)
+            self._lacking(snapshot, committables, decided=False)
         seal, kept, composed = _seal_of(committables), set[str | None](), []
         for each in committables:
             extra = {**dict(each.extra), TOGETHER: seal}
@@ -84,11 +92,7 @@ class LakeCommitter(Committer):
         return composed
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``; before a decision the table must be the same one, and still fit.
-
-        Raises:
-            SchemaError, RefusedError: it does not fit any more.
-        """
+        """See ``Committer``; the table must be the same one."""
         if not committables:
             return {}
         snapshot = self._table.load()
@@ -103,9 +107,6 @@ class LakeCommitter(Committer):
             elif inspection.outcome is Outcome.COMMITTED:
                 inspection = Inspection(Outcome.PREPARED)  # its files are completed, no more
             found[one.handle] = inspection
-        if snapshot is not None:
-            prepared = [c for c in committables if found[c.handle].outcome is Outcome.PREPARED]
-            lacking(snapshot, [c for c in prepared if not dict(c.extra).get(TOGETHER)])
         return found
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
@@ -143,7 +144,7 @@ class LakeCommitter(Committer):
         snapshot = self._looked(share)
         if isinstance(snapshot, Outcome):
             return snapshot
-        lacking(snapshot, share)
+        self._lacking(snapshot, share)
         # A second time: an answer may have been cut short.
         lost = self._completed(share) and self._completed(share)
         if lost:
@@ -174,7 +175,7 @@ class LakeCommitter(Committer):
             snapshot = None
             if isinstance(found, Outcome):
                 return found
-            columns = lacking(found, share) if files else pa.schema([])
+            columns = self._lacking(found, share) if files else pa.schema([])
             return Outcome.COMMITTED if found.add(files, mark_of(share), columns) else None
 
         trying = Retrying(
@@ -200,6 +201,47 @@ class LakeCommitter(Committer):
             return Outcome.UNKNOWN
         return Outcome.COMMITTED if _is_in(snapshot, share[0], mark_of(share)) else snapshot
 
+    def _lacking(
+        self, snapshot: Snapshot, share: Sequence[Committable], *, decided: bool = True
+    ) -> pa.Schema:
+        """The columns that a commit of these handles adds to the table, which they fit otherwise.
+
+        What is decided fits a table that finds columns by ids, whatever it has become: readers see the
+        files as those that were there before it changed.
+
+        Raises:
+            SchemaError: the table does not fit their files any more.
+        """
+        columns: dict[str, pa.Field] = {}
+        for written, adds in dict.fromkeys(
+            (extra[COLUMNS], ADDS in extra)
+            for extra in map(dict[str, str], (c.extra for c in share))
+            if COLUMNS in extra
+        ):
+            schema = pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
+            misfits = snapshot.misfits(schema)
+            if misfits is None:
+                self._check_layout(snapshot, share)
+                fitted = fit(snapshot, schema, (), "add" if adds else "fail")
+                columns |= {field.name: field for field in fitted.added}
+            elif misfits and not decided:
+                raise unfit(misfits)
+        return pa.schema(columns.values())
+
+    def _check_layout(self, snapshot: Snapshot, share: Sequence[Committable]) -> None:
+        """The folders of the files are the partition columns of the table as it was."""
+        for one in share:
+            for file in self._files(one):
+                if tuple(file.values) != snapshot.partitions:
+                    before, now = (
+                        ", ".join(n) or "nothing" for n in (file.values, snapshot.partitions)
+                    )
+                    raise SchemaError(
+                        f"The epoch's files are partitioned by {before}, and the table by {now} now.",
+                        handle=one.handle,
+                        remedy=f"partition the table by {before} again until the epoch is in it",
+                    )
+
     def _files(self, committable: Committable) -> list[AddedFile]:
         uploads = uploads_of(committable)
         with reading("The files of a handle", "do not delete the register: restore it"):
@@ -212,24 +254,6 @@ class LakeCommitter(Committer):
             for upload, (count, stats) in zip(uploads, rows, strict=True)
             if (path := upload.key.removeprefix(self._folder))
         ]
-
-
-def lacking(snapshot: Snapshot, share: Sequence[Committable]) -> pa.Schema:
-    """The columns that a commit of these handles adds to the table, which they fit otherwise.
-
-    Raises:
-        SchemaError: the table does not fit their files any more.
-    """
-    columns: dict[str, pa.Field] = {}
-    for written, adds in dict.fromkeys(
-        (extra[COLUMNS], ADDS in extra)
-        for extra in map(dict[str, str], (c.extra for c in share))
-        if COLUMNS in extra
-    ):
-        schema = pa.ipc.read_schema(pa.py_buffer(b64decode(written)))
-        fitted = fit(snapshot, schema, (), "add" if adds else "fail")
-        columns |= {field.name: field for field in fitted.added}
-    return pa.schema(columns.values())
 
 
 def mark_of(share: Sequence[Committable]) -> Mark:
@@ -258,13 +282,8 @@ def mark_of(share: Sequence[Committable]) -> Mark:
 
 def partition_values(path: str) -> dict[str, str | None]:
     """The values in the folders of a file's path, see ``partitions``."""
-    pairs = (unquote_pair(folder) for folder in path.split("/")[:-1])
-    return {name: None if value == NULL_FOLDER else value for name, value in pairs}
-
-
-def unquote_pair(folder: str) -> tuple[str, str]:
-    name, _, value = folder.partition("=")
-    return unquote(name), unquote(value)
+    pairs = (folder.partition("=") for folder in path.split("/")[:-1])
+    return {unquote(n): None if value == NULL_FOLDER else unquote(value) for n, _, value in pairs}
 
 
 def _is_in(snapshot: Snapshot, one: Committable, mark: Mark | None = None) -> bool:

@@ -10,7 +10,10 @@ import pyarrow as pa
 
 from abs_clients.arrow import plain_type
 from abs_core.errors import OptionError, SchemaError
+from abs_sinks.jsontext import refuse_tagged
 from abs_sinks.lake.table import Snapshot
+from abs_sinks.lake.values import with_uuids_as_text
+from abs_sinks.refusals import MisfitError
 
 CHANGES = ("fail", "ignore", "add")
 """What is done with a column of the input that the table lacks: values of ``schemachange``."""
@@ -22,7 +25,8 @@ class Fit:
 
     Args:
         table: its id.
-        schema: of the batches as they are written: the input's columns, with plain types.
+        schema: of the data files, partition columns among them. A column that the input does not have
+            is NULL.
         required: columns that must not be NULL.
         added: columns of ``schema`` that the table lacks; the commit adds them.
     """
@@ -60,6 +64,8 @@ def fit(
     """
     for what, remedy in snapshot.problems():
         raise SchemaError(what, remedy=remedy)
+    if len(set(given.names)) < len(given.names):
+        raise SchemaError("Two columns have one name.", remedy="rename one of them in Spark.")
     partitions, wanted = snapshot.partitions, {field.name: field for field in snapshot.schema}
     if partitionby and tuple(partitionby) != partitions:
         raise OptionError(
@@ -72,6 +78,7 @@ def fit(
         given = pa.schema([field for field in given if field.name in wanted])
     required = tuple(name for name, field in wanted.items() if not field.nullable)
     misfits = [
+        *unwritable(given),
         *_misfits(given, wanted, (*required, *partitions)),
         *(f"{field.name} is not in the table" for field in added if change == "fail"),
         *(_never_added(added, wanted) if change == "add" else ()),
@@ -82,12 +89,43 @@ def fit(
         ),
     ]
     if misfits:
+        raise unfit(misfits)
+    if not given.names:
         raise SchemaError(
-            f"The input does not fit the table: {'; '.join(misfits)}.",
-            remedy="cast, rename or drop the columns in Spark, or change the table first (columns that "
-            "it lacks: schemachange=add or ignore).",
+            "The input and the table have no column in common: files would have none, and no rows.",
+            remedy="rename columns in Spark, or write to another table.",
         )
-    return Fit(snapshot.id, partitions, given, required, added if change == "add" else ())
+    adds = added if change == "add" else ()
+    return Fit(snapshot.id, partitions, snapshot.written(given), required, adds)
+
+
+def unfit(misfits: Sequence[str]) -> SchemaError:
+    """The error for an input, or for files of an epoch, that a table does not take."""
+    return SchemaError(
+        f"The input does not fit the table: {'; '.join(misfits)}.",
+        remedy="cast, rename or drop the columns in Spark, or change the table first (columns that "
+        "it lacks: schemachange=add or ignore).",
+    )
+
+
+def unwritable(schema: pa.Schema) -> Iterator[str]:
+    """Columns of types that neither format keeps."""
+    for field in schema:
+        yield from (f"{field.name} {why}" for why in _unwritable(field.type))
+
+
+def _unwritable(kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_null(kind):
+        yield "has no type, only NULLs"
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        yield "has a struct without fields, which Parquet does not have"
+    try:
+        refuse_tagged(kind)
+    except MisfitError as error:
+        yield f"cannot be written: {error.reason}"
+    parts = (kind.field(place).type for place in range(kind.num_fields))
+    for part in parts if pa.types.is_nested(kind) else ():
+        yield from _unwritable(part)
 
 
 def _misfits(
@@ -95,7 +133,10 @@ def _misfits(
 ) -> Iterator[str]:
     for field in given:
         other = wanted.get(field.name)
-        if other is not None and plain_type(other.type) != field.type:
+        if other is not None and field.type not in (
+            plain_type(other.type),
+            plain_type(with_uuids_as_text(other.type)),
+        ):
             yield f"{field.name} is {field.type}, in the table {plain_type(other.type)}"
     for name in dict.fromkeys(demanded):
         if name not in given.names:
@@ -111,8 +152,6 @@ def _never_added(added: Sequence[pa.Field], wanted: Mapping[str, pa.Field]) -> I
     for field in added:
         if field.name.lower() in cases:
             yield f"{field.name} is {cases[field.name.lower()]} in the table"
-        if pa.types.is_null(field.type):
-            yield f"{field.name} has no type, only NULLs"
 
 
 def _demands(kind: pa.DataType) -> bool:

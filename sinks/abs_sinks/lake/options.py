@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,13 +164,19 @@ class LakeOptions:
         )
 
 
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+
+
 def folder_of(given: str) -> str:
     """A table's folder: ``s3://bucket/prefix``, or an absolute path.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: it is neither, or it has what libraries and engines take for an escape in a URL:
+            then the log and the files would be in different folders.
     """
     path = given.strip()
+    if found := _ESCAPE.search(path):
+        raise ValueError(f"a path without {found[0]}, which readers decode")
     if path.split("://")[0] in ("s3", "s3a", "s3n"):
         try:
             return str(Location.parse(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -12,18 +12,20 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import cast_plain
+from abs_clients.arrow import cast_plain, plain_type
 from abs_core.contracts import Inventory, Sink, Task
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Committable, Finding, Guarantee
 from abs_sinks.burying import dead_letters_of
-from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, LakeCommitter
-from abs_sinks.lake.fit import Fit, fit, plain_schema
+from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, TRIES, LakeCommitter
+from abs_sinks.lake.fit import Fit, fit, plain_schema, unfit, unwritable
 from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import LakeOptions
-from abs_sinks.lake.table import Snapshot
+from abs_sinks.lake.table import Entries, Snapshot
+from abs_sinks.lake.values import check_values, to_written
 from abs_sinks.refusals import BadRows, Code, Reason, find_bad_rows, refuse
-from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.options import S3Options, check_partitioning
+from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.store import Store
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.twophase import committable
@@ -62,14 +64,16 @@ class LakeSink(Sink):
     """
 
     scheme: ClassVar[str]
-    keeps_partitions: ClassVar[bool] = False
+    widens: ClassVar[bool] = False
+    """Whether columns are added to the table before files with them are written."""
+
     widened: ClassVar[Mapping[pa.DataType, pa.DataType]] = MappingProxyType({})
 
     def __init__(self, options: LakeOptions, schema: pa.Schema) -> None:
         self._options = options
         self._table = options.address
         self._schema = plain_schema(schema, self.widened)
-        self._found: tuple[Fit, TableFiles] | None = None
+        self._found: tuple[Fit, TableFiles, Entries] | None = None
 
     @property
     def target_id(self) -> str:
@@ -77,10 +81,8 @@ class LakeSink(Sink):
         return f"{self.scheme}:{self._ready[0].table}"
 
     def writer(self, task: Task) -> LakeWriter:
-        fitted, place = self._ready
-        stats, keep = self._table.stats_of, self.keeps_partitions
-        given = (place.options, fitted, task, place.store(), stats)
-        return LakeWriter(*given, name=self.target_id, keep=keep)
+        fitted, place, entries = self._ready
+        return LakeWriter(place.options, fitted, task, place.store(), entries, self.target_id)
 
     def judging(self, task: Task) -> LakeWriter:
         """See ``burying.GivingSink``."""
@@ -104,6 +106,8 @@ class LakeSink(Sink):
                 findings += [Finding.error(what, remedy) for what, remedy in snapshot.problems()]
             elif snapshot is not None:
                 findings += self._differing(self._fit(snapshot))
+            notes = () if snapshot is None else snapshot.notes()
+            findings += [Finding.warning(what, remedy) for what, remedy in notes]
             place = self._options.place(snapshot)
             findings += () if place is None else place.preflight()
         except AbsError as error:
@@ -121,25 +125,42 @@ class LakeSink(Sink):
         self._table.load()
 
     @property
-    def _ready(self) -> tuple[Fit, TableFiles]:
-        """The table, which is made if it may be."""
+    def _ready(self) -> tuple[Fit, TableFiles, Entries]:
+        """The table, which is made or widened if it may be."""
         if self._found is None:
             snapshot = self._table.load()
             if snapshot is None and self._options.createtable:
+                self._check_new()
                 self._table.create(self._schema, self._options.partitionby)
                 snapshot = self._table.load()
             place = self._options.place(snapshot)
             if snapshot is None or place is None:
                 raise absent()
-            self._found = self._fit(snapshot), place
+            fitted = self._fit(snapshot)
+            for _ in range(TRIES):
+                if not (self.widens and fitted.added):
+                    break
+                self._table.widen(pa.schema(fitted.added))
+                snapshot = self._table.load()
+                if snapshot is None:
+                    raise absent()
+                fitted = self._fit(snapshot)
+            self._found = fitted, place, snapshot.entries()
         return self._found
+
+    def _check_new(self) -> None:
+        """Refuse columns of which no table is made."""
+        check_partitioning(self._options.partitionby, self._schema.names)
+        Partitioning(self._schema, self._options.partitionby)
+        if misfits := [*unwritable(self._schema)]:
+            raise unfit(misfits)
 
     def _differing(self, fitted: Fit) -> Iterator[Finding]:
         """What schemachange does with columns that the table lacks."""
         ignored = [name for name in self._schema.names if name not in fitted.schema.names]
         if fitted.added:
             added = ", ".join(field.name for field in fitted.added)
-            yield Finding.note(f"The table lacks {added}: the next commit adds them.")
+            yield Finding.note(f"The table lacks {added}: the next epoch adds them.")
         if ignored:
             yield Finding.warning(
                 f"The table lacks {', '.join(ignored)}, which are not written (schemachange=ignore).",
@@ -162,9 +183,8 @@ class LakeWriter(StreamingWriter):
     """Leaves data files prepared, with every byte acknowledged.
 
     Args:
-        stats_of: see ``LakeTable``.
+        entries: for the table as it was when the input was fitted to it.
         name: of the table, for dead letters.
-        keep: see ``Partitioning``.
     """
 
     offers = "sink:NAME (in an abs_spark.epoch)"
@@ -175,17 +195,16 @@ class LakeWriter(StreamingWriter):
         fitted: Fit,
         task: Task,
         store: Store,
-        stats_of: Callable[[Any], str],
-        *,
+        entries: Entries,
         name: str,
-        keep: bool = False,
     ) -> None:
-        super().__init__(replace(options, partitionby=fitted.partitions), fitted.schema, task)
+        by = entries.fields or [fitted.schema.field(name) for name in fitted.partitions]
+        schema = pa.schema([*fitted.schema, *entries.fields])
+        super().__init__(replace(options, partitionby=tuple(f.name for f in by)), schema, task)
         self._letters_sink = name
         self._fit = fitted
         self._store = store
-        self._stats_of = stats_of
-        self._keeps = keep
+        self._entries = entries
         self._told: dict[str, tuple[int, str]] = {}
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
@@ -193,18 +212,25 @@ class LakeWriter(StreamingWriter):
 
     def _judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows as they are written. Raises as ``JudgingWriter``."""
-        if batch.num_columns > len(self._schema):
-            batch = batch.select(self._schema.names)  # schemachange=ignore
         for name in self._fit.required:
             if batch.column(name).null_count:
                 why = "are NULL, which the table does not take"
                 remedy = "filter such rows in Spark, or let the column be NULL in the table"
                 refuse(Reason(Code.NULL, name, why, remedy), pc.is_null(batch.column(name)))
-        if batch.schema != self._fit.schema:
-            columns = map(cast_plain, batch.columns, self._fit.schema.types)
-            batch = pa.RecordBatch.from_arrays(list(columns), schema=self._fit.schema)
-        super()._judged(batch)
-        return batch
+        columns = []
+        for field in self._fit.schema:
+            if field.name not in batch.schema.names:
+                columns.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            plain = plain_type(batch.schema.field(field.name).type)
+            column = cast_plain(batch.column(field.name), plain)
+            check_values(column, field.name)
+            columns.append(to_written(column, field.type, field.name))
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._fit.schema)
+        parts = [*rows.columns, *self._entries.partition(rows)]
+        made = pa.RecordBatch.from_arrays(parts, schema=self._schema)
+        super()._judged(made)
+        return made
 
     def _keep_judged(self, batch: pa.RecordBatch, judged: pa.RecordBatch) -> None:
         super()._keep_judged(judged, None)
@@ -217,17 +243,17 @@ class LakeWriter(StreamingWriter):
             self._patience,
             store=self._store,
             ended=self._note,
-            keep=self._keeps,
+            labels=self._entries.labels,
         )
 
-    def _note(self, upload: Upload, footer: Any) -> None:
-        self._told[upload.key] = (footer.num_rows, self._stats_of(footer))
+    def _note(self, upload: Upload, footer: Any, values: pa.RecordBatch) -> None:
+        self._told[upload.key] = (footer.num_rows, self._entries.entry(footer, values))
 
     def _sealed(self) -> Committable:
         made = committable(self._handle, self._rows, self._uploads)
         told = [list(self._told[upload.key]) for upload in self._uploads]
         files = json.dumps(told, separators=(",", ":"))
-        columns = b64encode(self._schema.serialize()).decode()
+        columns = b64encode(self._fit.schema.serialize()).decode()
         extra = {**dict(made.extra), FILES: files, TABLE: self._fit.table, COLUMNS: columns}
         if self._fit.added:
             extra[ADDS] = "true"

@@ -24,7 +24,7 @@ class AddedFile:
     Args:
         path: below the table's folder, as it is on disk or in the bucket.
         values: of the partition columns, as text; None: NULL.
-        stats: what the table's own writers tell of a file, as its log holds it.
+        stats: what the table's own writers tell of a file, as its log holds it; see ``Entries``.
     """
 
     path: str
@@ -49,6 +49,35 @@ class Mark:
     told: Mapping[str, str]
 
 
+class Entries(Protocol):
+    """Makes what a table's log tells of the files that a task has written.
+
+    Attributes:
+        fields: the columns of ``partition``, which files do not have; empty where a table's partitions
+            are columns that are left out of its files.
+        labels: their names in folders; None: the names of the columns.
+    """
+
+    @property
+    def fields(self) -> Sequence[pa.Field]: ...
+
+    @property
+    def labels(self) -> Sequence[str] | None: ...
+
+    def partition(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        """The values of ``fields`` for each row."""
+        ...
+
+    def entry(self, footer: Any, values: pa.RecordBatch) -> str:
+        """``AddedFile.stats`` of a file.
+
+        Args:
+            footer: its Parquet metadata.
+            values: of its partition: one row.
+        """
+        ...
+
+
 class Snapshot(Protocol):
     """The table as of one moment; commits are from this moment on, and fail if the table moved."""
 
@@ -65,6 +94,22 @@ class Snapshot(Protocol):
 
     def problems(self) -> Sequence[Problem]:
         """What of this table cannot be kept by a writer of plain files."""
+        ...
+
+    def notes(self) -> Sequence[Problem]:
+        """What is not done as the table asks, and does no harm."""
+        ...
+
+    def written(self, columns: pa.Schema) -> pa.Schema:
+        """These columns as data files have them."""
+        ...
+
+    def misfits(self, written: pa.Schema) -> Sequence[str] | None:
+        """Why files of this schema do not fit the table any more; None: it finds columns by name."""
+        ...
+
+    def entries(self) -> Entries:
+        """For files that are written for the table as it is now."""
         ...
 
     def version_of(self, application: str) -> int | None:
@@ -112,6 +157,9 @@ class LakeTable(Protocol):
         """The commits that its log still tells, for ``abs audit duplicates``."""
         ...
 
-    def stats_of(self, footer: Any) -> str:
-        """``AddedFile.stats`` of a file, from its Parquet metadata."""
+    def widen(self, columns: pa.Schema) -> None:
+        """Add columns before files with them are written; a lost race does nothing.
+
+        For a table that finds columns by ids.
+        """
         ...

@@ -271,7 +271,7 @@ def _with_nullable_fields(kind: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_nullable(True) for field in fields])
     if types.is_map(kind):
         item = kind.item_field.with_type(_with_nullable_fields(kind.item_type))
-        return pa.map_(kind.key_type, item, kind.keys_sorted)
+        return pa.map_(kind.key_field, item, kind.keys_sorted)
     if types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_with_nullable_fields(kind.value_type)))
     return kind

@@ -33,6 +33,9 @@ _FILE = re.compile(
 
 _WRAPPED = {"gzip": ".gz", "zstd": ".zst", "none": ""}
 
+MAX_NAME = 255
+"""Longest name of a file or folder, in bytes (Linux: NAME_MAX)."""
+
 BY_MANIFEST = "m."
 """Prefix of the endings of files that a manifest commits."""
 
@@ -112,9 +115,14 @@ def data_key(location: Location, folder: str, name: FileName) -> str:
         folder: partition folders with a slash at the end, or empty.
 
     Raises:
-        BadValuesError: the key is longer than S3 allows.
+        BadValuesError: the key is longer than S3 allows, or a local folder's name than a file system
+            does.
     """
     key = location.key(f"{folder}{name}")
+    if not location.bucket and any(len(part.encode()) > MAX_NAME for part in folder.split("/")):
+        why = f"have values of partitionby that make a folder's name longer than {MAX_NAME} bytes"
+        remedy = "shorten them in Spark, or take another column"
+        raise BadValuesError(Reason(Code.TOO_LONG, "", why, remedy), None)
     if len(key.encode()) > MAX_KEY:
         why = f"have values of partitionby that make a key longer than S3's {MAX_KEY} bytes"
         remedy = "shorten them in Spark, or take another column"

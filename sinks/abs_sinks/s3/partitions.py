@@ -18,7 +18,10 @@ from abs_core.errors import SchemaError
 from abs_sinks.text import plain_text
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""Folder value of NULL and the empty text (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+"""Folder value of NULL and the empty text (ExternalCatalogUtils.DEFAULT_PARTITION_NAME).
+
+A text of these characters is written with an escape: readers compare before they undo escapes.
+"""
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
@@ -27,20 +30,25 @@ class Partitioning:
     """Splits batches of one schema by the columns ``names``.
 
     Args:
-        keep: whether the files have these columns, too.
+        labels: of the folders, where the partitions' values are noted elsewhere: then NULL and the
+            empty text have folders of their own. Default: the names.
 
     Raises:
         SchemaError: a column's type has no text that reads back, or two columns have one name.
     """
 
-    def __init__(self, schema: pa.Schema, names: Sequence[str], *, keep: bool = False) -> None:
+    def __init__(
+        self, schema: pa.Schema, names: Sequence[str], labels: Sequence[str] | None = None
+    ) -> None:
         if len(set(schema.names)) < len(schema.names):
             raise SchemaError("Two columns have one name.", remedy="rename one of them in Spark.")
         self._names = tuple(names)
-        self._inside = [name for name in schema.names if keep or name not in self._names]
+        self._labels = self._names if labels is None else tuple(labels)
+        self._empty = NULL_FOLDER if labels is None else ""
+        self._inside = [name for name in schema.names if name not in self._names]
         self.file_schema = pa.schema([schema.field(name) for name in self._inside])
-        for name in self._names:
-            _check_type(name, schema.field(name).type)
+        for name, label in zip(self._names, self._labels, strict=True):
+            _check_type(label, schema.field(name).type)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield each folder (ends in a slash, or is empty) with its rows in order, all columns."""
@@ -61,6 +69,10 @@ class Partitioning:
         """The rows without the folders' columns."""
         return rows.select(self._inside) if self._names else rows
 
+    def values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The folder's values: one row, of rows of one folder."""
+        return rows.select(list(self._names)).take(pa.array([0]))
+
     def _codes(self, batch: pa.RecordBatch) -> np.ndarray:
         """A number for each row, equal where all values are."""
         codes = np.zeros(batch.num_rows, np.int64)
@@ -74,24 +86,32 @@ class Partitioning:
         return codes
 
     def _folders(self, heads: pa.RecordBatch) -> list[str]:
-        texts = [_texts(heads.column(name), name) for name in self._names]
+        texts = [
+            _texts(heads.column(name), label, self._empty)
+            for name, label in zip(self._names, self._labels, strict=True)
+        ]
         return [
-            "".join(f"{_escape(n)}={v}/" for n, v in zip(self._names, values, strict=True))
+            "".join(f"{_escape(n)}={v}/" for n, v in zip(self._labels, values, strict=True))
             for values in zip(*texts, strict=True)
         ]
 
 
-def _texts(column: pa.Array, name: str) -> list[str]:
+def _texts(column: pa.Array, name: str, empty: str) -> list[str]:
     values = plain_text(cast_plain(column, plain_type(column.type)), name)
     if pa.types.is_timestamp(column.type):
         # Moments say that they are in UTC: readers take text without it for the time of some zone.
         values = pc.replace_substring_regex(values, r"\.?0+(Z?)$", r"\1")
         if column.type.tz is None:
             values = pc.replace_substring(values, "T", " ")  # Spark's form
-    return [_escape(value) if value else NULL_FOLDER for value in values.to_pylist()]
+    return [
+        NULL_FOLDER if value is None else _escape(value) if value else empty
+        for value in values.to_pylist()
+    ]
 
 
 def _escape(text: str) -> str:
+    if text == NULL_FOLDER:
+        return f"%{ord(text[0]):02X}{text[1:]}"
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 

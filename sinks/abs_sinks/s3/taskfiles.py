@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,22 @@ from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.store import BucketStore, OutFile, Store
 from abs_sinks.s3.uploads import HANDLE, Upload
 
-Ended = Callable[[Upload, Any], None]
-"""Takes each finished file, and the metadata that its format's library made (Parquet), else None."""
+Ended = Callable[[Upload, Any, pa.RecordBatch], None]
+"""Takes each finished file, the metadata that its format's library made (Parquet), else None, and the
+values of its partition: one row."""
 
 
 class DataFile:
-    """Memory: one row group of Arrow data, and what ``PartFile`` keeps."""
+    """Memory: one row group of Arrow data, and what ``PartFile`` keeps.
 
-    def __init__(self, out: OutFile, schema: pa.Schema, options: S3Options) -> None:
+    Args:
+        values: of its partition.
+    """
+
+    def __init__(
+        self, out: OutFile, schema: pa.Schema, options: S3Options, values: pa.RecordBatch
+    ) -> None:
+        self.values = values
         self._options = options
         self._schema = schema
         self._out = out
@@ -97,7 +105,7 @@ class TaskFiles:
         patience: with each request; None: the caller retries the whole.
         store: where the files are; default: the bucket of the options.
         ended: called for each finished file.
-        keep: see ``Partitioning``.
+        labels: see ``Partitioning``.
     """
 
     def __init__(
@@ -108,15 +116,15 @@ class TaskFiles:
         patience: Patience | None = None,
         *,
         store: Store | None = None,
-        ended: Ended = lambda upload, metadata: None,
-        keep: bool = False,
+        ended: Ended = lambda upload, metadata, values: None,
+        labels: Sequence[str] | None = None,
     ) -> None:
         self._options = options
         self._store = BucketStore(options) if store is None else store
         self._ended = ended
         self._handle = handle
         self._patience = patience
-        self._partitioning = Partitioning(schema, options.partitionby, keep=keep)
+        self._partitioning = Partitioning(schema, options.partitionby, labels)
         self._schema = schema
         self._pool = UploadPool(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}
@@ -179,7 +187,7 @@ class TaskFiles:
                 self._keep_for_later(folder, rows)
                 continue
             if file is None:
-                file = self._open[folder] = self._begin(folder)
+                file = self._open[folder] = self._begin(folder, self._partitioning.values(rows))
             file.write(self._partitioning.inside(rows))
         self._bound_memory()
 
@@ -198,7 +206,7 @@ class TaskFiles:
     def _end(self, file: DataFile) -> None:
         upload = file.finish()
         self._done.append(upload)
-        self._ended(upload, file.metadata)
+        self._ended(upload, file.metadata, file.values)
 
     def _spilled(self) -> Spill | None:
         """Take the current spill; the next waiting row begins another."""
@@ -226,14 +234,14 @@ class TaskFiles:
             gathered -= largest.gathered_bytes
             largest.flush()
 
-    def _begin(self, folder: str) -> DataFile:
+    def _begin(self, folder: str, values: pa.RecordBatch) -> DataFile:
         name = self._next_name()
         self._files += 1
         key = data_key(self._options.path, folder, name)
         told = {HANDLE: str(self._handle)}
         out = self._store.begin(self._pool, key, told, self._patience)
         try:
-            return DataFile(out, self._partitioning.file_schema, self._options)
+            return DataFile(out, self._partitioning.file_schema, self._options, values)
         except BaseException:
             out.discard()
             raise

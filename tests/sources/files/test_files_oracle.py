@@ -214,7 +214,7 @@ def _any_form(array: pa.Array, pattern: str, path: str, shown: str) -> None:
 BUGS: dict[str, tuple[str, Any, str, Any]] = {
     "Arrow's own casts": ("parquet", schema, "cast_plain", _lenient),
     "exact names within structs": ("parquet", arrow, "_near", _exactly),
-    "values are rounded and cut": ("parquet", arrow, "_cast_leaf", _rounded),
+    "values are rounded and cut": ("parquet", arrow, "cast_leaf", _rounded),
     "a blank line before a header loses the rows": ("csv", lines, "_header", _no_rows),
     "the escape is eaten": ("csv", lines.CsvForm, "plain", _eaten),
     "quotes of another dialect move": (

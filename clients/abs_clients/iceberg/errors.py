@@ -1,0 +1,139 @@
+"""Maps what pyiceberg and the libraries below it raise; never shows the catalog's properties (I9)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import BotoCoreError, ClientError
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    CommitStateUnknownException,
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    OAuthError,
+    RESTError,
+    ServerError,
+    ServiceUnavailableError,
+    SignError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    WaitingForLockException,
+)
+from requests.exceptions import RequestException
+from sqlalchemy.exc import (
+    DisconnectionError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+)
+from sqlalchemy.exc import (
+    TimeoutError as PoolTimeoutError,
+)
+
+from abs_clients.s3.errors import to_abs_error
+from abs_clients.tablelog import DEFECT
+from abs_core.durable import disk_error
+from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
+
+
+class ConflictError(Exception):
+    """The catalog says that the table has moved; the commit may have been what moved it."""
+
+
+_SILENT = (
+    AuthorizationExpiredError,  # the next call asks for a new token
+    CommitStateUnknownException,
+    ServerError,
+    ServiceUnavailableError,
+    TooManyRequestsError,
+    WaitingForLockException,
+    RequestException,
+    DisconnectionError,
+    InterfaceError,
+    OperationalError,
+    PoolTimeoutError,
+)
+"""The catalog, or its database, does not answer; a commit's outcome is unknown."""
+
+_REFUSED = (
+    BadRequestError,
+    ForbiddenError,
+    OAuthError,
+    SignError,
+    UnauthorizedError,
+    RESTError,  # what is left of it: an answer that is not one of a fault of the server's
+    SQLAlchemyError,  # likewise: the database answers, and does not take it
+)
+
+_BUSY = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|"
+    r"REQUEST_TIMEOUT|REQUEST_EXPIRED)|HTTP status (408|429|5\d\d)"
+)
+"""Arrow tells by an OSError's text alone what a bucket answers, and that it answers nothing."""
+
+
+@contextmanager
+def mapped(doing: str) -> Iterator[None]:
+    """Maps every exception: to ``UnavailableError`` only what a network or a busy server raises.
+
+    Raises:
+        RefusedError: the catalog or the store answers, and refuses.
+        UnavailableError: it does not answer; the outcome may be unknown.
+        TargetError: an exception that is in no list here: a defect, which a retry does not mend.
+    """
+    try:
+        yield
+    except (AbsError, ConflictError):
+        raise
+    except NoSuchTableError as error:
+        raise RefusedError(
+            f"There is no Iceberg table: {doing}.", remedy="create it, or set createtable=true."
+        ) from error
+    except NoSuchNamespaceError as error:
+        raise RefusedError(
+            f"The namespace does not exist, {doing}.", remedy="create it in the catalog."
+        ) from error
+    except Exception as error:
+        raise _mapped(error, doing) from error
+
+
+def _mapped(error: Exception, doing: str) -> AbsError:
+    told = f"{doing}: {type(error).__name__}"
+    if isinstance(error, _SILENT) or _is_of_hive(error):
+        return UnavailableError(f"The catalog does not answer, {told}.")
+    if isinstance(error, _REFUSED):
+        remedy = "look at its credentials and rights, and at its own log."
+        return RefusedError(f"The catalog refuses, {told}.", remedy=remedy)
+    if isinstance(error, ClientError | BotoCoreError):  # Glue's
+        found = to_abs_error(error, doing)
+        return type(found)(f"The catalog fails, {told}: {text_of(error)}.", remedy=found.remedy)
+    if isinstance(error, OSError):
+        return _of_store(error, doing)
+    return TargetError(f"An unexpected error, {told}: {text_of(error)}.", remedy=f"{DEFECT}.")
+
+
+def _of_store(error: OSError, doing: str) -> AbsError:
+    """Of Arrow's file systems, for a folder and for a bucket."""
+    told = text_of(error)
+    if isinstance(error, FileNotFoundError):
+        remedy = "look who has removed it: a clean-up must keep what the metadata names."
+        return RefusedError(f"A file of the table is gone, {doing}: {told}.", remedy=remedy)
+    if "AWS Error" in told and not _BUSY.search(told):
+        remedy = "look at the credentials and rights of this process."
+        return RefusedError(f"The store refuses, {doing}: {told}.", remedy=remedy)
+    return disk_error(error, "The table's store", doing)
+
+
+def _is_of_hive(error: Exception) -> bool:
+    """Thrift is there with the extra for Hive alone."""
+    return any(kind.__name__ == "TTransportException" for kind in type(error).__mro__)
+
+
+def text_of(error: Exception) -> str:
+    """The first line of a message."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip().rstrip(".") if lines else ""

@@ -1,0 +1,96 @@
+"""What of an Iceberg table a writer of plain files cannot keep, and what is to be done instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.utils.properties import property_as_bool, property_as_int
+
+from abs_core.errors import ConfigError, OptionError
+
+Problem = tuple[str, str]
+
+_VENDED = {"s3.access-key-id", "s3.session-token", "s3.signer", "s3.remote-signing-enabled"}
+"""Keys of a REST catalog's answer that hold credentials of a table, or ask for signing."""
+
+_NUMBERS = (
+    TableProperties.MANIFEST_TARGET_SIZE_BYTES,
+    TableProperties.MANIFEST_MIN_MERGE_COUNT,
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX,
+    TableProperties.COMMIT_NUM_RETRIES,
+    TableProperties.COMMIT_MIN_RETRY_WAIT_MS,
+    TableProperties.COMMIT_MAX_RETRY_WAIT_MS,
+    TableProperties.COMMIT_TOTAL_RETRY_TIME_MS,
+)
+_SWITCHES = (
+    TableProperties.MANIFEST_MERGE_ENABLED,
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED,
+    TableProperties.OBJECT_STORE_ENABLED,
+    TableProperties.WRITE_OBJECT_STORE_PARTITIONED_PATHS,
+)
+
+
+def problems_of(table: Table) -> Iterator[Problem]:
+    """What cannot be kept, and what to do, each as a sentence."""
+    version = table.metadata.format_version
+    if version > 2:
+        yield (
+            f"The table has format version {version}.",
+            "write to a table of version 2: newer ones are not written by pyiceberg.",
+        )
+    if set(table.config) & _VENDED:
+        yield (
+            "The catalog vends credentials for the table, which data files are not written with.",
+            "switch it off in the catalog, and give the job credentials as boto3 finds them.",
+        )
+    for field in table.spec().fields:
+        if not isinstance(field.transform, IdentityTransform):
+            yield (
+                f"The table is partitioned by {field.name} ({field.transform}).",
+                "add a column with that value in Spark, and partition by it.",
+            )
+    yield from _of_properties(table)
+
+
+def _of_properties(table: Table) -> Iterator[Problem]:
+    """Those that the library reads at a commit, when it is too late to refuse them."""
+    codec = table.properties.get(TableProperties.WRITE_AVRO_COMPRESSION, "null")
+    if CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec) not in KNOWN_CODECS:
+        yield (
+            f"The table's property {TableProperties.WRITE_AVRO_COMPRESSION} is {codec}.",
+            f"set it to one of {', '.join(KNOWN_CODECS)}.",
+        )
+    try:
+        for name in _NUMBERS:
+            property_as_int(table.properties, name)
+        for name in _SWITCHES:
+            property_as_bool(table.properties, name, default=False)
+        check_location(table.location_provider().new_metadata_location("x"))
+    except (ValueError, ConfigError) as error:
+        yield f"A property of the table cannot be used: {error}.", "correct it, or remove it."
+
+
+def notes_of(table: Table) -> Iterator[Problem]:
+    """What of a table is not done as it asks, and does no harm."""
+    if path := table.properties.get(TableProperties.WRITE_DATA_PATH):
+        what = f"The table's property {TableProperties.WRITE_DATA_PATH} ({path}) is not used"
+        yield (
+            f"{what}: data files are in the folder data of its location.",
+            "remove it, so that all writers use one folder.",
+        )
+
+
+def check_location(location: str) -> None:
+    """Refuse a place that pyiceberg cuts off as a URL's query or fragment.
+
+    Raises:
+        OptionError: it would write to another folder.
+    """
+    if sign := next((sign for sign in "#?" if sign in location), None):
+        raise OptionError(
+            f"The location {location} has {sign!r}, at which pyiceberg cuts it off.",
+            remedy="give the warehouse, or the table, a location without it.",
+        )
