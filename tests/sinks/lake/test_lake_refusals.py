@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from abs_core.errors import OptionError
+from abs_core.model import Committable, HandleName
+from abs_core.sinkmap import STRIDE
 from abs_services import S3Service
 from abs_sinks.delta import DeltaOptions, DeltaSink
 from abs_sinks.delta.door import FORMAT as DELTA
 from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.iceberg.door import FORMAT as ICEBERG
+from abs_sinks.lake.committer import mark_of
 from abs_spark.open_sinks import replacing
 from abs_testing import SCHEMA
 from tests.sinks.s3.proxy import Fault, Plan, running
@@ -73,3 +76,16 @@ def test_a_delta_table_on_a_store_that_ignores_conditions_is_refused(
         assert [f.severity.value for f in found] == ["error"]
         assert header in found[0].what
         assert options.address.load() is None, "no table was made"
+
+
+def test_sinks_of_one_job_have_applications_of_their_own() -> None:
+    """Else the second sink's rows in a table would count as those of the first, and be left out."""
+
+    def application(*partitions: int) -> str:
+        handles = [HandleName("a" * 16, "job", 1, 0, each, "b") for each in partitions]
+        return mark_of([Committable(handle, 1, "d") for handle in handles]).application
+
+    assert application(0, 7) == application(7)
+    assert len({application(number * STRIDE + 3) for number in range(4)}) == 4
+    # The embedded runtime's own sinks have theirs below it.
+    assert len({application(number << 16) for number in range(4)}) == 4

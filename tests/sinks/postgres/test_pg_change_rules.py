@@ -16,6 +16,7 @@ from psycopg import sql
 from abs_core.errors import AbsError, DataError, OptionError, RowError, SchemaError
 from abs_core.model import Severity
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, changes_sql
+from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_testing.case import within
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing, Job, changing
@@ -67,6 +68,41 @@ def test_an_insert_after_an_expired_tombstone_is_applied(table: Changing) -> Non
     assert [row[0] for row in table.positions() if row[2]] == [2]
     table.apply([(1, 4, "c", "v"), (2, 4, "c", "v")])
     assert table.rows("id") == [(1,), (3,)]
+
+
+def test_a_key_that_is_deleted_again_has_a_tombstone_of_its_new_age(table: Changing) -> None:
+    """Of the first age it would expire too early, and an older change would bring the row back."""
+    table.apply([(1, 5, "d", None)])
+    age(table, "1 day")
+    table.apply([(1, 6, "c", "v")])
+    assert (1, 6, True) not in table.positions(), "the row is there"
+    table.apply([(1, 7, "d", None)])
+    assert ages(table) == [0]
+
+
+def test_a_delete_that_comes_again_does_not_renew_its_tombstone_nor_a_row_its_version(
+    table: Changing,
+) -> None:
+    """An equal position is not newer."""
+    changes = [(1, 5, "d", None), (2, 5, "c", "v")]
+    table.apply(changes)
+    age(table, "1 day")
+    before = table.db.execute(f"select xmin::text from {table.table}").fetchall()
+    table.apply(changes)
+    assert ages(table) == [1]
+    assert table.db.execute(f"select xmin::text from {table.table}").fetchall() == before
+
+
+def age(table: Changing, by: str) -> None:
+    """Let the tombstones be older."""
+    query = 'update {} set "abs:gone" = "abs:gone" - {}::interval'
+    table.db.execute(sql.SQL(query).format(sql.SQL(table._positions() or ""), by))
+
+
+def ages(table: Changing) -> list[int]:
+    """The age of each tombstone in days."""
+    query = 'select extract(day from now() - "abs:gone")::int from {} where "abs:gone" is not null'
+    return [n for (n,) in table.db.execute(query.format(table._positions()))]
 
 
 def test_the_same_change_again_changes_nothing(
@@ -203,6 +239,29 @@ def test_a_missing_lock_is_found(own: Changing, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(changes_sql, "locking", lambda _: sql.SQL("select 1").format())
     with pytest.raises(AssertionError):
         insert_beside_a_delete(own, monkeypatch)
+
+
+def test_jobs_on_two_tables_take_their_turns_in_one_order(
+    own: Changing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the order of their sinks: in two orders each could wait for the other."""
+    other = f"{own.table}_other"
+    own.db.execute(f"create table {other} (id bigint primary key, at bigint, v text)")
+    turns = list[int]()
+    locking = changes_sql.locking
+
+    def noted(changes: Changes) -> sql.Composed:
+        turns.append(changes.plan.table.oid)
+        return locking(changes)
+
+    monkeypatch.setattr(changes_sql, "locking", noted)
+    for job, names in (("one", (own.table, other)), ("two", (other, own.table))):
+        both = [PostgresOptions.parse(own.given | {"dbtable": name}) for name in names]
+        turns.clear()
+        Job(Two(both), CHANGES, job).apply(0, [(1, 1, "c", "a")], [(1, 1, "c", "b")])
+        assert len(turns) == 2
+        assert turns == sorted(turns), names
+    own.db.execute(f"drop table {other}")
 
 
 def test_two_jobs_share_the_positions_of_a_table_with_one_order(own: Changing) -> None:

@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import psycopg
 import pytest
 
 from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.pool import leased
+from abs_core.contracts import Conflict
 from abs_core.errors import ContentionError, FencedError, ProtocolError, TargetError
-from abs_core.model import Outcome, Wrote
+from abs_core.model import HandleName, Outcome, Wrote
 from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import terminate_older
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
-from abs_testing.case import Case, rows, within
+from abs_testing.case import JOB, Case, rows, within
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
@@ -234,3 +237,40 @@ def _is_ended(session: psycopg.Connection[tuple[object, ...]]) -> bool:
         return False
 
     return ended() or within(0.1, ended)
+
+
+def test_a_co_commit_of_what_a_successor_has_swept_is_a_conflict(shared_database: str) -> None:
+    """By the register: that the staging is gone is no error of the epoch's."""
+    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
+        case = Case(harness)
+        zombie = case.run()
+        shares = zombie.tasks(0, rows(0, 3))
+        given = [s.committable for s in shares if isinstance(s, Wrote) and s.committable]
+        stale = zombie.store.load(JOB)
+        assert stale is not None
+        case.run().begin(0)  # it sweeps
+        assert harness.staged() == []
+        finished = replace(stale.state, frontier=0)
+        assert zombie.committer.co_commit(given, stale.version, finished) == Conflict()
+        case.close()
+
+
+def test_a_handle_that_is_committed_while_it_is_looked_at_is_not_unknown(
+    shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of prepared transactions is read first: what has left it has its marker by then."""
+    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+        case = Case(harness)
+        shares = case.run().tasks(0, rows(0, 3))
+        (given,) = [s.committable for s in shares if isinstance(s, Wrote) and s.committable]
+        existing = PreparedTransactions.existing
+
+        def commits_first(self: PreparedTransactions, *of: Any) -> set[HandleName]:
+            if harness.prepared():
+                harness.db.execute(f"commit prepared '{given.handle}'")
+            return existing(self, *of)
+
+        monkeypatch.setattr(PreparedTransactions, "existing", commits_first)
+        seen = case.sink().committer().inspect([given])
+        assert seen[given.handle].outcome is Outcome.COMMITTED
+        case.close()
