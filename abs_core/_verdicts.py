@@ -55,6 +55,20 @@ class RunIdentity:
     sinks: tuple[tuple[str, str], ...] = ()
 
 
+def epochs(first: int, last: int) -> str:
+    """These epochs, in words."""
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+
+def write_again(first: int) -> str:
+    """How to have all epochs from ``first`` on written again, as part of a sentence."""
+    return (
+        f"stop the query, keep a copy of its checkpoint, delete from it all of commits/ from {first} "
+        f"on and all of offsets/ above {first}, and start it again (if a source is not read by offsets "
+        "as Kafka is, or the query has state: restore a copy of the checkpoint of that time)"
+    )
+
+
 def fenced(state: JobState, who: str) -> FencedError:
     """Another run has taken over."""
     return FencedError(

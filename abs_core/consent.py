@@ -22,10 +22,18 @@ def to_adopt(state: JobState, who: RunIdentity, epoch: int) -> str:
     return _token("adopt", who, epoch, *overridden)
 
 
-def to_go_on_without(origin: Origin, who: RunIdentity, epoch: int) -> str:
-    """Consent to continue without the register that the certificate names."""
+def to_go_on_without(
+    origin: Origin, who: RunIdentity, epoch: int, left_out: int | None = None
+) -> str:
+    """Consent to continue without the register that the certificate names.
+
+    Args:
+        left_out: the first of the epochs before ``epoch`` that the register does not have and that will
+            never be written; None if there is none.
+    """
     certificate = "" if origin.certificate is None else to_text(origin.certificate)
-    return _token("lost", who, epoch, certificate)
+    more = () if left_out is None else (str(left_out),)
+    return _token("lost", who, epoch, certificate, *more)
 
 
 def to_begin_again(before: list[JobState], who: RunIdentity, epoch: int) -> str:

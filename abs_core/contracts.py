@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -343,6 +343,13 @@ class Sink(ABC):
 
     @abstractmethod
     def guarantee(self) -> Guarantee: ...
+
+    def if_missing(self, check: Callable[[], None]) -> None:  # noqa: B027 - most create no target
+        """Set what to call before a missing target is created, or reported as missing.
+
+        Args:
+            check: raises IdentityError if the job has committed to the target: then it is not new.
+        """
 
     def fence(self, state: JobState) -> None:  # noqa: B027 - most need none
         """Stop what lower generations have in flight; called after a run raised the generation.

@@ -7,6 +7,7 @@ handles that no decision can name. An interrupted operation is repeated.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 
 from abs_core.contracts import Committer, Conflict, Inventory, RegisterStore
@@ -106,14 +107,23 @@ def _put(other: Inventory, state: JobState) -> JobState:
     return state
 
 
-def reset(register: Inventory, committer: Committer, job: str) -> JobState:
+def reset(
+    register: Inventory,
+    committer: Committer,
+    job: str,
+    forget: Callable[[JobState], None] = lambda state: None,
+) -> JobState:
     """Delete the job's register, so that it starts anew; return its last state.
+
+    Args:
+        forget: called before, when no run is left that could write.
 
     Raises:
         ConfigError: there is no such job.
         ProtocolError, ContentionError: as ``rename``.
     """
     state = take_over(register, committer, _movable(register, job))
+    forget(state)
     register.retire(job)
     return state
 

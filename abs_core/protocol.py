@@ -169,8 +169,11 @@ def plan(
                 f"Epoch {epoch} follows epoch {last}: the epochs between were never written.",
                 job=state.job,
                 epoch=epoch,
-                remedy="restore the checkpoint that belongs to this job; if the epochs are "
-                "really gone, continue under another job name and write them again.",
+                remedy="restore the checkpoint that belongs to this job. If the target was restored "
+                f"with its register, and lacks {_verdicts.epochs(last + 1, epoch - 1)}: "
+                f"{_verdicts.write_again(last + 1)}. If only the register is older, and the target has "
+                f"all their rows and nothing from epoch {epoch} on: `abs job reset {state.job} "
+                "--checkpoint LOCATION`, then start the query.",
             )
         )
     return Write()

@@ -16,8 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from abs_core import consent, protocol, sinkmap
+from abs_core._verdicts import write_again
+from abs_core.births._errors import lost_error as lost_error
+from abs_core.births._errors import missing_target as missing_target
+from abs_core.births._errors import not_certified, open_before, register_lost
 from abs_core.certificate import Certificate, Origin
-from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
+from abs_core.errors import EpochGapError, IdentityError, ProtocolError
 from abs_core.model import MAX_SUPERSEDED, JobState
 from abs_core.protocol import Changed, Refused, RunIdentity, Verdict
 
@@ -50,8 +54,9 @@ def start(
     why = why_lost(state, who, origin, epoch)
     if why is None:
         return protocol.start(state, who, new_register, epoch)
-    if who.adopt != consent.to_go_on_without(origin, who, epoch):
-        return Refused(_register_lost(why, who, origin, epoch, place))
+    left_out = _left_out(state, who, origin, epoch)
+    if who.adopt != consent.to_go_on_without(origin, who, epoch, left_out):
+        return Refused(register_lost(why, who, origin, epoch, place, left_out))
     return _begun_again(state, who, new_register, origin)
 
 
@@ -118,7 +123,7 @@ def uncertified(
     else:
         mine = certificate.generation >= state.generation
         safe = certificate.register == state.register and (mine or state.last_decided is not None)
-    return None if safe else Refused(_uncertified(who, origin, epoch, place, why))
+    return None if safe else Refused(not_certified(who, origin, epoch, place, why))
 
 
 def went_back(state: JobState | None, seen: JobState) -> str | None:
@@ -140,15 +145,6 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
         if then is not None and (now is None or now < then):
             return f"went back in a running job (epoch {then} was {what}, and is not)"
     return None
-
-
-def lost_error(job: str, why: str, place: str) -> RegisterLostError:
-    """The error for a lost register that no consent can override."""
-    return RegisterLostError(
-        f"The job's register {why}. It was looked for at {place}. {_CAUSES}",
-        job=job,
-        remedy="restore the register before you restart; it says what is committed.",
-    )
 
 
 def missing_verdict(who: RunIdentity, place: str) -> Refused:
@@ -179,7 +175,7 @@ def begun_elsewhere(others: Sequence[JobState], who: RunIdentity, epoch: int) ->
     named = ", ".join(other.job for other in before)
     undone = next((other for other in before if other.open), None)
     if undone is not None:
-        return Refused(_open_before(undone, who))
+        return Refused(open_before(undone, who))
     token = consent.to_begin_again(before, who, epoch)
     if who.adopt == token:
         return None
@@ -234,9 +230,8 @@ def passed_over(
     else:
         what = "failed and was not written"
         remedy = (
-            "let errors leave the function. To have the epochs written, stop the query, delete "
-            f"from its checkpoint all of commits/ from {first} on and all of offsets/ above "
-            f"{first}, and start it again; or, to continue without them,"
+            f"let errors leave the function. To have the epochs written: {write_again(first)}; or, "
+            "to continue without them,"
         )
     return Refused(
         EpochGapError(
@@ -278,7 +273,7 @@ def _begun_again(
         assert isinstance(minted, Changed), "without a state there is nothing to refuse"
         return Changed(replace(minted.state, generation=begun + 1))
     if state.open:
-        return Refused(_open_before(state, who))
+        return Refused(open_before(state, who))
     mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
     if isinstance(mapped, IdentityError):
         return Refused(mapped)
@@ -299,71 +294,15 @@ def _begun_again(
     )
 
 
-_CAUSES = (
-    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or what "
-    "names its place has changed: an option, or the first of several sinks."
-)
-
-
-def _register_lost(
-    why: str, who: RunIdentity, origin: Origin, epoch: int, place: str
-) -> RegisterLostError:
+def _left_out(state: JobState | None, who: RunIdentity, origin: Origin, epoch: int) -> int | None:
+    """The first epoch before ``epoch`` that an older register does not have; None if none is known."""
     certificate = origin.certificate
-    before = (
-        ""
-        if certificate is None
-        else f" When epoch {certificate.deciding} was about to be committed it was at "
-        f"{certificate.place}."
-    )
-    return RegisterLostError(
-        f"The job's register {why}. It was looked for at {place}.{before} {_CAUSES} Nothing was "
-        "written: without the register, replayed epochs could be written twice.",
-        job=who.job,
-        epoch=epoch,
-        remedy="restore the register (or set the option, or the order of the sinks, back); or, after "
-        f"checking that the target contains nothing from epoch {epoch} on, set the option "
-        f"adopt={consent.to_go_on_without(origin, who, epoch)}.",
-    )
-
-
-def _uncertified(
-    who: RunIdentity, origin: Origin, epoch: int, place: str, why: str
-) -> RegisterLostError:
-    write = "let the driver's Python write into the checkpoint, and restart the query"
-    if origin.certificate is None:
-        what = (
-            f"The job's register at {place} is empty, but the query begins with epoch {epoch}. It "
-            "is unknown whether the register was lost, and a birth certificate, which would show "
-            "this from now on, cannot be written."
-        )
-        token = consent.to_go_on_without(origin, who, epoch)
-        remedy = (
-            f"{write}; or, after checking that the target contains nothing from epoch {epoch} on, "
-            f"set the option adopt={token}."
-        )
-    else:
-        what = (
-            "The birth certificate belongs to an earlier run, or to a register that was given up "
-            "by consent, and this run's cannot be written. Without it, a register that is lost "
-            "later could be taken for a new one."
-        )
-        remedy = f"{write}."
-    return RegisterLostError(
-        f"{what} {why} Nothing of this epoch is committed.",
-        job=who.job,
-        epoch=epoch,
-        remedy=remedy,
-    )
-
-
-def _open_before(state: JobState, who: RunIdentity) -> IdentityError:
-    return IdentityError(
-        f"The register of job {state.job} holds {len(state.open)} decided epoch(s) that are not "
-        "finished; until they are, the job cannot continue without it.",
-        job=who.job,
-        epoch=state.open[0].epoch,
-        remedy=f"finish them: `abs in-doubt commit {state.job}`. Then start again.",
-    )
+    if state is None or certificate is None:
+        return None
+    if (state.register, state.lineage) != (certificate.register, who.lineage):
+        return None
+    first = 0 if state.last_decided is None else state.last_decided + 1
+    return first if first < epoch else None
 
 
 def _shown(epoch: int) -> str:

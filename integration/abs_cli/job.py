@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -41,7 +42,8 @@ def reset(
     """Let a job start from nothing. Stop the job first, and clean its target.
 
     Commits the decided handles, aborts the others, and deletes the register. Rows in the target stay:
-    the query writes its rows in addition to them.
+    the query writes its rows in addition to them. For write=changes it deletes the positions of rows
+    that are gone, so that the changes are applied again.
     """
     from abs_core.moving import reset as begin_again
 
@@ -54,11 +56,16 @@ def reset(
     confirm(asked, yes=yes)
     with noted("reset", job, state.url):
         state.give_up(known)
-        begin_again(state.register, state.committer(known), job)
+        begin_again(state.register, state.committer(known), job, partial(_forget_rows, state))
         if checkpoint is not None:
             _forget(checkpoint, known)
     text = f"[green]reset[/] {escape(job)}"
     report(text, as_json=as_json, did="reset", job=job, frontier=known.frontier)
+
+
+def _forget_rows(state: Registers, known: JobState) -> None:
+    for line in state.forget(known):
+        errors.print(escape(line), soft_wrap=True)
 
 
 def _forget(checkpoint: str, known: JobState) -> None:

@@ -182,6 +182,12 @@ class Registers:
         if not self.sinks:
             self.home.format.give_up(self.home.options, state)
 
+    def forget(self, state: JobState) -> list[str]:
+        """See ``SinkFormat``, of every named system."""
+        sites = self.sinks.values() or (self.home,)
+        told = [line for site in sites for line in site.format.forget(site.options, state)]
+        return list(dict.fromkeys(told))
+
     def in_doubt(self, job: str | None) -> list[InDoubt]:
         """Pre-committed handles in every named system."""
         sites = self.sinks.values() or (self.home,)

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
 from abs_core.barriers.checkpoint_rules import Settings
 from abs_core.barriers.elements import Observe, unobserved
+from abs_core.births import rules as births
 from abs_core.contracts import Committer, RegisterStore, Sink, Stored
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, CorruptionError
@@ -147,6 +149,8 @@ class Job:
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
         stored, had = self._stored(register, key, restore)
+        for id_ in had.keys() & sinks.keys():
+            sinks[id_].if_missing(partial(_check_new, stored))
         every = targets = {id_: sinks[id_].target_id for id_ in sorted(sinks)}
         if stored is not None:
             check_decided(stored.state, had, targets)
@@ -215,3 +219,10 @@ class Job:
         for warning in check(findings, key, _log):
             _log.warning(warning)
         _log.info(describe(f"sink {id_}", sink.guarantee(), key))
+
+
+def _check_new(stored: Stored | None) -> None:
+    """Raise IdentityError if the job has committed: then a target that is missing was not new."""
+    error = births.missing_target(None if stored is None else stored.state)
+    if error is not None:
+        raise error

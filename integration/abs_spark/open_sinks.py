@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -97,6 +97,11 @@ class OpenSinks:
         return tuple(
             (name, self._patience(name, job).at_most(longest).retry(ask)) for name, ask in asked
         )
+
+    def if_missing(self, check: Callable[[str], None]) -> None:
+        """What each sink calls, with its name, where its target is missing; see ``Sink``."""
+        for name, sink in self._sinks.items():
+            sink.if_missing(partial(check, name))
 
     @property
     def of_register(self) -> SinkSpec:

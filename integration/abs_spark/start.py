@@ -12,7 +12,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from math import inf
 
+from abs_core.births import rules as births
+from abs_core.births.parent import token_of
 from abs_core.certificate import CertificateStore
+from abs_core.contracts import Inventory
 from abs_core.coordinator import Coordinator
 from abs_core.events import Observer
 from abs_core.model import JobState
@@ -44,6 +47,7 @@ class Start:
         self.job = job
         self._longest = HASTE_SECONDS if in_haste else inf
         self.patience = replace(targets.patience, job=job)
+        targets.if_missing(self._check_new)
 
     def __enter__(self) -> Start:
         return self
@@ -59,6 +63,21 @@ class Start:
         register = self.targets.register
         stored = self.patience.at_most(self._longest).retry(lambda: register().load(self.job))
         return None if stored is None else stored.state
+
+    def _check_new(self, sink: str) -> None:
+        """Raise IdentityError if the job has committed to this sink, whose target is missing."""
+        error = births.missing_target(self.state() or self._batch(), sink)
+        if error is not None:
+            raise error
+
+    def _batch(self) -> JobState | None:
+        """A state of this batch job under another token that has committed; None if there is none."""
+        register, name = self.targets.register(), self.job.partition("@")[0]
+        if token_of(self.job) is None or not isinstance(register, Inventory):
+            return None
+        found = self.patience.at_most(self._longest).retry(register.jobs)
+        tokens = (s.state for s in found if s.state.job.partition("@")[0] == name)
+        return next((state for state in tokens if state.last_decided is not None), None)
 
     def identity(self, name: RunName, adopt: str | None) -> RunIdentity:
         """The run as the protocol knows it; asks each sink for its target.

@@ -252,6 +252,10 @@ class SinkFormat(ABC):
     def give_up(self, options: Any, state: JobState) -> None:  # noqa: B027 - most have none
         """Give up the undecided attempts of a stopped job, before its register goes."""
 
+    def forget(self, options: Any, state: JobState) -> Sequence[str]:
+        """Forget what guards rows that are gone, as a job begins from nothing; says what was done."""
+        return ()
+
 
 def job_of(options: Options) -> str | None:
     """The register key that the options name."""
@@ -267,9 +271,7 @@ def format_names() -> list[str]:
 def format_named(name: str) -> SinkFormat:
     """The format of that name, ready to be used.
 
-    Raises:
-        OptionError: there is none.
-        ConfigError: a library that it needs is not installed, or its package cannot be loaded.
+    Raises OptionError if there is none; ConfigError if it cannot be loaded, or lacks a library.
     """
     entry = _own().get(name) or _installed().get(name)
     if entry is None:
@@ -342,7 +344,7 @@ def _claimant(url: str) -> SinkFormat | None:
 
 
 def _each() -> Iterator[SinkFormat]:
-    """All formats, those of this package first: another package can take none of their URLs."""
+    """All formats, this package's first: another package can take none of their URLs."""
     return map(_loaded, _installed().values())
 
 
@@ -370,8 +372,7 @@ def _loaded(entry: EntryPoint) -> SinkFormat:
     whose = f"The entry point {entry.name} = {entry.value} of the group {GROUP}"
     try:
         found = entry.load()
-    except Exception as error:
-        # A third-party module may raise anything when it is imported.
+    except Exception as error:  # a third-party module may raise anything when it is imported
         raise ConfigError(
             f"{whose} cannot be loaded: {type(error).__name__}: {error}.",
             remedy="repair or uninstall the package that provides it.",

@@ -170,8 +170,8 @@ def test_a_zombie_is_told_that_it_is_fenced() -> None:
 
 
 class TestConsent:
-    def token(self, epoch: int = 9, who: RunIdentity = WHO) -> str:
-        return consent.to_go_on_without(Origin(CERTIFICATE), who, epoch)
+    def token(self, epoch: int = 9, who: RunIdentity = WHO, left_out: int | None = None) -> str:
+        return consent.to_go_on_without(Origin(CERTIFICATE), who, epoch, left_out)
 
     def test_a_lost_register_is_minted_above_every_generation_before(self) -> None:
         consenting = replace(WHO, adopt=self.token())
@@ -187,7 +187,8 @@ class TestConsent:
         who = replace(WHO, target="here and there", sinks=sinks)
         if lost is not None:
             lost = replace(lost, target=who.target, sinks=sinkmap.first(sinks[:1]))
-        begun = state_of(started(lost, replace(who, adopt=self.token(who=who))))
+        token = self.token(who=who, left_out=None if lost is None else 5)
+        begun = state_of(started(lost, replace(who, adopt=token)))
         assert list(sinkmap.numbers(begun)) == ["one", "two"]
         decided = replace(begun, frontier=9)
         later = Certificate("job", begun.register, "here", begun.generation, None, 9)
@@ -202,12 +203,27 @@ class TestConsent:
         )
 
     def test_an_older_register_forgets_its_frontier(self) -> None:
-        raised = state_of(started(replace(STATE, frontier=4), replace(WHO, adopt=self.token())))
+        consenting = replace(WHO, adopt=self.token(left_out=5))
+        raised = state_of(started(replace(STATE, frontier=4), consenting))
         assert (raised.generation, raised.frontier, raised.register) == (4, None, ID)
 
     def test_a_register_of_an_older_generation_is_raised_above_the_certificate_s(self) -> None:
         older = replace(STATE, generation=1, superseded=())
         assert state_of(started(older, replace(WHO, adopt=self.token()))).generation == 4
+
+    def test_epochs_that_an_older_register_does_not_have_are_named_and_need_their_own_token(
+        self,
+    ) -> None:
+        older = replace(STATE, generation=2, frontier=4)
+        text = str(error_of(started(older)))
+        assert "would go on with epoch 9" in text
+        assert "all of commits/ from 5 on and all of offsets/ above 5" in text
+        assert "epochs 5 to 8 (4 in all) will never be written" in text
+        assert isinstance(started(older, replace(WHO, adopt=self.token())), Refused)
+        assert f"adopt={self.token(left_out=5)}" in text
+        trimmed = str(error_of(started(older, epoch=5)))
+        assert f"adopt={self.token(5)}." in trimmed
+        assert "all rows of the epochs before 5, which will never be written again" in trimmed
 
     @pytest.mark.parametrize(
         "other",
@@ -229,7 +245,7 @@ class TestConsent:
 
     def test_it_is_refused_while_the_register_holds_an_open_decision(self) -> None:
         opened = replace(STATE, frontier=3, open=(Decision("lineage", 4, 3, ()),))
-        error = error_of(started(opened, replace(WHO, adopt=self.token())))
+        error = error_of(started(opened, replace(WHO, adopt=self.token(left_out=5))))
         assert isinstance(error, IdentityError)
         assert "abs in-doubt commit job" in error.remedy
 

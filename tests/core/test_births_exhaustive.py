@@ -63,6 +63,18 @@ def _for_each_epoch(
     return births.start(state, who, register, origin, epoch, place)
 
 
+def _whatever_is_gone(
+    state: JobState | None, who: RunIdentity, register: str, origin: Origin, epoch: int, place: str
+) -> Verdict:
+    """As every release before 0.3 did: one token, whether or not epochs before it are gone."""
+    left_out = births._left_out
+    births._left_out = lambda state, who, origin, epoch: None
+    try:
+        return births.start(state, who, register, origin, epoch, place)
+    finally:
+        births._left_out = left_out
+
+
 WRONG = {
     "mint again": Ways(start=_mint_again),
     "certificate after the first decision": Ways(first=False),
@@ -78,6 +90,9 @@ WRONG = {
 WRONG_BY_CONSENT = {
     "consent without the map of sinks": Ways(start=_without_the_map, consents=1, several=True),
     "consent for each epoch of a run": Ways(start=_for_each_epoch, consents=1, gaps=True),
+    "consent that leaves out what is gone": Ways(
+        start=_whatever_is_gone, consents=1, restores=True
+    ),
     "consent that holds for ever": Ways(start=_for_ever, consents=1, losses=2, runs=4, epochs=2),
 }
 
@@ -136,6 +151,7 @@ def test_nobody_is_refused_where_nothing_is_lost(ways: Ways) -> None:
         Ways(consents=1, several=True),
         Ways(consents=1, gaps=True),
         Ways(consents=1, full=True),
+        Ways(consents=2, restores=True),
         Ways(consents=1, refusals=2),
         Ways(consents=1, losses=2, runs=4, epochs=2),
     ],
@@ -176,6 +192,8 @@ def test_the_exploration_finds(name: str) -> None:
 
 @pytest.mark.parametrize("name", WRONG_BY_CONSENT)
 def test_the_exploration_finds_wrong_ways_to_consent(name: str) -> None:
-    with pytest.raises(Violated, match=r"is visible 2 times|nothing was lost") as found:
+    with pytest.raises(
+        Violated, match=r"is visible 2 times|nothing was lost|and not visible"
+    ) as found:
         explore_losses(WRONG_BY_CONSENT[name])
     print(found.value)

@@ -8,6 +8,7 @@ the executor's stderr file. The loggers:
 ``abs_spark.epoch``     one line for each epoch that is committed; not shown with ``ABS_LOG=quiet``
 ``abs_spark.progress``  each task's pre-commit; shown with ``ABS_LOG=progress``
 ``abs_core.waiting``    waits for a system that does not answer; shown
+``abs_sinks.changes``   what the changes of an epoch did to a table; not shown with ``ABS_LOG=quiet``
 
 ``ABS_LOG=json`` shows the same lines as JSON, one object a line: ``time``, ``level``, ``logger``,
 ``message``, and for an event of the protocol its name and fields.
@@ -29,6 +30,8 @@ VARIABLE = "ABS_LOG"
 
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
+
+_CHANGES = "abs_sinks.changes"
 
 _LAUNCHED = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """Set in the environment of a JVM that a Python program has started, and so in its Python workers'."""
@@ -95,7 +98,9 @@ def show_logs() -> None:
             logging.getLogger("abs_spark.progress").setLevel(logging.WARNING)
         if asked == "quiet":
             logging.getLogger("abs_spark.epoch").setLevel(logging.WARNING)
+        logging.getLogger(_CHANGES).setLevel("WARNING" if asked == "quiet" else "INFO")
     _show(ours)
+    _show(logging.getLogger(_CHANGES))
 
 
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from abs_clients.arrow import cast_plain, plain_type
 from abs_core.contracts import Inventory, Sink, Task
-from abs_core.errors import AbsError, ConfigError
+from abs_core.errors import AbsError, ConfigError, IdentityError
 from abs_core.model import Committable, Finding, Guarantee
 from abs_sinks.burying import dead_letters_of
 from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, TRIES, LakeCommitter
@@ -74,11 +74,15 @@ class LakeSink(Sink):
         self._table = options.address
         self._schema = plain_schema(schema, self.widened)
         self._found: tuple[Fit, TableFiles, Entries] | None = None
+        self._if_missing: Callable[[], None] = lambda: None
 
     @property
     def target_id(self) -> str:
         """The table's own id, not its path: a table that is created again is another target."""
         return f"{self.scheme}:{self._ready[0].table}"
+
+    def if_missing(self, check: Callable[[], None]) -> None:
+        self._if_missing = check
 
     def writer(self, task: Task) -> LakeWriter:
         fitted, place, entries = self._ready
@@ -93,13 +97,16 @@ class LakeSink(Sink):
         return LakeCommitter(self._table, place.options.path.folder, place.files())
 
     def register(self) -> Inventory:
-        return self._ready[1].register()
+        place = None if self._found is not None else self._options.place(self._table.load())
+        return (place or self._ready[1]).register()
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
         """See ``Sink``; a missing table is not made."""
         findings: list[Finding] = []
         try:
             snapshot = self._table.load()
+            if snapshot is None:
+                self._check_missing()
             if snapshot is None and not self._options.createtable:
                 raise absent()
             if snapshot is not None and not self._schema.names:
@@ -110,6 +117,8 @@ class LakeSink(Sink):
             findings += [Finding.warning(what, remedy) for what, remedy in notes]
             place = self._options.place(snapshot)
             findings += () if place is None else place.preflight()
+        except IdentityError:
+            raise
         except AbsError as error:
             findings.append(Finding.of(error))
         return findings
@@ -129,10 +138,12 @@ class LakeSink(Sink):
         """The table, which is made or widened if it may be."""
         if self._found is None:
             snapshot = self._table.load()
-            if snapshot is None and self._options.createtable:
-                self._check_new()
-                self._table.create(self._schema, self._options.partitionby)
-                snapshot = self._table.load()
+            if snapshot is None:
+                self._check_missing()
+                if self._options.createtable:
+                    self._check_new()
+                    self._table.create(self._schema, self._options.partitionby)
+                    snapshot = self._table.load()
             place = self._options.place(snapshot)
             if snapshot is None or place is None:
                 raise absent()
@@ -147,6 +158,11 @@ class LakeSink(Sink):
                 fitted = self._fit(snapshot)
             self._found = fitted, place, snapshot.entries()
         return self._found
+
+    def _check_missing(self) -> None:
+        # It looks into the register, which may lie in the table's own folder: once is enough.
+        check, self._if_missing = self._if_missing, lambda: None
+        check()
 
     def _check_new(self) -> None:
         """Refuse columns of which no table is made."""

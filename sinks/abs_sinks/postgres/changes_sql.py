@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from psycopg import sql
+from psycopg import Connection, sql
 
 from abs_core.errors import DataError
 from abs_sinks.postgres import changes_judge as judge
@@ -21,6 +21,9 @@ from abs_sinks.postgres.apply import columns_of, inserting
 from abs_sinks.postgres.changes import GONE, Changes
 
 log = logging.getLogger(__name__)
+
+applied = logging.getLogger("abs_sinks.changes")
+"""A line for each table and epoch: how many changes came, and how many rows they changed."""
 
 _PROBLEM = sql.Identifier("abs:problem")
 
@@ -36,8 +39,13 @@ WORK_MEM_KB = 64 * 1024
 
 
 def locking(changes: Changes) -> sql.Composed:
+    """As ``lock_of``."""
+    return lock_of(changes.plan.table.label)
+
+
+def lock_of(label: str) -> sql.Composed:
     """Wait until no one else applies changes to the table; until the transaction ends."""
-    return sql.SQL(_LOCK).format(changes.plan.table.label, WORK_MEM_KB)
+    return sql.SQL(_LOCK).format(label, WORK_MEM_KB)
 
 
 def applying(
@@ -162,6 +170,56 @@ PROBLEMS = {
         "list columns of the input by their names, and not those of key and sequenceby.",
     ),
 }
+
+
+def tell(
+    connection: Connection[Any], changes: Changes, came: int, deleted: int, written: int
+) -> None:
+    """Log what the changes of an epoch do to the table, in the transaction that applies them.
+
+    Args:
+        came: number of changes.
+    """
+    table = changes.plan.table.label
+    if came and not (deleted or written) and are_stale(connection, changes):
+        log.warning("%d changes do nothing: %s %s", came, *stale(changes))
+    applied.info(
+        "table %s: %d changes; %d rows written, %d deleted; the other changes are not newer than what "
+        "was applied, or a later one of their key came with them",
+        *(table, came, written, deleted),
+    )
+
+
+def are_stale(connection: Connection[Any], changes: Changes) -> bool:
+    """Whether the table has no row, although its side table has positions of rows."""
+    if not changes.side:
+        return False
+    query = sql.SQL(_STALE).format(
+        table=changes.plan.table.identifier,
+        positions=changes.positions,
+        gone=sql.Identifier(GONE),
+    )
+    return connection.execute(query).fetchone() == (True,)
+
+
+_STALE = """
+select not exists (select from {table})
+   and exists (select from {positions} where {gone} is null)
+"""
+
+
+def stale(changes: Changes) -> tuple[str, str]:
+    """What is wrong about positions of rows that are gone, and what to do."""
+    table, positions = changes.plan.table.label, changes.positions.as_string()
+    what = (
+        f"Table {table} is empty, but {positions} has positions of its rows: changes that are not "
+        "newer than these are taken for applied ones."
+    )
+    remedy = (
+        "to begin again from nothing: `abs job reset JOB`, which drops these positions, and delete the "
+        f"checkpoint; to go on with the changes that come next only: DROP TABLE {positions}."
+    )
+    return what, remedy
 
 
 def finding(changes: Changes, judged: sql.Identifier) -> sql.Composed:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from abs_core.births.rules import missing_target
 from abs_core.contracts import Committer, Inventory
 from abs_core.errors import OptionError
-from abs_core.model import Finding, Guarantee
+from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.door import Around, SinkFormat, job_of
 
@@ -95,7 +96,14 @@ class PostgresFormat(SinkFormat):
         from abs_sinks.postgres.preflight import preflight
 
         job = job_of(options)
-        return preflight(options, around.schema, job, around.tasks, composes=around.composes)
+        return preflight(
+            options,
+            around.schema,
+            job,
+            around.tasks,
+            composes=around.composes,
+            if_missing=lambda: _check_new(options, job),
+        )
 
     def logins(self, options: PostgresOptions) -> Sequence[Finding]:
         from abs_clients.postgres.connection import told_login
@@ -138,9 +146,24 @@ class PostgresFormat(SinkFormat):
         except OptionError:
             return "a database"
 
+    def forget(self, options: PostgresOptions, state: JobState) -> Sequence[str]:
+        from abs_sinks.postgres.forgetting import forget_positions
+
+        return forget_positions(options, state)
+
     def container(self, target: str) -> str:
         """Server and database."""
         return "/".join(target.split("/")[:2])
+
+
+def _check_new(options: PostgresOptions, job: str | None) -> None:
+    """Raise IdentityError if the job has committed to the table, which is missing."""
+    from abs_sinks.postgres.register import PostgresRegister
+
+    stored = None if job is None else PostgresRegister(options).load(job)
+    error = missing_target(None if stored is None else stored.state)
+    if error is not None:
+        raise error
 
 
 FORMAT = PostgresFormat()

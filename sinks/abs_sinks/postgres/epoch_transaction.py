@@ -52,6 +52,7 @@ class EpochTransaction:
         self._staging = Staging(options)
         self._letters = StagedLetters(tables)
         self._prepared = PreparedTransactions(options)
+        self._deleted: dict[str, int] = {}
 
     def co_commit(
         self,
@@ -207,7 +208,11 @@ class EpochTransaction:
             returned, before = (judged if before else returned), []
         for part, target in parts:
             if target.changes is not None:
-                self._apply(connection, part, target, target.changes, slice(1, None))
+                (written, _), *_ = self._apply(
+                    connection, part, target, target.changes, slice(1, None)
+                )
+                counts = part.good, self._deleted.pop(target.identity), written
+                changes_sql.tell(connection, target.changes, *counts)
             else:
                 results = self._insert(connection, before, part, target)
                 if before:
@@ -237,7 +242,8 @@ class EpochTransaction:
                 returned, before = results[1].row, []
         # In reverse order, for foreign keys; all before the first upsert.
         for part, target, changes in reversed(changed):
-            self._apply(connection, part, target, changes, slice(1))
+            [(deleted, _)] = self._apply(connection, part, target, changes, slice(1))
+            self._deleted[target.identity] = deleted
         return returned
 
     def _bury(self, connection: Connection[Any], part: Part, target: ResolvedTable) -> None:
@@ -323,13 +329,13 @@ class EpochTransaction:
         target: ResolvedTable,
         changes: Changes,
         which: slice,
-    ) -> None:
+    ) -> list[Result]:
         """Execute some of the statements that apply judged changes: the first deletes."""
         judged = self._judged(part)
         dropping = sql.SQL("drop table {}").format(judged)
         statements = [*changes_sql.applying(changes, judged, checked=True), dropping][which]
         with translate_errors(f"applying changes to table {target.table.label}"):
-            self._run(connection, sql.SQL("; ").join(statements), part, target)
+            return self._run(connection, sql.SQL("; ").join(statements), part, target)
 
     def _judged(self, part: Part) -> sql.Identifier:
         """The table of judged changes, which the transaction creates and drops."""

@@ -5,7 +5,7 @@ An ERROR would break the guarantee or stop the job. A WARNING is for a person to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,8 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import exists
 from abs_core.errors import AbsError, DataError, PreflightError, SchemaError
 from abs_core.model import Finding
-from abs_sinks.postgres import deadletters
+from abs_sinks.postgres import changes_sql, deadletters
+from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.facts import (
     Pooling,
     ServerFacts,
@@ -56,6 +57,7 @@ def preflight(
     tasks: int | None,
     *,
     composes: bool = False,
+    if_missing: Callable[[], None] = lambda: None,
 ) -> list[Finding]:
     """Check server, role, table and registers; changes nothing.
 
@@ -63,8 +65,10 @@ def preflight(
         schema: of the input; None: it is not checked whether the input fits the table.
         job: the register key; None: other jobs' registers are not checked.
         composes: whether the register is elsewhere, so that ``wal`` prepares transactions.
+        if_missing: see ``Sink``.
 
     Raises:
+        IdentityError: the table is missing, and the job has committed to it.
         TargetError: the server does not answer, or refuses.
     """
     connection = connect(options.server)
@@ -79,7 +83,10 @@ def preflight(
             if schema is None:
                 table = read_table(connection, options.dbtable)
             else:
-                plan = plan_for(connection, options, schema, create=False)[0]
+                planned = plan_for(connection, options, schema, create=False, if_missing=if_missing)
+                plan, changes = planned[0], planned[3]
+                if changes is not None and changes.check_shared(connection):
+                    findings += judge_positions(connection, changes)
                 table = plan.table
                 findings += judge_plan(plan, options)
                 findings += judge_new_columns(connection, plan)
@@ -306,6 +313,11 @@ def judge_dead_letters(connection: Connection[Any], options: PostgresOptions) ->
             f"This role may not insert into table {name} (option deadletter).",
             f"GRANT INSERT ON {name} TO ...",
         )
+
+
+def judge_positions(connection: Connection[Any], changes: Changes) -> Iterator[Finding]:
+    if changes_sql.are_stale(connection, changes):
+        yield Finding.error(*changes_sql.stale(changes))
 
 
 def judge_new_columns(connection: Connection[Any], plan: CopyPlan) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -178,7 +178,10 @@ class PostgresSink(Sink):
             SchemaError: the table is missing, or the input does not fit it.
             TargetError: the server refused or did not answer.
         """
-        return self._table.target().identity
+        return self._table.identity()
+
+    def if_missing(self, check: Callable[[], None]) -> None:
+        self._table = replace(self._table, if_missing=check)
 
     def writer(self, task: Task) -> Writer:
         return SlowWriteReporter(self.judging(task), self._options.patience, task)
@@ -202,8 +205,14 @@ class PostgresSink(Sink):
         return PostgresRegister(self._options)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        composes = not self._co_commit
-        return preflight(self._options, self._table.schema, job, tasks, composes=composes)
+        return preflight(
+            self._options,
+            self._table.schema,
+            job,
+            tasks,
+            composes=not self._co_commit,
+            if_missing=self._table.if_missing,
+        )
 
     def guarantee(self) -> Guarantee:
         return guarantee(self._options)

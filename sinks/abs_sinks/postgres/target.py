@@ -7,7 +7,7 @@ cached ``shape`` against the server.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,10 +56,20 @@ class ResolvedTable:
         return self.plan.table
 
 
-def resolve(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
+def _never_written() -> None:
+    """For a sink without an engine: its table is new if it is missing."""
+
+
+def resolve(
+    options: PostgresOptions, schema: pa.Schema, if_missing: Callable[[], None] = _never_written
+) -> ResolvedTable:
     """Resolve the target for this input; creates the table with ``createtable``.
 
+    Args:
+        if_missing: see ``Sink``.
+
     Raises:
+        IdentityError: the table is missing, and the job has committed to it.
         SchemaError: the table is missing, or the input does not fit it.
         PreflightError: its kind cannot be written to.
         TargetError: the server refused or did not answer.
@@ -71,7 +81,8 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
     with leased(
         options.server, doing=f"reading the shape of table {options.dbtable}"
     ) as connection:
-        planned = plan_for(connection, options, schema, create=options.createtable)
+        create = options.createtable
+        planned = plan_for(connection, options, schema, create=create, if_missing=if_missing)
         plan, unique, ordering, changes = planned
         if changes is not None:
             changes.ensure(connection, options)
@@ -84,6 +95,20 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
     if not plan.added:  # else the table is about to change
         pool(options.server).answers[key] = target
     return target
+
+
+def resolve_again(
+    options: PostgresOptions, schema: pa.Schema, if_missing: Callable[[], None]
+) -> ResolvedTable:
+    """``resolve`` at the start of a run: what the process remembers may be gone by now."""
+    key = _key(options, schema)
+    kept: ResolvedTable | None = pool(options.server).answers.get(key)
+    if kept is not None:
+        sides = [] if kept.changes is None else [kept.changes.positions.as_string()]
+        with leased(options.server, doing=f"looking for table {options.dbtable}") as connection:
+            if not all(exists(connection, name) for name in (kept.table.label, *sides)):
+                pool(options.server).answers.pop(key, None)
+    return resolve(options, schema, if_missing)
 
 
 def with_new_columns(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
@@ -143,7 +168,12 @@ def noticing_changes(options: PostgresOptions, plan: CopyPlan) -> Iterator[None]
 
 
 def plan_for(
-    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
+    connection: Connection[Any],
+    options: PostgresOptions,
+    schema: pa.Schema,
+    *,
+    create: bool,
+    if_missing: Callable[[], None] = _never_written,
 ) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...], Changes | None]:
     """The plan for the table as it is now, its key, orderby and changes.
 
@@ -153,6 +183,8 @@ def plan_for(
         SchemaError: the table is missing and may not be created, or the input does not fit it.
         PreflightError: its kind cannot be written to.
     """
+    if not exists(connection, str(options.dbtable)):
+        if_missing()
     table = _table(connection, options, schema, create=create)
     if options.changes:
         changes = plan_changes(connection, options, schema, table)
@@ -280,14 +312,20 @@ class SinkTable:
 
     Args:
         schema: of the batches.
+        if_missing: see ``Sink``.
     """
 
     options: PostgresOptions
     schema: pa.Schema
+    if_missing: Callable[[], None] = _never_written
 
     def target(self) -> ResolvedTable:
         """See ``resolve``."""
-        return resolve(self.options, self.schema)
+        return resolve(self.options, self.schema, self.if_missing)
+
+    def identity(self) -> str:
+        """Of the table; see ``resolve_again``."""
+        return resolve_again(self.options, self.schema, self.if_missing).identity
 
     def altered(self) -> ResolvedTable:
         """See ``with_new_columns``; for writers whose epoch is not applied by one transaction."""

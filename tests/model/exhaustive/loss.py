@@ -41,6 +41,7 @@ class Ways:
         unheard: how many writes take effect without an answer, at most.
         consents: how often the operator consents to go on without the register, at most.
         several: whether the job has two named sinks, not one without a name.
+        restores: whether the target goes back with the register, as rows and register of one database.
     """
 
     start: StartRule = births.start
@@ -61,6 +62,7 @@ class Ways:
     unheard: int = 0
     consents: int = 0
     several: bool = False
+    restores: bool = False
 
 
 class Loss(NamedTuple):
@@ -80,6 +82,7 @@ class Loss(NamedTuple):
         certified: whether this run has written the certificate.
         tried: whether that has failed in this epoch.
         adopt: the token in the job's options.
+        restored: whether the target has lost rows, and nobody has said yet what becomes of them.
     """
 
     register: JobState | None = None
@@ -102,6 +105,7 @@ class Loss(NamedTuple):
     consents: int = 0
     adopt: str = ""
     lost: bool = False
+    restored: bool = False
 
     def puts(self, state: JobState) -> Loss:
         """The register holds this state now."""

@@ -8,7 +8,9 @@ fails without effect is the same step a moment later. The rules are the real one
 
 An operator may consent to go on without the register (``Ways.consents``), and does all that the error
 asks for: cleans the target from the named epoch on, and finishes what a register that went back holds
-open. From then on nothing counts as lost. The token stays in the options of all later runs.
+open. From then on nothing counts as lost. The token stays in the options of all later runs. Where the
+target went back with the register (``Ways.restores``), the operator does what the error names for that:
+takes the epochs that are gone out of the checkpoint.
 
 **What is left out**, since no rule of the next run can tell it from a history without a loss:
 
@@ -28,6 +30,7 @@ open. From then on nothing counts as lost. The token stays in the options of all
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -92,8 +95,8 @@ def _check(ways: Ways, world: Loss) -> None:
     for (epoch, _), times in sorted(written.items()):
         if times > 1:
             raise Violated(f"epoch {epoch} is visible {times} times")
-    if ways.gaps:
-        return  # some were left out
+    if ways.gaps or world.restored:
+        return  # some were left out; or the target lacks them, and the next start says so
     for epoch, partition in product(range(world.noted), _partitions(ways)):
         if not written[epoch, partition]:
             raise Violated(f"epoch {epoch} is noted, and not visible")
@@ -114,18 +117,20 @@ def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     refuses = world.refusals and (world.certificate or ways.first_too)
     if world.at in _WRITES and (ways.full or refuses):
         less = world._replace(refusals=0 if ways.full else world.refusals - 1)
-        yield from _moved(less, "cannot write the certificate", lambda: _in_vain(ways, less))
+        yield from _moved(ways, less, "cannot write the certificate", lambda: _in_vain(ways, less))
         if ways.full:
             return
     if world.unheard and world.at != NOTE:
         less = world._replace(unheard=world.unheard - 1)
         yield from _moved(
-            less, f"{_NAMES[world.at]}, and hears nothing", lambda: _unheard(ways, less)
+            ways, less, f"{_NAMES[world.at]}, and hears nothing", lambda: _unheard(ways, less)
         )
-    yield from _moved(world, _NAMES[world.at], lambda: _MOVES[world.at](ways, world))
+    yield from _moved(ways, world, _NAMES[world.at], lambda: _MOVES[world.at](ways, world))
 
 
-def _moved(world: Loss, step: str, move: Callable[[], Loss]) -> Iterator[tuple[str, Loss]]:
+def _moved(
+    ways: Ways, world: Loss, step: str, move: Callable[[], Loss]
+) -> Iterator[tuple[str, Loss]]:
     """What becomes of the run by this step."""
     what = f"run {world.run}: {step}"
     try:
@@ -136,15 +141,21 @@ def _moved(world: Loss, step: str, move: Callable[[], Loss]) -> Iterator[tuple[s
         if not isinstance(refused, RegisterLostError | EpochGapError | FencedError | IdentityError):
             raise Violated(f"refused for another reason: {refused}") from None
         yield f"run {world.run} is refused", _off(world)
-        if world.consents and "adopt=" in refused.remedy:
+        trimmed = re.search("commits/ from ([0-9]+) on", refused.remedy)
+        if world.consents and world.restored and trimmed:
+            what = f"run {world.run} is refused; the operator trims the checkpoint"
+            yield what, _off(world)._replace(noted=int(trimmed[1]), restored=False)
+        elif world.consents and "adopt=" in refused.remedy:
             yield f"run {world.run} is refused; the operator consents", _consent(world, refused)
+        elif world.consents and "abs job reset" in refused.remedy:
+            yield f"run {world.run} is refused; the operator resets the job", _reset(ways, world)
         if "abs in-doubt commit" in refused.remedy:
             yield f"run {world.run} is refused; the operator commits", _off(_in_doubt_commit(world))
 
 
 def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
-    if world.register is None:
-        return
+    if world.register is None or (ways.restores and world.at != OFF):
+        return  # no run outlives the restore of its database
     less = world._replace(losses=world.losses - 1, lost=True)
     undone = world.top == world.noted
     anew = undone and ways.first_too and world.certificate is None and not ways.unseen
@@ -154,14 +165,32 @@ def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
         if not ((undone and last(old) == world.below) or (anew and last(old) == -1)):
             what = f"generation {old.generation}, decided up to {last(old)}"
             gone = less._replace(register=old, held=world.held[:number])
-            yield f"the register goes back to {what}", gone
+            yield f"the register goes back to {what}", _restored(gone) if ways.restores else gone
+
+
+def _restored(world: Loss) -> Loss:
+    """The target has what its register has decided, as one restored from a copy of its disk."""
+    assert world.register is not None
+    decided = last(world.register)
+    kept = frozenset(handle for handle in world.visible if handle.epoch <= decided)
+    return world._replace(visible=kept, restored=world.noted > decided + 1)
+
+
+def _reset(ways: Ways, world: Loss) -> Loss:
+    """The operator cleans the target from this epoch on, and deletes register and certificate."""
+    done = _off(_in_doubt_commit(world))
+    kept = frozenset(handle for handle in done.visible if handle.epoch < done.noted)
+    begun = done._replace(visible=kept, register=None, held=(), certificate=None, top=-1, below=-1)
+    # Where no certificate can ever be written the next start asks again.
+    return begun._replace(lost=ways.full, consents=0)
 
 
 def _consent(world: Loss, refused: ProtocolError) -> Loss:
     """The operator cleans the target from this epoch on, and sets the token that the error names."""
     token = refused.remedy.partition("adopt=")[2][:12]
     kept = frozenset(handle for handle in world.visible if handle.epoch < world.noted)
-    return _off(world)._replace(visible=kept, adopt=token, consents=world.consents - 1)
+    left = world.consents - 1
+    return _off(world)._replace(visible=kept, adopt=token, consents=left, restored=False)
 
 
 def _in_doubt_commit(world: Loss) -> Loss:
