@@ -102,13 +102,17 @@ def other_identity(state: JobState, who: RunIdentity, token: str) -> IdentityErr
             f"Was the checkpoint of job {state.job} deleted? This query's is another one or new, and "
             f"the job has committed {done}. "
         )
-        restore = "restore the checkpoint that belongs to it"
+        restore, other = "restore the checkpoint that belongs to it", "set another `job` name, or "
         consent = (
             "if everything that this query will read is new to the target (it is written even if "
             "the job wrote it before)"
         )
     else:
-        restore = "write to the target that belongs to it"
+        restore = (
+            "write to the target that belongs to it; or, for another target, use another `job` name and "
+            "a new checkpoint"
+        )
+        other = "set "
         done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
         consent = (
             f"if the target was moved or renamed with its rows ({done} counts as present there, "
@@ -126,8 +130,7 @@ def other_identity(state: JobState, who: RunIdentity, token: str) -> IdentityErr
         f"{question}This register belongs to another query or another target: "
         f"{'; '.join(differences)}.",
         job=state.job,
-        remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
-        f"adopt={token}.",
+        remedy=f"{restore}; or, {consent}, {other}the option adopt={token}.",
     )
 
 

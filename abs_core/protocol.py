@@ -202,8 +202,8 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
             why=why,
             job=state.job,
             epoch=epoch,
-            remedy="restore the newest checkpoint of this job; or, to write the input again on "
-            "purpose, use another job name and a target you have cleaned.",
+            remedy="restore the newest checkpoint of this job; or, to write everything again on "
+            f"purpose, clean the target, run `abs job reset {state.job}`, and delete the checkpoint.",
         )
     )
 

@@ -124,7 +124,8 @@ def _others(state: JobState) -> IdentityError:
     return IdentityError(
         f"The job wrote to {state.target} before, and none of this run's sinks does.",
         job=state.job,
-        remedy="keep that sink beside new ones; or choose another `job` name for other targets.",
+        remedy="keep that sink beside new ones; or, for other targets, set another `job` name and a "
+        "new checkpoint.",
     )
 
 
@@ -132,5 +133,6 @@ def _too_many(state: JobState) -> IdentityError:
     return IdentityError(
         f"The job has used {MAX_SINKS} sinks since it began, which is the limit.",
         job=state.job,
-        remedy="continue under another job name, which starts to count anew.",
+        remedy=f"stop the query, run `abs job reset {state.job} --checkpoint LOCATION`, which keeps "
+        "the checkpoint, and start it: it goes on with the next epoch, and counts sinks anew.",
     )

@@ -33,10 +33,11 @@ from abs_core import protocol
 from abs_core.coordinator.rollforward import told
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState, Outcome
+from abs_core.moving import take_over
 
 _LEFT = (
     "decided handles, and handles that the job's last run could still decide if it is alive. Start the "
-    "job again to end them. If it will never start again: `abs register retire`, then --orphan for each"
+    "job again to end them; or, if that run is dead, add --fence"
 )
 
 Topics = Annotated[
@@ -220,6 +221,14 @@ def abort(
             "register is in no other state schema either: rows that its decision names would be lost.",
         ),
     ] = None,
+    fence: Annotated[
+        bool,
+        typer.Option(
+            "--fence",
+            help="Also commit what is decided, and abort what the last run has left. Raises the job's "
+            "generation, so a run that is alive is fenced. The job may be started again.",
+        ),
+    ] = False,
     attempts: Annotated[
         str | None,
         typer.Option(
@@ -237,8 +246,8 @@ def abort(
 ) -> None:
     """Abort handles of a job that no decision can name. Decided handles are not touched.
 
-    Handles of the last run's unfinished epoch stay, because that run may still be alive. Start the job
-    again; or retire it, and name the handles as orphans.
+    Handles of the last run's unfinished epoch stay, because that run may still be alive: start the job
+    again, or fence that run.
     """
     if attempts is not None:
         _give_up(job, _cluster(url), attempts, orphan or [], dry_run=dry_run)
@@ -246,6 +255,8 @@ def abort(
     state = Registers.at(url, stateschema, sinks)
     stored = state.register.load(job)
     known = None if stored is None else stored.state
+    if fence and not dry_run:
+        known = _fenced(state, job)
     doubts = state.in_doubt(job)
     names = [doubt.handle for doubt in doubts]
     if known is None and not orphan:
@@ -264,6 +275,14 @@ def abort(
     left = len(names) - len(doomed)
     why = f": {_LEFT}" if left else ""
     errors.print(f"[green]{said}[/] {len(doomed)} handles; {left} left{why}")
+
+
+def _fenced(state: Registers, job: str) -> JobState:
+    """The job's state without its last run, whose handles are ended."""
+    known = state.of(job)
+    state.check_whole(known)
+    with noted("fence", job, state.url):
+        return take_over(state.register, state.committer(known), known)
 
 
 def _cluster(url: str | None) -> str:

@@ -13,12 +13,9 @@ from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
 
-app = typer.Typer(help="Let a job start from nothing.", no_args_is_help=True)
+app = typer.Typer(help="Let a job start from nothing, or remove it.", no_args_is_help=True)
 
-
-@app.callback()
-def _only_named() -> None:
-    """Keeps `reset` a command of its own: with one command alone, typer would drop its name."""
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 @app.command()
@@ -36,7 +33,7 @@ def reset(
             "deleted. Not needed if you delete the whole checkpoint.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a job start from nothing. Stop the job first, and clean its target.
@@ -63,8 +60,49 @@ def reset(
     report(text, as_json=as_json, did="reset", job=job, frontier=known.frontier)
 
 
-def _forget_rows(state: Registers, known: JobState) -> None:
-    for line in state.forget(known):
+@app.command()
+def remove(
+    job: Job,
+    url: Url = None,
+    stateschema: Schema = "abs",
+    sinks: Sinks = None,
+    *,
+    dead_letters: Annotated[
+        bool,
+        typer.Option(
+            "--dead-letters",
+            help="Also delete the job's dead letters (PostgreSQL). Without it they are named and kept.",
+        ),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a job that will never be started again, with all that it left beside its rows.
+
+    Fences its last run, commits the decided handles, aborts the others, and deletes register, markers
+    and positions. Rows in the target stay. If the job is started again with its checkpoint, it is
+    refused.
+    """
+    from abs_core.moving import reset as end
+
+    state = Registers.at(url, stateschema, sinks)
+    known = state.of(job)
+    state.check_whole(known)
+    gone = f", and delete {'its dead letters' if dead_letters else 'no dead letters'}"
+    confirm(f"{job} has committed {done(known)} to {known.target}. Remove it{gone}?", yes=yes)
+    with noted("remove", job, state.url):
+        state.give_up(known)
+        forget = partial(_forget_rows, state, letters=dead_letters)
+        end(state.register, state.committer(known), job, forget)
+    if not state.register.jobs():
+        place = state.register.place(job)
+        errors.print(escape(f"no other job has its register there: {place}"), soft_wrap=True)
+    text = f"[green]removed[/] {escape(job)}"
+    report(text, as_json=as_json, did="removed", job=job, frontier=known.frontier)
+
+
+def _forget_rows(state: Registers, known: JobState, letters: bool | None = None) -> None:
+    for line in state.forget(known, letters):
         errors.print(escape(line), soft_wrap=True)
 
 

@@ -182,10 +182,10 @@ class Registers:
         if not self.sinks:
             self.home.format.give_up(self.home.options, state)
 
-    def forget(self, state: JobState) -> list[str]:
+    def forget(self, state: JobState, letters: bool | None = None) -> list[str]:
         """See ``SinkFormat``, of every named system."""
         sites = self.sinks.values() or (self.home,)
-        told = [line for site in sites for line in site.format.forget(site.options, state)]
+        told = [line for site in sites for line in site.format.forget(site.options, state, letters)]
         return list(dict.fromkeys(told))
 
     def in_doubt(self, job: str | None) -> list[InDoubt]:

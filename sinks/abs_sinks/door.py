@@ -252,8 +252,8 @@ class SinkFormat(ABC):
     def give_up(self, options: Any, state: JobState) -> None:  # noqa: B027 - most have none
         """Give up the undecided attempts of a stopped job, before its register goes."""
 
-    def forget(self, options: Any, state: JobState) -> Sequence[str]:
-        """Forget what guards rows that are gone, as a job begins from nothing; says what was done."""
+    def forget(self, options: Any, state: JobState, letters: bool | None = None) -> Sequence[str]:
+        """Forget what guards rows that are gone; not None: all traces, True: dead letters, too."""
         return ()
 
 

@@ -144,10 +144,19 @@ def test_another_checkpoint_under_the_same_job_is_refused_unless_it_is_adopted(
     world = new_world("2pc")
     expected = world.add_file(0)
     run(spark, world)
+    world.with_checkpoint_copy("copy")
     shutil.rmtree(world.checkpoint)
     with pytest.raises(StreamingQueryException, match="IdentityError") as refused:
         run(spark, world)
     world.holds(expected)
+    shutil.rmtree(world.checkpoint)
+    shutil.copytree(world.folder / "copy" / "checkpoint", world.checkpoint)
+    expected += world.add_file(1)
+    run(spark, world)  # restored, as the error says
+    world.holds(expected)
+    shutil.rmtree(world.checkpoint)
+    with pytest.raises(StreamingQueryException, match="IdentityError") as refused:
+        run(spark, world)
     token = str(refused.value).split("adopt=")[1].split(".")[0]
     run(spark, world, replace(world.job, options={**world.job.options, "adopt": token}))
     world.holds(expected + expected)  # what the consent said

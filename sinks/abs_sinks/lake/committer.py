@@ -271,7 +271,8 @@ def mark_of(share: Sequence[Committable]) -> Mark:
         raise RefusedError(
             "The epoch's number does not fit the version of a table's transaction.",
             handle=last,
-            remedy="continue under another job name, whose epochs begin at 0.",
+            remedy="take a new checkpoint, whose epochs begin at 0, another job name, and a source "
+            "that begins where this job ends.",
         )
     # Sinks of one epoch lie 2^24 partitions apart, those of an embedded job 2^16. Both are told apart
     # so, and for one decision the number is always the same.

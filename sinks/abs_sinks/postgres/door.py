@@ -146,10 +146,15 @@ class PostgresFormat(SinkFormat):
         except OptionError:
             return "a database"
 
-    def forget(self, options: PostgresOptions, state: JobState) -> Sequence[str]:
+    def forget(
+        self, options: PostgresOptions, state: JobState, letters: bool | None = None
+    ) -> Sequence[str]:
         from abs_sinks.postgres.forgetting import forget_positions
+        from abs_sinks.postgres.traces import remove_traces
 
-        return forget_positions(options, state)
+        if letters is None:
+            return forget_positions(options, state)
+        return remove_traces(options, state, letters=letters)
 
     def container(self, target: str) -> str:
         """Server and database."""

@@ -36,10 +36,15 @@ delete from {positions} p where p.{gone} is null
 """
 
 
-def forget_positions(options: PostgresOptions, state: JobState) -> list[str]:
+def forget_positions(
+    options: PostgresOptions, state: JobState, *, wholly: bool = False
+) -> list[str]:
     """Delete the positions of rows that are gone, in the tables that a job has written to.
 
     The whole side table of a table that is empty or missing is dropped, with its tombstones.
+
+    Args:
+        wholly: drop them of tables with rows, too: no job applies changes any more.
 
     Returns:
         What was done, or why not, for people.
@@ -51,7 +56,7 @@ def forget_positions(options: PostgresOptions, state: JobState) -> list[str]:
     doing = f"looking for positions of job {state.job}"
     with leased(options.server, doing=doing) as connection, translate_errors(doing):
         return [
-            _forget(connection, options, state, target, *found)
+            _forget(connection, options, state, target, *found, wholly)
             for target in sorted(targets)
             for found in _sides(connection, options, target)
         ]
@@ -76,6 +81,7 @@ def _forget(
     target: str,
     name: str,
     agreed: dict[str, Any],
+    wholly: bool,
 ) -> str:
     place = f"{options.stateschema}.{name}, the positions of table {agreed['table']}"
     others = PostgresRegister(options).others_on(target, state.job)
@@ -86,10 +92,10 @@ def _forget(
         if exists(connection, agreed["table"]):
             connection.execute(lock_of(agreed["table"]))
             empty = sql.SQL("select not exists (select from {})").format(table)
-            if connection.execute(empty).fetchone() != (True,):
+            if not wholly and connection.execute(empty).fetchone() != (True,):
                 return _orphans(connection, positions, table, agreed, place)
         connection.execute(sql.SQL("drop table {}").format(positions))
-    return f"dropped {place}, which has no rows"
+    return f"dropped {place}{'' if wholly else ', which has no rows'}"
 
 
 def _orphans(
