@@ -64,8 +64,9 @@ def write_again(first: int) -> str:
     """How to have all epochs from ``first`` on written again, as part of a sentence."""
     return (
         f"stop the query, keep a copy of its checkpoint, delete from it all of commits/ from {first} "
-        f"on and all of offsets/ above {first}, and start it again (if a source is not read by offsets "
-        "as Kafka is, or the query has state: restore a copy of the checkpoint of that time)"
+        f"on and all of offsets/ above {first}, also their hidden files (.{first}.crc), and start it "
+        "again (if a source is not read by offsets as Kafka is, or the query has state: restore a copy "
+        "of the checkpoint of that time)"
     )
 
 

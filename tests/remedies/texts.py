@@ -24,7 +24,6 @@ KINDS = {
     "rename": r"abs register rename",
     "move": r"abs register move",
     "reset": r"abs job reset",
-    "remove": r"abs job remove",
     "create a table": r"createtable=true",
     "drop": r"\bDROP TABLE|\bdrop its table|delete the checkpoint|delete this one file",
     "trim a checkpoint": r"all of commits/",

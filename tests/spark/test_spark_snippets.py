@@ -69,6 +69,7 @@ ELSEWHERE = {
     ("several-sinks.md", "[sinks.table]"): "tests/cli/test_cli_sinks_file.py",
     ("several-sinks.md", "abs doctor --sinks"): "tests/cli/test_cli_sinks_file.py",
     ("access.md", ""): "tests/docs/test_access_page.py",
+    ("from-your-job.md", ""): "tests/spark/test_spark_from_your_job.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
     ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
