@@ -6,7 +6,7 @@ An ERROR would break the guarantee or stop the job. A WARNING is for a person to
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,13 +45,19 @@ MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators check timeouts every ten seconds, and clocks differ."""
 
 
-def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
+def preflight(
+    options: KafkaOptions,
+    schema: pa.Schema | None,
+    if_missing: Callable[[], None] = lambda: None,
+) -> list[Finding]:
     """Check cluster and topic; changes nothing.
 
     Args:
         schema: of the input; None: only the brokers are checked.
+        if_missing: see ``Sink``.
 
     Raises:
+        IdentityError: the topic is missing, and the job has committed to it.
         TargetError: the brokers do not answer, or refuse.
     """
     findings: list[Finding] = []
@@ -75,6 +81,8 @@ def preflight(options: KafkaOptions, schema: pa.Schema | None) -> list[Finding]:
             if error.retryable:
                 raise
             return [*findings, Finding.of(error)]
+        if topic is None:
+            if_missing()
         findings += judge_topic(topic, options)
         findings += judge_hanging(topic, cluster, options)
         findings += judge_lasting(cluster, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -132,6 +132,7 @@ class KafkaSink(Sink):
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
+        self._if_missing: Callable[[], None] = lambda: None
         self._key = object()  # unique to this sink: a copy has its own pools
 
     @property
@@ -173,9 +174,12 @@ class KafkaSink(Sink):
     def register(self) -> RegisterStore:
         return KafkaRegister(self._options)
 
+    def if_missing(self, check: Callable[[], None]) -> None:
+        self._if_missing = check
+
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
         return [
-            *preflight(self._options, self._schema),
+            *preflight(self._options, self._schema, self._if_missing),
             *preflight_state(self._options, job, own_register=self._co_commit),
         ]
 

@@ -12,6 +12,7 @@ from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.cluster_facts import ClusterFacts
 from abs_clients.kafka.topics import TopicFacts
+from abs_core.errors import IdentityError
 from abs_core.model import Finding, Severity
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
@@ -187,6 +188,13 @@ def test_a_real_broker_is_looked_at_without_changing_it(
     schema = pa.schema([("value", pa.string()), ("id", pa.int64())])
     sink = KafkaSink(KafkaOptions.parse(given), schema)
     assert any("does not exist" in what for what in errors(list(sink.preflight("job"))))
+
+    def committed() -> None:
+        raise IdentityError("It has committed.", remedy="look for the topic.")
+
+    sink.if_missing(committed)
+    with pytest.raises(IdentityError):
+        sink.preflight("job")
     make_topic(KafkaOptions.parse(given).kafka, topic)
     findings = list(sink.preflight("job", tasks=4))
     assert errors(findings) == []
