@@ -91,6 +91,7 @@ def test_a_job_whose_table_was_dropped_begins_again_from_nothing(
     expected = world.add_files(range(2))
     run(spark, world)
     execute(world, "drop table t")
+    expected += world.add_file(2)
     refused(spark, world, MISSING, createtable="true")
     done = CliRunner().invoke(app, ["job", "reset", JOB, "--url", world.url, "--yes"])
     assert done.exit_code == 0, done.output
