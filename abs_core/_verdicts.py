@@ -110,8 +110,8 @@ def other_identity(state: JobState, who: RunIdentity, token: str) -> IdentityErr
         )
     else:
         restore = (
-            "write to the target that belongs to it; or, for another target, use another `job` name and "
-            "a new checkpoint"
+            "write to the target that belongs to it; or, for another target, use another `job` name "
+            "and a new checkpoint"
         )
         other = "set "
         done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
