@@ -68,7 +68,8 @@ def with_counts(committable: Committable, more: Iterable[Count]) -> Committable:
 def with_dead(committable: Committable, dead: int) -> Committable:
     """The committable with so many of its rows dead; it has the counts of one sink."""
     (count,) = counts_of([committable])
-    return with_counts(committable, [replace(count, rows=0, dead=dead - count.dead)])
+    extra = dict(committable.extra) | dict(noted([replace(count, dead=dead)]))
+    return replace(committable, extra=tuple(sorted(extra.items())))
 
 
 def check_held(committable: Committable, rows: int, dead: int) -> None:
