@@ -218,10 +218,9 @@ class EpochTransaction:
                 if before:
                     returned, before = results[1].row, []
             self._bury(connection, part, target)
-        alone = self._tables.parts(buried) if buried else []
-        for part in alone:
+        for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
-        self._letters.check(connection, [*(part for part, _ in parts), *alone], alone)
+        self._letters.check(connection, [part for part, _ in parts])
         with judging(connection, *(part for part, _ in parts)) as keeps:
             if keeps:
                 connection.execute("SET CONSTRAINTS ALL IMMEDIATE")

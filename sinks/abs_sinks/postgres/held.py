@@ -33,16 +33,11 @@ class StagedLetters:
         self._options = tables.options
         self._staging = Staging(tables.options)
 
-    def check(
-        self, connection: Connection[Any], parts: Sequence[Part], alone: Sequence[Part]
-    ) -> None:
+    def check(self, connection: Connection[Any], parts: Sequence[Part]) -> None:
         """Check that the tables hold the dead letters that were counted, and no others.
 
         The transaction that applies the rows calls it after it has read them: what is marked later was
         written as good. Such marks wait for its end, or were committed by then.
-
-        Args:
-            alone: those of the parts whose tables hold dead letters only.
 
         Raises:
             NeedsJudgement: a judgement whose reply was lost has marked rows.
@@ -51,7 +46,7 @@ class StagedLetters:
         """
         for part in parts:
             try:
-                held = self._held(connection, part, alone=part in alone)
+                held = self._held(connection, part)
                 if any(dead != part.dead.get(handle, 0) for handle, dead in held.items()):
                     found = sum(held.values())
                     counted, seen = (part.good, part.rows - part.good), (part.rows - found, found)
@@ -84,9 +79,7 @@ class StagedLetters:
     ) -> dict[HandleName, int]:
         return {h: dead for part in parts for h, dead in self._held(connection, part).items()}
 
-    def _held(
-        self, connection: Connection[Any], part: Part, *, alone: bool = False
-    ) -> dict[HandleName, int]:
+    def _held(self, connection: Connection[Any], part: Part) -> dict[HandleName, int]:
         """How many dead letters each table of the part holds; none of them without the option.
 
         Raises:
@@ -99,9 +92,9 @@ class StagedLetters:
         for committable in part.staged:
             told = part.dead.get(committable.handle, 0)
             rows, dead = held[committable.handle]
-            if not alone and rows != committable.rows:
+            if rows != committable.rows:
                 raise staged_incomplete(committable, rows)
-            if dead < told or (alone and (rows, dead) != (told, told)):
-                counted = (0 if alone else committable.rows - told, told)
-                raise miscount(committable.handle, counted, (rows - dead, dead))
+            if dead < told:
+                counted, seen = (rows - told, told), (rows - dead, dead)
+                raise miscount(committable.handle, counted, seen)
         return {handle: dead for handle, (_, dead) in held.items()}

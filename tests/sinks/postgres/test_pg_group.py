@@ -10,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from abs_core.contracts import Task
+from abs_core.deadletters import Count, noted
 from abs_core.errors import DataError, ProtocolError, SchemaError, TargetError
 from abs_core.model import Committable
 from abs_core.registers import MemoryRegister
 from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
 from abs_sinks.postgres import sink as of_groups
-from abs_sinks.postgres.target import SinkTable
+from abs_sinks.postgres.target import Part, SinkTable
 from abs_sinks.postgres.testing import Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
 from abs_testing.case import JOB, Case, rows
@@ -284,3 +285,11 @@ def test_idempotent_sinks_share_no_transaction() -> None:
     given = {"url": "postgresql://here/db", "dbtable": "t", "protocol": "idempotent"}
     upsert = PostgresOptions.parse({**given, "write": "upsert", "key": "id"})
     assert transactions_of(upsert) is None
+
+
+def test_a_tables_dead_letters_are_not_those_that_other_sinks_gave_it_as_rows() -> None:
+    options = PostgresOptions.parse({"url": "postgresql://nowhere/db", "dbtable": "t"})
+    handle = Task("abcd" * 4, JOB, 1, 0, STRIDE, "ab").handle
+    extra = noted([Count(0, 5, 3, 1.0), Count(1, 10, 2, 1.0)])
+    part = Part(SinkTable(options, SCHEMA), (Committable(handle, 10, "", extra),))
+    assert (part.dead, part.good) == ({handle: 2}, 8)

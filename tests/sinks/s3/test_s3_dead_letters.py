@@ -12,7 +12,7 @@ import pytest
 
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
-from abs_core.errors import OptionError, RowError
+from abs_core.errors import MiscountError, OptionError, RowError
 from abs_services import S3Service
 from abs_sinks import burying
 from abs_sinks.deadletters import rows_of, schema_of, why_bad
@@ -26,6 +26,7 @@ from abs_sinks.s3.wal import WalWriter
 from abs_sinks.s3.writer import StreamingWriter, letters_files
 from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
+from tests import sample
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
 from tests.sinks.dead_letters import Opener, Way, finds, in_each
 from tests.sinks.s3.buried import NOTED, buried
@@ -219,3 +220,23 @@ def test_replayed_letters_are_written_and_marked_once(
         seen = harness.keys()
         parquet = [key for key in seen if key.endswith(".parquet")]
         assert len(parquet) == 1
+
+
+@sample.cases(1)
+@pytest.mark.parametrize("name", ["2pc", "idempotent"])
+def test_a_dead_letter_that_is_not_in_its_file_leaves_the_epoch_undecided(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that pass = rows written + rows dead, by the files."""
+    bury = StreamingWriter._bury
+    monkeypatch.setattr(
+        StreamingWriter, "_bury", lambda self, letters: bury(self, letters.slice(1))
+    )
+    with opener() as harness, Case(harness) as case:
+        run = case.run()
+        with pytest.raises(MiscountError, match="2 dead letters were counted"):
+            run.epoch(0, rows(0, 10))
+        assert run.state().last_decided is None
+        monkeypatch.undo()
+        case.run().epoch(0, rows(0, 10))
+        assert len(harness.letters()) == 2
