@@ -51,7 +51,7 @@ TABLE = {
     "partitionby": "partition columns of a table that is created; an existing table must have the same",
     "createtable": "create the table if it is missing",
     "compression": "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
-    "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table, in the commit of the rows",
+    "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table",
     "deadletter": "in `abs_spark.epoch`: another sink (`sink:NAME`) for rows that the table does not take; see [dead letters](dead-letters.md)",
     **LETTERS,
     "partsize": "bytes of a part of an upload",

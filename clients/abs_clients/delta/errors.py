@@ -20,7 +20,8 @@ from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableErro
 
 # The library tells what a store answers, and that it answers nothing, by the text of an OSError alone,
 # and at times of a DeltaError.
-_STATUS = re.compile(r"non-2xx status code\W+(?:\[\d+m)?\W*(\d{3})")
+_COLOUR = re.compile(r"\x1b\[\d+m")
+_STATUS = re.compile(r"non-2xx status code\W+(\d{3})")
 _ERRNO = re.compile(r"os error (\d+)")
 _SILENT = re.compile(r"HTTP error|error sending request|timed out|connection closed")
 _BUSY = {408, 409, 412, 429}
@@ -60,7 +61,7 @@ def mapped(doing: str) -> Iterator[None]:
 
 
 def _of_store(error: Exception, doing: str) -> AbsError:
-    text = str(error)
+    text = _COLOUR.sub("", str(error))
     if "catalog-managed" in text:
         return RefusedError(
             f"The table's commits are managed by a catalog, {doing}.",

@@ -90,6 +90,12 @@ class DeltaLog:
                 f"Delta has no type for a column: {text_of(error)}.",
                 remedy="cast or drop the column in Spark.",
             ) from error
+        kinds = {kind for field in schema for kind in _clocks(field.type)}
+        if kinds == {_IN_MAP}:
+            raise SchemaError(
+                "deltalake makes no readable table that has a TIMESTAMP_NTZ in maps alone.",
+                remedy="cast it to TIMESTAMP in Spark, or let Spark make the table.",
+            )
         with mapped(f"creating the Delta table {self.url}"):
             try:
                 DeltaTable.create(
@@ -169,6 +175,18 @@ class DeltaLog:
             "max_retries": "3",
         }
         return {name: text for name, text in given.items() if text}
+
+
+_IN_MAP, _OUTSIDE = "in a map", "outside of maps"
+
+
+def _clocks(kind: pa.DataType, where: str = _OUTSIDE) -> Iterator[str]:
+    """Where a type has moments without a zone: the library looks for them outside of maps alone."""
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        yield where
+    inner = _IN_MAP if pa.types.is_map(kind) else where
+    for place in range(kind.num_fields):
+        yield from _clocks(kind.field(place).type, inner)
 
 
 class DeltaSnapshot:

@@ -10,6 +10,7 @@ Its text lies in handles (a durable format, version 1): the Base64 text of a com
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -156,10 +157,13 @@ def added(entry: str, path: str, size: int, rows: int, metadata: TableMetadata) 
     spec = _spec(of(list, told["spec"]), metadata)
     kinds: list[Any] = [_KIND.validate_python(text(kind)) for kind in told["types"]]
     values = (None if value is None else b64decode(text(value)) for value in told["partition"])
-    partition = [
-        None if value is None else from_bytes(kind, value)
-        for kind, value in zip(kinds, values, strict=True)
-    ]
+    try:
+        partition = [
+            None if value is None else from_bytes(kind, value)
+            for kind, value in zip(kinds, values, strict=True)
+        ]
+    except struct.error as error:
+        raise ValueError(f"a value of its partition: {error}") from error
     maps: dict[str, Any] = {name: _numbered(told[name], whole) for name in _COUNTS}
     maps |= {name: _numbered(told[name], lambda one: b64decode(text(one))) for name in _BOUNDS}
     made = DataFile.from_args(

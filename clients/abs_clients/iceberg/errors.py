@@ -110,7 +110,8 @@ def _mapped(error: Exception, doing: str) -> AbsError:
         return RefusedError(f"The catalog refuses, {told}.", remedy=remedy)
     if isinstance(error, ClientError | BotoCoreError):  # Glue's
         found = to_abs_error(error, doing)
-        return type(found)(f"The catalog fails, {told}: {text_of(error)}.", remedy=found.remedy)
+        how = "does not answer" if found.retryable else "refuses"
+        return type(found)(f"The catalog {how}, {told}: {text_of(error)}.", remedy=found.remedy)
     if isinstance(error, OSError):
         return _of_store(error, doing)
     return TargetError(f"An unexpected error, {told}: {text_of(error)}.", remedy=f"{DEFECT}.")

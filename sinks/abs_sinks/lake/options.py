@@ -77,7 +77,7 @@ class LakeOptions:
         createtable: create the table where it is missing.
         compression: of the Parquet files.
         schemachange: what to do with a column of the input that the table lacks: ``fail``, ``ignore``
-            (its values are not written), ``add`` (the commit of the rows adds it).
+            (its values are not written), ``add`` (it is added).
         deadletter: a sink of the same epoch for rows that the table does not take.
         deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
         deadlettercolumns: columns that dead letters do not show.

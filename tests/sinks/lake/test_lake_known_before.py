@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.types import (
     FixedType,
     IntegerType,
@@ -23,75 +22,13 @@ from pyiceberg.types import (
 
 from abs_clients.iceberg import append, entries
 from abs_core.errors import OptionError, RefusedError, RowError, SchemaError, TargetError
-from abs_sinks.delta import DeltaOptions, DeltaSink
-from abs_sinks.iceberg import IcebergOptions, IcebergSink
+from abs_sinks.delta import DeltaOptions
+from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.committer import LakeCommitter
 from abs_sinks.s3 import partitions
-from abs_testing.cuts import Cut, Halted
-from abs_testing.engine import Run
-from tests.sinks.iceberg.harness import TableHarness as IcebergHarness
+from tests.sinks.lake.job import Job, batch
 
 PLANTED = pytest.MonkeyPatch
-
-
-class Job:
-    """A job whose epochs have one task each."""
-
-    def __init__(self, kind: str, folder: Path, **given: str) -> None:
-        self.kind = kind
-        if kind == "delta":
-            self.options: Any = DeltaOptions.parse(
-                {"path": str(folder / "t"), "createtable": "true", **given}
-            )
-            self.sink: Any = DeltaSink
-        else:
-            self.harness = IcebergHarness(folder, None, given)
-            self.options, self.sink = self.harness.options, IcebergSink
-
-    def epoch(self, number: int, batch: pa.RecordBatch, cut: str = "", **options: Any) -> None:
-        """With a cut the coordinator ends there."""
-        sink = self.sink(replace(self.options, **options), batch.schema)
-        run = Run(sink, "job", cut=Cut(cut) if cut else None)
-        attempt = run.attempt(number, 0)
-        try:
-            attempt.writer.write(batch)
-        except BaseException:
-            attempt.writer.abort()
-            raise
-        attempt._rows += batch.num_rows
-        run.commit(number, [attempt.pre_commit()])
-
-    def decided(self, number: int, batch: pa.RecordBatch, **options: Any) -> None:
-        with pytest.raises(Halted):
-            self.epoch(number, batch, cut="commit", **options)
-
-    def refused(self, why: str, rows: pa.RecordBatch, change: Callable[[], None]) -> None:
-        """Its table changes between task and decision, and nothing is decided."""
-        run = Run(self.sink(self.options, rows.schema), "job")
-        attempt = run.attempt(0, 0)
-        attempt.writer.write(rows)
-        attempt._rows += rows.num_rows
-        made = attempt.pre_commit()
-        change()
-        with pytest.raises(SchemaError, match=why):
-            run.commit(0, [made])
-        assert not run.state().open
-
-    def rows(self) -> list[dict[str, Any]]:
-        found = self.options.address.read().read_all()
-        return sorted(found.to_pylist(), key=repr)
-
-    @property
-    def table(self) -> Table:
-        return self.harness.foreign.load_table("db.t")
-
-    @property
-    def path(self) -> str:
-        return str(self.options.path)
-
-
-def batch(**columns: Any) -> pa.RecordBatch:
-    return pa.record_batch(columns)
 
 
 @pytest.fixture
@@ -521,6 +458,16 @@ def test_a_type_that_no_table_keeps_is_refused_by_name_and_no_table_is_made(
     with pytest.raises(SchemaError, match=why):
         job.epoch(0, batch(id=[1], v=column))
     assert job.options.address.load() is None
+
+
+def test_clocks_in_maps_alone_are_refused_for_delta_and_no_table_is_made(tmp_path: Path) -> None:
+    job = Job("delta", tmp_path)
+    column = pa.nulls(1, pa.map_(pa.string(), pa.timestamp("us")))
+    with pytest.raises(SchemaError, match="TIMESTAMP_NTZ in maps alone"):
+        job.epoch(0, batch(v=column))
+    assert job.options.address.load() is None
+    job.epoch(0, batch(v=column, at=pa.nulls(1, pa.timestamp("us"))))
+    assert job.rows() == [{"v": None, "at": None}]
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])

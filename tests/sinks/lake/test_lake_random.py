@@ -1,0 +1,470 @@
+"""Random columns, values, layouts and changes of a table: each reader sees what was written.
+
+The model knows columns by themselves, not by name: a value stays with its column whatever that is
+called, and an added column is NULL in older rows. What a table does not hold is refused before
+anything of the epoch is decided. Readers are the two libraries and DuckDB, and in the campaign Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import DecimalType, DoubleType, LongType
+
+from abs_clients.iceberg import entries
+from abs_core.errors import RowError
+from abs_sinks.lake import sink as lake_sink
+from abs_sinks.s3 import partitions
+from tests.packaging.venvs import python_with
+from tests.sample import seed
+from tests.sinks.lake.job import Job
+from tests.sinks.lake.test_lake_readers import duckdb_at
+from tests.spark.test_spark_lake_readers import SPARK
+
+UTC_US = pa.timestamp("us", "UTC")
+SCALARS: list[pa.DataType] = [
+    *(pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary()),
+    *(pa.date32(), pa.timestamp("us"), UTC_US, pa.decimal128(9, 2), pa.decimal128(38, 10)),
+]
+PARTITIONS = [pa.int32(), pa.int64(), pa.string(), pa.bool_(), pa.date32(), pa.timestamp("us")]
+PLAIN = [pa.int32(), pa.int64(), pa.string(), pa.bool_()]
+TEXTS = [
+    "",
+    "a",
+    "__HIVE_DEFAULT_PARTITION__",
+    "null",
+    "%5F_",
+    "a/b=c",
+    "é \ud7ff" * 9,
+    "\U0001f600",
+    " ",
+    "'\n",
+]
+MODES = ["none", "counts", "truncate(2)", "truncate(16)", "full"]
+
+
+class Values:
+    """Random types and values, the extremes among them."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+
+    def kind(self, depth: int = 0) -> pa.DataType:
+        if depth > 2 or self.random.random() < 0.75:
+            return self.random.choice(SCALARS)
+        inner = [self.kind(depth + 1) for _ in range(self.random.randint(1, 3))]
+        match self.random.choice(["list", "struct", "map"]):
+            case "list":
+                return pa.list_(inner[0])
+            case "struct":
+                return pa.struct([(f"f{n}", kind) for n, kind in enumerate(inner)])
+            case _:
+                # The library makes no Delta table with these in maps alone.
+                return pa.map_(
+                    pa.string(), pa.int64() if "timestamp[us]" in str(inner[0]) else inner[0]
+                )
+
+    def value(self, kind: pa.DataType) -> Any:
+        random, types = self.random, pa.types
+        if random.random() < 0.2:
+            return None
+        if types.is_list(kind):
+            return [self.value(kind.value_type) for _ in range(random.randint(0, 3))]
+        if types.is_struct(kind):
+            return {field.name: self.value(field.type) for field in kind}
+        if types.is_map(kind):
+            keys = random.sample(TEXTS, random.randint(0, 2))
+            return [(key, self.value(kind.item_type)) for key in keys]
+        if types.is_integer(kind):
+            top = 2 ** (kind.bit_width - 1)
+            return random.choice([0, 1, -1, top - 1, -top, random.randint(-999, 999)])
+        if types.is_floating(kind):
+            return random.choice([0.0, -0.0, 1.5, math.nan, math.inf, -math.inf, 2.0**100])
+        if types.is_boolean(kind):
+            return random.random() < 0.5
+        if types.is_string(kind):
+            return random.choice(TEXTS)
+        if types.is_binary(kind):
+            return random.choice([b"", b"\xff" * 20, b"\0", b"ab"])
+        if types.is_decimal(kind):
+            number = random.choice([0, 1, 10**kind.precision - 1])
+            digits = tuple(map(int, str(number)))
+            return Decimal((random.randint(0, 1) if number else 0, digits, -kind.scale))
+        if types.is_date(kind):
+            return random.choice(
+                [date(1, 1, 1), date(1582, 10, 10), date(1969, 12, 31), date(9999, 12, 31)]
+            )
+        zone = UTC if kind.tz else None
+        first, last = (
+            datetime(1, 1, 1, tzinfo=zone),
+            datetime(9999, 12, 31, 23, 59, 59, 999999, zone),
+        )
+        return random.choice([first, last, datetime(1969, 12, 31, 23, 59, 59, 999999, zone)])
+
+
+class Column:
+    """A column of the table, under whatever name, and the values that rows have in it."""
+
+    def __init__(self, name: str, kind: pa.DataType) -> None:
+        self.name = name
+        self.kind = kind
+        self.values: dict[int, Any] = {}
+        self.partition = False
+
+
+class World:
+    """A table and what must be in it."""
+
+    def __init__(self, kind: str, folder: Path, number: int) -> None:
+        self.random = Random(f"{kind} {number} {seed()}")
+        self.values = Values(self.random)
+        self.number = self.epochs = self.rows = 0
+        self.columns = [
+            Column("id", pa.int64()),
+            Column("day", pa.date32()),
+            *(self.new() for _ in range(self.random.randint(1, 6))),
+        ]
+        by = []
+        if self.random.random() < 0.7:
+            by = [
+                Column(f"p{n}", self.random.choice(PARTITIONS))
+                for n in range(self.random.randint(1, 2))
+            ]
+            self.columns += by
+        for column in by:
+            column.partition = True
+        self.job = Job(
+            kind, folder, **({"partitionby": ",".join(c.name for c in by)} if by else {})
+        )
+        self.epoch()
+        if kind == "iceberg":
+            with self.job.table.transaction() as change:
+                change.set_properties(
+                    {
+                        "write.metadata.metrics.default": self.random.choice(MODES),
+                        "commit.manifest-merge.enabled": self.random.choice(["true", "false"]),
+                        "commit.manifest.min-count-to-merge": "2",
+                    }
+                )
+
+    def new(self) -> Column:
+        self.number = getattr(self, "number", 0) + 1
+        return Column(f"c{self.number}", self.values.kind())
+
+    def batch(self, size: int) -> pa.RecordBatch:
+        ids = range(self.rows, self.rows + size)
+        made = {}
+        for column in self.columns:
+            kind = column.kind
+            values = list(ids) if column.name == "id" else [self.values.value(kind) for _ in ids]
+            made[column.name] = pa.array(values, kind)
+            for n, value in zip(ids, made[column.name].to_pylist(), strict=True):
+                # In a partition of Delta an empty text is NULL, by its specification.
+                empty = self.job_is_delta and column.partition and value == ""
+                column.values[n] = None if empty else value
+        self.rows += size
+        return pa.record_batch(made)
+
+    @property
+    def job_is_delta(self) -> bool:
+        return not hasattr(self, "job") or self.job.kind == "delta"
+
+    def epoch(self, change: Callable[[], None] | None = None) -> None:
+        """One epoch; with a change the table changes between its decision and its commit."""
+        rows = self.batch(self.random.randint(5, 40))
+        if change is None:
+            self.job.epoch(self.epochs, rows)
+        else:
+            self.job.decided(self.epochs, rows)
+            change()
+        self.epochs += 1
+
+    def refused(self) -> None:
+        """An epoch with a value that no table holds."""
+        far = pa.array([2_932_897], pa.int32()).cast(pa.date32())
+        columns = {c.name: pa.nulls(1, c.kind) for c in self.columns} | {"id": pa.array([-1])}
+        days = [c.name for c in self.columns if c.kind == pa.date32()]
+        if days:
+            with pytest.raises(RowError, match="outside the years"):
+                self.job.epoch(self.epochs, pa.record_batch(columns | {days[0]: far}))
+
+    def expected(self) -> list[str]:
+        return [
+            shown({c.name: self.shown_alike(c, c.values.get(n)) for c in self.columns})
+            for n in range(self.rows)
+        ]
+
+    def shown_alike(self, column: Column, value: Any) -> Any:
+        """pyiceberg shows a map that is NULL as an empty one; other readers tell them apart below."""
+        if self.job.kind == "iceberg" and "map<" in str(column.kind):
+            return repr(value).replace("None", "[]")
+        return value
+
+    def seen(self) -> list[str]:
+        rows = self.job.options.address.read().read_all().to_pylist()
+        by_name = {column.name: column for column in self.columns}
+        return [
+            shown({name: self.shown_alike(by_name[name], value) for name, value in row.items()})
+            for row in sorted(rows, key=lambda row: int(row["id"]))
+        ]
+
+    def plain(self) -> dict[str, str]:
+        """What any engine shows alike of each column, as SQL: numbers, text, or whether it is NULL."""
+        return {
+            c.name: f"{c.name}" if c.kind in PLAIN else f"{c.name} IS NULL" for c in self.columns
+        }
+
+    def expected_plain(self) -> list[str]:
+        def of(column: Column, value: Any) -> Any:
+            return value if column.kind in PLAIN else value is None
+
+        rows = ({c.name: of(c, c.values.get(n)) for c in self.columns} for n in range(self.rows))
+        return [shown(row) for row in rows]
+
+    def checked(self, when: str) -> None:
+        assert self.seen() == self.expected(), when
+
+    def partitions_checked(self) -> None:
+        """A filter on a partition goes by the metadata alone."""
+        for column in self.columns:
+            if self.job.kind == "iceberg" and column.partition:
+                found = self.job.table.scan(row_filter=f"{column.name} is null").to_arrow()
+                nulls = [n for n in range(self.rows) if column.values.get(n) is None]
+                assert sorted(found["id"].to_pylist()) == nulls, column.name
+
+
+def shown(value: Any) -> str:
+    """A value, so that NaN equals NaN and 0.0 is not -0.0."""
+    if isinstance(value, dict):
+        return repr({name: shown(part) for name, part in sorted(value.items())})
+    if isinstance(value, list):
+        return repr([shown(part) for part in value])
+    if isinstance(value, datetime) and value.tzinfo:
+        return repr(value.replace(tzinfo=None))
+    return repr(value)
+
+
+# What others do to an Iceberg table.
+
+
+def drop(world: World) -> None:
+    free = [c for c in world.columns if c.name != "id" and not c.partition]
+    if not free:
+        return
+    gone = world.random.choice(free)
+    with world.job.table.update_schema() as schema:
+        schema.delete_column(gone.name)
+    world.columns.remove(gone)
+
+
+def drop_and_add(world: World) -> None:
+    """Under the old name, of another type perhaps."""
+    free = [c for c in world.columns if c.name != "id" and not c.partition]
+    if not free:
+        return
+    old = world.random.choice(free)
+    new = Column(old.name, world.values.kind())
+    with world.job.table.update_schema() as schema:
+        schema.delete_column(old.name)
+    with world.job.table.update_schema() as schema:
+        schema.union_by_name(pa.schema([(new.name, new.kind)]))
+    world.columns.remove(old)
+    world.columns.append(new)
+
+
+def rename(world: World) -> None:
+    column = world.random.choice([c for c in world.columns if c.name != "id"])
+    new = f"r{world.random.randint(0, 10**6)}"
+    with world.job.table.update_schema() as schema:
+        schema.rename_column(column.name, new)
+    column.name = new
+
+
+def swap(world: World) -> None:
+    # The library lets a partition field and a column of another name have no common name.
+    free = [c for c in world.columns if c.name != "id" and not c.partition]
+    if len(free) < 2:
+        return
+    one, other = world.random.sample(free, 2)
+    first, second = one.name, other.name
+    for old, new in ((first, "x"), (second, first), ("x", second)):
+        with world.job.table.update_schema() as schema:
+            schema.rename_column(old, new)
+    one.name, other.name = second, first
+
+
+def promote(world: World) -> None:
+    wider = {
+        pa.int32(): (LongType(), pa.int64()),
+        pa.float32(): (DoubleType(), pa.float64()),
+        pa.decimal128(9, 2): (DecimalType(20, 2), pa.decimal128(20, 2)),
+    }
+    for column in world.columns:
+        if column.kind in wider and not column.partition:
+            there, column.kind = wider[column.kind]
+            with world.job.table.update_schema() as schema:
+                schema.update_column(column.name, field_type=there)
+            return
+
+
+def add_partition(world: World) -> None:
+    free = [c for c in world.columns if c.kind in PARTITIONS and not c.partition and c.name != "id"]
+    if free:
+        column = world.random.choice(free)
+        column.partition = True
+        with suppress(ValueError), world.job.table.update_spec() as spec:  # its name was another's
+            spec.add_field(column.name, IdentityTransform(), f"by{world.random.randint(0, 10**6)}")
+
+
+def remove_partition(world: World) -> None:
+    fields = world.job.table.spec().fields
+    if fields:
+        field = world.random.choice(fields)
+        with world.job.table.update_spec() as spec:
+            spec.remove_field(field.name)
+
+
+def require(world: World) -> None:
+    with world.job.table.update_schema(allow_incompatible_changes=True) as schema:
+        schema.update_column("id", required=True)
+
+
+CHANGES = [
+    *(drop, drop_and_add, rename, swap, promote, add_partition, remove_partition, require),
+]
+
+
+def lived(kind: str, folder: Path, number: int, epochs: int = 5) -> World:
+    """A table after some epochs and changes; it is looked at after each."""
+    world = World(kind, folder, number)
+    world.job.options = replace(world.job.options, partitionby=())
+    world.checked("after the first epoch")
+    for _ in range(epochs):
+        change = world.random.choice(CHANGES) if kind == "iceberg" else None
+        if change is None:
+            world.epoch()
+        elif world.random.random() < 0.5:
+            world.epoch(partial(change, world))
+            world.epoch()
+        else:
+            change(world)
+            world.epoch()
+        world.checked(f"after {change.__name__ if change else 'an epoch'}")
+    world.refused()
+    world.epoch()
+    world.checked("after an epoch that was refused")
+    world.partitions_checked()
+    return world
+
+
+def place(world: World) -> str:
+    if world.job.kind == "delta":
+        return world.job.path
+    return str(world.job.table.metadata_location)
+
+
+FROZEN, MORE = range(2), range(2, 60)
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@pytest.mark.parametrize(
+    "number",
+    [*FROZEN, *(pytest.param(n, marks=pytest.mark.campaign) for n in MORE)],
+)
+def test_each_library_reads_what_was_written(kind: str, number: int, tmp_path: Path) -> None:
+    lived(kind, tmp_path, number)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_duckdb_reads_what_was_written(kind: str, tmp_path: Path) -> None:
+    world = lived(kind, tmp_path, 100, epochs=3)
+    columns = ", ".join(f"{sql} AS {name}" for name, sql in world.plain().items())
+    found = duckdb_at(kind, place(world), columns)
+    assert [shown(row) for row in found] == world.expected_plain()
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_sparks_own_libraries_read_what_was_written(tmp_path: Path) -> None:
+    """Iceberg takes identity partitions from the metadata, Delta always."""
+    kinds = [("delta", n) for n in range(200, 206)] + [("iceberg", n) for n in range(200, 212)]
+    worlds = [lived(kind, tmp_path / f"{kind}{n}", n) for kind, n in kinds]
+    asked = [
+        [w.job.kind, place(w), [f"{sql} AS {n}" for n, sql in w.plain().items()]] for w in worlds
+    ]
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    python = python_with(*SPARK)
+    script = Path(__file__).parents[2] / "spark" / "jobs" / "read_tables.py"
+    done = subprocess.run(
+        [python, script, tmp_path / "asked.json", tmp_path / "scratch"],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for world, rows in zip(worlds, json.loads(done.stdout.splitlines()[-1]), strict=True):
+        found = [shown(row) for row in sorted(rows, key=lambda row: int(row["id"]))]
+        assert found == world.expected_plain(), world.job.kind
+
+
+# Planted: each root of what was wrong.
+
+
+def without_ids(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(entries, "_ID", b"no id")
+
+
+def partitions_from_bounds(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(entries.Entries, "entry", lambda *given: "")
+
+
+def one_folder_for_two_values(patch: pytest.MonkeyPatch) -> None:
+    proper = partitions._texts
+    null = partitions.NULL_FOLDER
+    patch.setattr(partitions, "_texts", lambda column, name, empty: proper(column, name, null))
+
+
+def values_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lake_sink, "check_values", lambda *given: None)
+
+
+FOUND_IN: dict[Callable[[pytest.MonkeyPatch], None], int] = {
+    without_ids: 0,
+    partitions_from_bounds: 5,
+    one_folder_for_two_values: 5,
+    values_are_not_checked: 3,
+}
+"""A table in which each is found."""
+
+
+@pytest.mark.parametrize("plant", FOUND_IN)
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    # By a difference, by a reader's own error, or by a refusal that does not come.
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        lived("iceberg", tmp_path, FOUND_IN[plant], epochs=2)
