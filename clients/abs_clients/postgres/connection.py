@@ -44,21 +44,45 @@ _TCP = {
     "keepalives_count": "3",
 }
 
+PINNED = {
+    # A client that vanishes must not keep its locks for long: nothing here leaves a transaction idle
+    # but for an instant, and the server asks a silent peer after half a minute.
+    "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_SECONDS * 1000),
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
+    # Commit and inspect rely on each statement's having a snapshot of its own.
+    "default_transaction_isolation": "read committed",
+    # What a text says when it comes in.
+    "array_nulls": "on",
+    "backslash_quote": "safe_encoding",
+    "standard_conforming_strings": "on",
+    "transform_null_equals": "off",
+    "xmloption": "content",
+    # What it says when it goes out: PostgreSQL writes values as text for dead letters and digests.
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "xmlbinary": "base64",
+    "IntervalStyle": "postgres",
+    "DateStyle": "ISO",  # the order of day and month stays
+    # All rows, not some of them.
+    "gin_fuzzy_search_limit": "0",
+}
+"""Settings of a session that role, database and user may have chosen otherwise: all in this one place.
+
+Those that only the table's own defaults and triggers read (TimeZone, search_path, the order of day and
+month, default_text_search_config, ...) stay as they are: no value that is sent may depend on them.
+"""
+
 _SETTINGS = """
 select set_config('lock_timeout', %(lock_ms)s, false),
        set_config('synchronous_commit',
                   case current_setting('synchronous_commit') when 'off' then 'on'
                        else current_setting('synchronous_commit') end, false),
-       set_config('idle_in_transaction_session_timeout', %(idle_ms)s, false),
-       set_config('tcp_keepalives_idle', '30', false),
-       set_config('tcp_keepalives_interval', '10', false),
-       set_config('tcp_keepalives_count', '3', false),
-       set_config('default_transaction_isolation', 'read committed', false),
+       (select count(set_config(name, value, false))
+          from unnest(%(names)s::text[], %(values)s::text[]) pinned(name, value)),
        pg_backend_pid()
 """
-# A client that vanishes must not keep its locks for long: nothing here leaves a transaction idle but
-# for an instant, and the server asks a silent peer after half a minute.
-# Isolation: commit and inspect rely on each statement's having a snapshot of its own.
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +130,8 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
             _SETTINGS,
             {
                 "lock_ms": str(round(server.locktimeout * 1000)),
-                "idle_ms": str(IDLE_IN_TRANSACTION_SECONDS * 1000),
+                "names": list(PINNED),
+                "values": list(PINNED.values()),
             },
         ).fetchone()
     assert row is not None

@@ -5,6 +5,9 @@ Errors do not show values: they may be personal data.
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -76,16 +79,42 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
 
 _DATE, _TIME, _ZONE = (
     r"\d{4,7}-\d\d-\d\d",
-    r"\d\d:\d\d(:\d\d(\.\d{1,%d})?)?",
+    r"\d\d:\d\d(:\d\d(\.\d{0,%d}0*)?)?",
     r"\s?(Z|[-+]\d\d(:?\d\d){0,2})",
 )
 _ISO = {
     "date": _DATE,
+    "time": _TIME,
     "timetz": _TIME + _ZONE,
     "timestamp": f"{_DATE}[ T]{_TIME}",
     "timestamptz": f"{_DATE}[ T]{_TIME}{_ZONE}",
 }
 """Texts that mean the same under any DateStyle and TimeZone of the role."""
+
+
+_SECONDS = r"(:\d\d?\.\d{0,%d}0*(?:[^\d]|$))|(\d*\.\d{0,%d}0*\s*[sS])"
+"""What may have a fraction in an interval."""
+
+_ONE_SIGN = r"^\s*-[^-+P]*[0-9][^-+P]*\s[^-+P]*[0-9][^-+P]*$"
+"""Under IntervalStyle sql_standard a first minus applies to all fields."""
+
+
+def _rounded(array: pa.Array) -> pa.BooleanArray:
+    """Which texts have a number with more digits than a double keeps."""
+    long = pc.match_substring_regex(pc.replace_substring(array, ".", ""), "[0-9]{16}")
+    if not pc.any(long).as_py():
+        return long
+
+    def exact(number: str) -> bool:
+        return Decimal(number) == Decimal(repr(float(number)))
+
+    return pa.array(
+        text is not None and not all(map(exact, _NUMBER.findall(text)))
+        for text in array.to_pylist()
+    )
+
+
+_NUMBER = re.compile(r"\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?")
 
 
 def _check_parsed(array: pa.Array, pg: PgType, column: str) -> None:
@@ -94,19 +123,32 @@ def _check_parsed(array: pa.Array, pg: PgType, column: str) -> None:
     digits = times.fraction_digits
     code, bad = Code.TOO_PRECISE, None
     if times.name in _ISO:
-        iso = _ISO[times.name].replace("%d", str(max(1, digits)))
-        rest = pc.replace_substring_regex(array, iso, "")
+        rest = pc.replace_substring_regex(array, _ISO[times.name].replace("%d", str(digits)), "")
         bad = pc.match_substring_regex(rest, "[0-9]")
         why = f"are not in the ISO form of {times.label}, or have more digits of a second"
         remedy = "write 2026-01-02 03:04:05.678901, with +00:00 where the type has a zone"
     elif times.category == "T":
-        # Under IntervalStyle sql_standard a first minus applies to all fields.
-        signs = r"^\s*-[^-+P]*[0-9][^-+P]*\s[^-+P]*[0-9][^-+P]*$"
-        bad = pc.match_substring_regex(
-            array, rf"\.[0-9]{{{digits + 1}}}|[0-9][eE][-+]?[0-9]|{signs}"
+        # PostgreSQL rounds fractions of all units but seconds: to months, days and microseconds.
+        rest = pc.replace_substring_regex(array, _SECONDS.replace("%d", str(digits)), "")
+        small = r"|[0-9]\s*(?i:us|ms|mil|mic)" if digits < 6 else ""
+        bad = pc.or_(
+            pc.match_substring_regex(rest, rf"[.,]|[0-9][eE][-+]?[0-9]{small}"),
+            pc.match_substring_regex(array, _ONE_SIGN),
         )
-        why = f"have more digits than {pg.label} keeps, or one minus for several fields"
-        remedy = "cut the digits, and give each field its sign"
+        why = (
+            f"have a fraction of a unit other than seconds, more digits of a second than {pg.label} "
+            "keeps, or one minus for several fields"
+        )
+        remedy = (
+            "write months, days and seconds in whole numbers and such digits, each with its sign"
+        )
+    elif pg.category == "G":
+        bad = _rounded(array)
+        code, why, remedy = (
+            Code.TOO_PRECISE,
+            "hold a number that double precision rounds",
+            "round it",
+        )
     elif pg.category == "U" and 0 < pg.size <= 8:
         # tid drops what follows its parenthesis; a sign makes xid and cid wrap around.
         code, why, remedy = Code.MALFORMED, f"are no {pg.label}", "correct them in Spark"

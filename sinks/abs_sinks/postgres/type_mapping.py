@@ -137,6 +137,9 @@ _HAS_SPARK_TYPE = frozenset(
 )
 
 
+_EXACT_BOUNDS = frozenset({"int2", "int4", "int8", "numeric"})
+
+
 def _fit_string(plain: pa.DataType, pg: PgType) -> _Answer:
     if pg.takes_text:
         return Wire.ARROW, plain
@@ -148,9 +151,16 @@ def _fit_string(plain: pa.DataType, pg: PgType) -> _Answer:
         raise _misfit(plain, pg)
     # What text input drops in silence, by pg_type: numbers (money, oid) are rounded or wrap around,
     # text of a fixed size (name, "char") is cut off, and so are fields that an interval does not keep.
-    if pg.category == "N":
+    # The same within a range; a composite's fields have modifiers of their own (numeric(5,2) rounds).
+    kept = pg.bounds or pg
+    if kept.category == "N" and not (pg.bounds and kept.name in _EXACT_BOUNDS):
         raise _lossy(plain, pg, "the type's text input rounds, or wraps around")
-    if pg.category in ("S", "Z") and pg.size > 0:
+    if kept.category == "C":
+        raise MisfitError(
+            f"{plain} does not fit {pg.label}: the text input of its fields may round or cut",
+            "make the column jsonb, or one column of each field",
+        )
+    if kept.category in ("S", "Z") and kept.size > 0:
         raise _lossy(plain, pg, "the type's text input cuts off in silence what does not fit")
     if pg.category == "T" and pg.interval_fields != _FULL_RANGE:
         raise _lossy(plain, pg, "fields that the column does not keep would be dropped")
