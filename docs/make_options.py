@@ -261,7 +261,7 @@ SECTIONS: Sections = (
             "maxFilesPerTrigger": "limit of an epoch; default: all files",
             "maxBytesPerTrigger": "limit of an epoch; a file is never in two epochs",
             "latestFirst": "begin with the newest files",
-            "pathGlobFilter": "as in Spark; hidden files (`_`, `.`) are skipped",
+            "pathGlobFilter": "as in Spark; hidden files (`_`, `.`) are skipped, and hidden folders that a glob in path does not name",
             "recursiveFileLookup": "as in Spark",
             "changedFiles": "`ignore`: a file that changes after an epoch has taken it does not stop the query",
             "adopt": "tokens that error messages name, separated by commas: your consent to give up a file, or to "

@@ -185,3 +185,22 @@ def test_statepaths_are_those_that_a_job_could_have(folder: Folder) -> None:
         folder.read(statepaths="s3://other/x")
     with pytest.raises(OptionError, match="statepaths is not one of ours"):
         S3Options.parse({**folder.given, "statepaths": folder.state("one")})
+
+
+@pytest.mark.parametrize("name", ["[eu] orders", "a{b,c}", "x*y", "who?", "back\\slash[0]", "{"])
+@pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
+def test_a_path_with_the_signs_of_a_glob_is_read_as_it_was_written(
+    folder: Folder, protocol: str, name: str
+) -> None:
+    folder.commits("one", ONE, TWO, path=f"/{name}", protocol=protocol)
+    assert folder.read(path=f"{folder.given['path']}/{name}") == [*ONE, *TWO]
+
+
+def test_a_path_that_is_read_as_a_glob_is_found(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted bug."""
+    monkeypatch.setattr("abs_spark.datasource.s3.literal", lambda path: path)
+    folder.commits("one", ONE, TWO, path="/[eu] orders")
+    with pytest.raises(AbsError):
+        folder.read(path=f"{folder.given['path']}/[eu] orders")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from abs_sinks.s3.committed import is_gone
 from abs_sinks.s3.door import FORMAT
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
+from abs_sources.files.pattern import literal
+from abs_sources.files.s3 import S3Store
 from abs_spark.datasource.readable import ReadableDataSource
 from abs_spark.datasource.source import AbsDataSource
 
@@ -75,9 +77,17 @@ def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
     options, beside = S3Options.parse(writers), _beside(given, writers)
     shared = {name: text for name, text in given.items() if name.lower() in _SHARED}
     # Older releases named folders of moments in UTC, and without saying so.
-    own = {"header": str(options.header).lower(), "timezone": "UTC", "path": str(options.path)}
+    own = {
+        "header": str(options.header).lower(),
+        "timezone": "UTC",
+        "path": literal(str(options.path)),
+    }
     read = FileOptions.parse({**own, **shared}, streaming=False)
-    return FileSource(read, schema, CommittedStore(read.store(), options, beside))
+    # A job that has committed nothing yet has written nothing.
+    store = read.store()
+    if isinstance(store, S3Store):
+        store = replace(store, exists=False)
+    return FileSource(read, schema, CommittedStore(store, options, beside))
 
 
 def _beside(given: Mapping[str, str], own: Mapping[str, str]) -> tuple[Location, ...]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Committer, Sink, Task, Writer
-from abs_core.errors import AbsError
+from abs_core.errors import AbsError, SchemaError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
@@ -107,7 +107,16 @@ class S3Sink(Sink):
         return self.judging(task)
 
     def judging(self, task: Task) -> JudgingWriter:
-        """See ``appended.BuryingSink``."""
+        """See ``appended.BuryingSink``.
+
+        Raises:
+            SchemaError: the rows have no columns: no file could tell their number.
+        """
+        if not self._schema.names:
+            raise SchemaError(
+                "The rows have no columns, and files hold columns: the rows would be lost.",
+                remedy="select the columns to write.",
+            )
         match self._options.protocol:
             case "wal":
                 return WalWriter(self._options, self._schema, task)

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.errors import RowError, SchemaError
+from abs_core.errors import DataError, RowError, SchemaError
 from abs_sources.files.columnar import (
     Progress,
     Rest,
@@ -125,9 +125,21 @@ _STAND_IN = pa.field("(a column of the file)", pa.string())
 def folder_values(path: str) -> dict[str, str | None]:
     """Columns and values in the folders of a file's path; the deeper folder wins."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder)
-    return {
-        unquote(name): None if value == NULL else unquote(value) for name, _, value in pairs if name
-    }
+    try:
+        return {
+            unquote(name, errors="strict"): None
+            if value == NULL
+            else unquote(value, errors="strict")
+            for name, _, value in pairs
+            if name
+        }
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"The folders of the file {path!r} hold bytes (%XX) that are not UTF-8, so their values "
+            "are not known.",
+            remedy="rename the folder, with %XX of UTF-8 and %25 for a percent sign; or leave such "
+            "folders out (a glob in path).",
+        ) from error
 
 
 def with_folders(schema: pa.Schema, path: str) -> pa.Schema:

@@ -207,7 +207,7 @@ class FileOptions:
             return LocalStore(pattern)
         with importing("A path on S3"):
             from abs_sources.files.s3 import S3Store
-        return S3Store(Bucket(self.server, self.path.bucket), pattern)
+        return S3Store(Bucket(self.server, self.path.bucket), pattern, exists=self.log is None)
 
     def cells(self) -> WriteOnceStore | None:
         """Storage of the log, if there is one."""

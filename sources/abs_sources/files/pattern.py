@@ -20,6 +20,7 @@ _IS_PLAIN = re.compile(_PLAIN, re.DOTALL)
 _ESCAPED = re.compile(rf"\\([{_SIGNS}])")
 _BRACES = re.compile(r"(?<!\\)\{((?:\\.|[^{}\\])*)\}", re.DOTALL)
 _SET = re.compile(r"\[([!^]?)((?:\\.|[^\\\]])(?:\\.|[^\\\]])*)\]", re.DOTALL)
+_GLOB_SIGNS = re.compile(r"([*?\[\]{}\\])")
 _COMMA = re.compile(r"(?<!\\),")
 _SLASH_IN_BRACES = re.compile(r"(?<!\\)\{[^{}]*/[^{}]*\}")
 
@@ -72,8 +73,10 @@ class Pattern:
 
     def _looks_into(self, folders: list[str]) -> bool:
         named, deeper = folders[: len(self.levels)], folders[len(self.levels) :]
+        levels = zip(named, self.levels, strict=False)
         return (
-            not any(is_hidden(folder) for folder in folders)
+            not any(is_hidden(name) and not _names_hidden(globs) for name, globs in levels)
+            and not any(is_hidden(folder) for folder in deeper)
             and all(_matches(name, globs) for name, globs in zip(named, self.levels, strict=False))
             and (self.recursive or all("=" in name for name in deeper))
         )
@@ -85,6 +88,16 @@ def check_glob(path: str) -> None:
         raise ValueError(
             "a path without a slash in braces: one path for each, or braces within a name"
         )
+
+
+def literal(path: str) -> str:
+    """The glob that names exactly this path."""
+    return _GLOB_SIGNS.sub(r"\\\1", path)
+
+
+def _names_hidden(globs: tuple[str, ...]) -> bool:
+    """Whether a glob says itself that a name is hidden: ``_in*``."""
+    return any(glob[:1] in ("_", ".") for glob in globs)
 
 
 def _matches(name: str, globs: tuple[str, ...]) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from abs_clients.s3.objects import Head, Listed, Objects
 from abs_clients.s3.server import Bucket
-from abs_core.errors import UnavailableError
+from abs_core.errors import RefusedError, UnavailableError
 from abs_core.patience import DEFAULT_PATIENCE
 from abs_sources.files.model import Found, OpenFile, Pin, changed, gone
 from abs_sources.files.pattern import Pattern
@@ -22,15 +22,25 @@ _SLASHES = re.compile("/+")
 
 @dataclass(frozen=True, slots=True)
 class S3Store:
-    """Objects below a prefix of a bucket; ``pattern.root`` is the prefix."""
+    """Objects below a prefix of a bucket; ``pattern.root`` is the prefix.
+
+    Args:
+        exists: an error where there is nothing at all: for a read that awaits no first file.
+    """
 
     bucket: Bucket
     pattern: Pattern
+    exists: bool = False
 
     def find(self) -> list[Found]:
         found = list(self._list(self._folder))
         if not found and self.pattern.root and not self.pattern.levels:
             found = [f for f in self._list(self.pattern.root) if f.pin.path == ""]
+        if not found and self.exists:
+            raise RefusedError(
+                f"There is nothing below s3://{self.bucket.name}/{self._folder}.",
+                remedy="correct the option path.",
+            )
         return [f for f in found if self.pattern.wants(_SLASHES.sub("/", f.pin.path).lstrip("/"))]
 
     def open(self, pin: Pin) -> OpenFile:

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.log import KEPT
-from abs_sources.files.pattern import Pattern
+from abs_sources.files.pattern import Pattern, literal
 from tests.sources.files.fill import TEXT, Folder
 
 
@@ -85,6 +87,12 @@ def test_bytes_limit_an_epoch_and_a_big_file_is_taken_all_the_same(tmp_path: Pat
         source_on(disk).latest(source_on(disk).initial(), Limit(rows=3))
 
 
+@given(st.text("ab*?[]{},!^-\\ =", min_size=1, max_size=9))
+def test_a_path_that_is_taken_literally_names_itself_and_nothing_else(name: str) -> None:
+    pattern = Pattern.parse(f"/data/{literal(name)}")
+    assert (pattern.root, pattern.levels) == (f"/data/{name}", ())
+
+
 def test_hidden_and_unfinished_files_are_passed_over(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
     for name in ("a", "_b", ".c", "d._COPYING_", "_metadata/e", "f=1"):
@@ -110,13 +118,17 @@ def test_hidden_and_unfinished_files_are_passed_over(tmp_path: Path) -> None:
         ({"path": "[n-pz]*/[b^]*", "recursiveFileLookup": "true"}, []),
         ({"path": "t[a-ow]?", "pathGlobFilter": "[^z].x"}, ["two/c.x"]),
         ({"path": "{t{op,wo},none}"}, ["top", "two/c.x"]),
+        ({"path": "_h*"}, ["_hidden/d.x"]),
+        ({"path": "{.h,_h}*/*"}, ["_hidden/d.x"]),
+        ({"path": "?h*"}, []),
+        ({"path": "_h*", "recursiveFileLookup": "true"}, ["_hidden/d.x"]),
     ],
 )
 def test_a_path_names_a_folder_a_file_or_a_glob(
     given: Mapping[str, str], expected: list[str], tmp_path: Path
 ) -> None:
     disk = Folder(tmp_path)
-    for name in ("top", "one/a.x", "one/deep/b.y", "two/c.x"):
+    for name in ("top", "one/a.x", "one/deep/b.y", "two/c.x", "_hidden/d.x", "_hidden/_e/f.x"):
         put(disk, name, 1)
     path = str(disk.path / given["path"]) if "path" in given else str(disk.path)
     found = epochs(source_on(disk, **{**given, "path": path}), Limit())

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from abs_clients.arrow import cast_plain, plain_type
-from abs_core.errors import RowError, SchemaError
+from abs_core.errors import DataError, RowError, SchemaError
 from abs_core.source import Limit
 from abs_sinks.s3 import formats, partitions
 from abs_sinks.s3.formats import check_schema
@@ -258,3 +258,10 @@ def test_the_checks_find_a_planted_defect(
     monkeypatch.setattr(place, name, wrong)
     with pytest.raises((AssertionError, KeyError, pytest.fail.Exception)):
         check()
+
+
+@pytest.mark.parametrize("name", ["10%ab", "%E9", "%C3", "a%FFb"])
+def test_a_folder_whose_bytes_are_not_utf8_is_refused_by_name(name: str) -> None:
+    for folder in (f"rate={name}", f"{name}=1"):
+        with pytest.raises(DataError, match="not UTF-8"):
+            FolderColumns(pa.schema([("rate", pa.string())]), f"{folder}/a", "the file", None)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.s3.objects import Head, Listed
+from abs_core.errors import RefusedError
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import s3 as files_on_s3
@@ -116,3 +117,18 @@ def test_the_check_finds_keys_whose_slashes_are_stripped(
     made = source("a")
     with pytest.raises(Exception, match="gone"):
         rows(made, made.initial())
+
+
+def test_a_prefix_that_has_nothing_is_an_error_for_a_batch_and_awaited_by_a_stream(
+    keys: Keys,
+) -> None:
+    keys["b/x"] = line(1)
+    for path in ("a", "a/*", "b/x/*/y"):
+        made = source(path)
+        with pytest.raises(RefusedError, match="There is nothing below"):
+            rows(made, made.initial())
+    keys["a/_hidden"] = line(1)
+    made = source("a")
+    assert rows(made, made.initial())[0] == []
+    given = {"path": "s3://bucket/c", "fileformat": "json", "log": "/nowhere"}
+    assert FileOptions.parse(given, streaming=True).store().find() == []
