@@ -31,6 +31,8 @@ TIMEOUT_S = 10.0
 """The longest time of one request; the job's ``patience`` repeats it."""
 
 _BUSY = (408, 425, 429)
+_MISSING = range(40400, 40500)
+"""Codes of a subject, version or schema that is missing; another 404 is a path that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,12 @@ class Registry:
             )
         status = error.http_status_code
         said = f"{doing}: {error.error_message} (HTTP {status})"
+        if status == 404 and error.error_code not in _MISSING:
+            return RefusedError(
+                f"{where} has no such path: {said}.",
+                remedy="check registry.url: it ends where /subjects and /schemas begin "
+                "(Apicurio: /apis/ccompat/v7).",
+            )
         if status == 404:
             return SchemaError(
                 f"{missing} at {self._settings.url}: {error.error_message}.",

@@ -21,13 +21,14 @@ from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import OptionError
 
 
-def check_access(settings: Settings, *, again: bool = False) -> None:
+def check_access(settings: Settings, *, again: bool = False, fresh: bool = False) -> None:
     """Return when a broker has accepted us, or when none answers: the next request reports that.
 
     A broker that expects TLS does not answer a client without it.
 
     Args:
         again: the second look: a busy machine may have reported the reason too late for the first.
+        fresh: a token has just been obtained for this look; else another one is, if it is refused.
 
     Raises:
         OptionError: a file of the settings cannot be read, or its password is wrong.
@@ -43,6 +44,9 @@ def check_access(settings: Settings, *, again: bool = False) -> None:
             if is_auth_failure(event):
                 if login is not None:
                     login.close()  # the next try gets a new token
+                    if not fresh:
+                        check_access(settings, again=again, fresh=True)
+                        return
                 doing = f"connecting to {settings.bootstrap}"
                 raise to_abs_error(event, doing, settings, new=True)
         codes = [event.code() for event in events]

@@ -77,6 +77,12 @@ _TOO_LARGE = Meaning(
     "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink the record.",
 )
 _DAMAGED = Meaning(CorruptionError, "a record was damaged on its way, or on a broker's disk.")
+_NOT_UNPACKED = Meaning(
+    CorruptionError,
+    "set kafka.receive.message.max.bytes=1000000000: librdkafka does not unpack a batch that is larger "
+    "than that (default: 100 MB). If that changes nothing, a record was damaged on its way, or on a "
+    "broker's disk.",
+)
 _OPTION = Meaning(
     OptionError,
     "check the kafka.* options: they have librdkafka's names, see its CONFIGURATION.md.",
@@ -192,7 +198,8 @@ MEANINGS: Mapping[str, Meaning] = {
         "compare the batch's records with the topic's settings: a compacted topic accepts none without "
         "a key, and message.timestamp.* limit the column timestamp.",
     ),
-    **dict.fromkeys(("INVALID_MSG", "_BAD_MSG", "_BAD_COMPRESSION"), _DAMAGED),
+    "INVALID_MSG": _DAMAGED,
+    **dict.fromkeys(("_BAD_MSG", "_BAD_COMPRESSION"), _NOT_UNPACKED),
     # Transactions.
     **dict.fromkeys(("_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"), _FENCED),
     **dict.fromkeys(

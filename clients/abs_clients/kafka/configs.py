@@ -148,13 +148,20 @@ def access_settings(settings: Settings) -> dict[str, Any]:
     elif (mechanism := mechanism_of(given)) is not None:
         found |= {
             "sasl_mechanism": mechanism,
-            "sasl_plain_username": given.get("sasl.username"),
+            "sasl_plain_username": _user(mechanism, given.get("sasl.username")),
             "sasl_plain_password": given.get("sasl.password"),
         }
     if protocol.endswith("SSL"):
         found["ssl_context"] = _ssl_context(given)
         found["ssl_check_hostname"] = found["ssl_context"].check_hostname
     return found
+
+
+def _user(mechanism: str, name: str | None) -> str | None:
+    """The user's name as kafka-python sends it, which does not escape it for SCRAM (RFC 5802, 5.1)."""
+    if name is None or not mechanism.startswith("SCRAM"):
+        return name
+    return name.replace("=", "=3D").replace(",", "=2C")
 
 
 def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:

@@ -96,6 +96,8 @@ def to_abs_error(
         why = login.failure
         found = _LATER if why is None else Meaning(type(why), why.remedy)
         text = text if why is None else why.what.rstrip(".")
+    if login is not None and issubclass(found.kind, UnavailableError):
+        login.doubt()
     shown = "" if code is None else f" [{code}]"
     if who is not None and found.kind is RefusedError:
         shown += f"; the principal is {who.principal}"

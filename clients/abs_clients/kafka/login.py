@@ -41,6 +41,9 @@ RENEW_AT = 0.8
 OBTAIN_SECONDS = 30.0
 """For a token. A function or a token server that hangs would stop kafka-python's loop for ever."""
 
+DOUBT_SECONDS = 10.0
+"""A token that is older is renewed after a connection failed: the brokers may have refused it."""
+
 PAUSE_SECONDS = 1.0
 """Between two tries to renew a token that is still good."""
 
@@ -82,7 +85,7 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
         self._obtain = obtain
         self._lock = threading.Lock()
         self._token: Token | None = None
-        self._due = 0.0
+        self._due = self._obtained_at = 0.0
         self._asked: Answer[Token] | None = None
         self.failure: AbsError | None = None
         """Why the last try gave no token; None if it gave one."""
@@ -125,7 +128,7 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
             log.log(level, "the token for Kafka is not renewed yet: %s", error)
             self._due = min(begun + PAUSE_SECONDS, self._token.expires)
             return
-        self._token, self.failure = found, None
+        self._token, self.failure, self._obtained_at = found, None, begun
         self._due = begun + RENEW_AT * (found.expires - begun)
 
     def _obtained(self) -> Token:
@@ -165,6 +168,16 @@ class Login(AbstractTokenProvider):  # type: ignore[misc] # kafka-python has no 
         """For librdkafka, as ``oauth_cb``; what it raises becomes an event of the client."""
         token = self.current()
         return token.text, token.expires, token.principal, dict(token.extensions)
+
+    def doubt(self) -> None:
+        """Obtain another token at the next use, if this one is not new; it stays good until then.
+
+        A token may be revoked, or its key replaced, before it expires; kafka-python tells a refusal as
+        a lost connection.
+        """
+        with self._lock:
+            if time.time() - self._obtained_at > DOUBT_SECONDS:
+                self._due = 0.0
 
     def close(self) -> None:
         """Forget the token: the brokers have refused it, say."""

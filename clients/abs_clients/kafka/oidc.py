@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, unquote_plus, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from abs_clients.kafka.login_rules import ID, SECRET, URL
@@ -45,8 +45,7 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
     """
     begun, where = time.time(), _place(pairs[URL])
     try:
-        with _opener(pairs).open(_request(pairs), timeout=SECONDS) as response:
-            answer = json.loads(response.read(_MAX_BYTES))
+        answer = _answer(pairs)
         text = answer["access_token"]
         if "expires_in" in answer:
             return text, begun + float(answer["expires_in"])
@@ -71,11 +70,31 @@ def fetch(pairs: Mapping[str, str]) -> tuple[str, float]:
         ).of(SYSTEM) from error
 
 
-def _request(pairs: Mapping[str, str]) -> Request:
+def _answer(pairs: Mapping[str, str]) -> Any:
+    """The server's answer.
+
+    Id and secret are form-urlencoded (RFC 6749, 2.3.1). Not all servers decode them.
+    """
+    plain = f"{_first(pairs, ID)}:{_first(pairs, SECRET)}"
+    encoded = ":".join(quote_plus(_first(pairs, names)) for names in (ID, SECRET))
+    ways = [encoded, plain] if encoded != plain else [plain]
+    opener = _opener(pairs)
+    while True:
+        who = ways.pop(0)
+        try:
+            with opener.open(_request(pairs, who), timeout=SECONDS) as response:
+                return json.loads(response.read(_MAX_BYTES))
+        except HTTPError as error:
+            if not ways or error.code not in (400, 401):
+                raise
+            error.close()
+
+
+def _request(pairs: Mapping[str, str], who: str) -> Request:
     form = {"grant_type": "client_credentials"}
-    if scope := pairs.get("sasl.oauthbearer.scope"):
-        form["scope"] = scope
-    who = f"{_first(pairs, ID)}:{_first(pairs, SECRET)}"
+    for name in ("scope", "audience"):
+        if value := pairs.get(f"sasl.oauthbearer.{name}"):
+            form[name] = value
     basic = base64.b64encode(who.encode()).decode()
     headers = {"Authorization": f"Basic {basic}", "Accept": "application/json"}
     # The scheme is http or https (``login_rules``).
@@ -103,7 +122,9 @@ def _refusal(where: str, error: HTTPError, pairs: Mapping[str, str]) -> TargetEr
     try:
         told = json.loads(error.read(_MAX_BYTES))
         said = f": {told['error']} {told.get('error_description', '')}".rstrip()[:500]
-        said = said.replace(_first(pairs, SECRET), "***")
+        secret = _first(pairs, SECRET)
+        for form in {secret, quote_plus(secret), unquote_plus(secret)}:
+            said = said.replace(form, "***")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         said = ""
     what = f"The token server {where} answered {error.code}{said}."
@@ -111,7 +132,8 @@ def _refusal(where: str, error: HTTPError, pairs: Mapping[str, str]) -> TargetEr
         return UnavailableError(what, remedy="it is asked again; nothing is lost.").of(SYSTEM)
     return RefusedError(
         what,
-        remedy=f"check kafka.sasl.oauthbearer.client.id, .client.secret, .scope and kafka.{URL}.",
+        remedy=f"check kafka.sasl.oauthbearer.client.id, .client.secret, .scope, .audience "
+        f"and kafka.{URL}.",
     ).of(SYSTEM)
 
 

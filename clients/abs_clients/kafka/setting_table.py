@@ -14,7 +14,10 @@ from abs_clients.kafka.login_rules import BY_OIDC, BY_PASSWORD, CALLABLE
 TWO_PHASE = "transaction.two.phase.commit.enable"
 """The setting by which transactions have no timeout (KIP-939). Java's name; librdkafka has none."""
 
-OWN = (CALLABLE, TWO_PHASE)
+AUDIENCE = "sasl.oauthbearer.audience"
+"""The audience that a token server is asked for; librdkafka has no such setting."""
+
+OWN = (CALLABLE, TWO_PHASE, AUDIENCE)
 """The settings that librdkafka is not given as they are."""
 
 
@@ -48,10 +51,11 @@ SETTINGS = (
     *_all("sasl.mechanism sasl.mechanisms", everywhere=True),
     *_all("sasl.username sasl.password", everywhere=True, secret=True),
     *_all("sasl.oauthbearer.method sasl.oauthbearer.grant.type", everywhere=True),
+    *_all(f"sasl.oauthbearer.scope {AUDIENCE}", everywhere=True),
     *_all(
         "sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
         "sasl.oauthbearer.client.credentials.client.id "
-        "sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.scope "
+        "sasl.oauthbearer.client.credentials.client.secret "
         "sasl.oauthbearer.extensions sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.config "
         "https.ca.pem",
         everywhere=True,

@@ -65,11 +65,14 @@ class TopicFacts:
     def time_limits(self) -> tuple[int, int] | None:
         """How many ms a record's time may lie behind and ahead; None: any, or that may not be read."""
         given = dict(self.configs)
-        if given.get("message.timestamp.type") == "LogAppendTime" or not {BEFORE, AFTER} & set(
-            given
-        ):
+        if self.stamps_itself or not {BEFORE, AFTER} & set(given):
             return None  # the broker sets the time itself, or it is older than these settings
         return int(given.get(BEFORE, NO_LIMIT)), int(given.get(AFTER, NO_LIMIT))
+
+    @property
+    def stamps_itself(self) -> bool:
+        """Whether the broker replaces each record's time by that of its arrival."""
+        return dict(self.configs).get("message.timestamp.type") == "LogAppendTime"
 
     @property
     def compacted(self) -> bool:

@@ -20,6 +20,7 @@ from abs_clients.kafka import private, timeouts
 from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.configs import control_settings
 from abs_clients.kafka.errors import AWAY, SYSTEM, naming, translate_errors
+from abs_clients.kafka.login import login_of
 from abs_clients.kafka.private import Work
 from abs_clients.kafka.routing import invalidate
 from abs_clients.kafka.settings import Settings
@@ -166,6 +167,8 @@ def _bootstrapped(settings: Settings, timeout_ms: int, *, again: bool = False) -
                     max_in_flight_requests_per_connection=IN_FLIGHT,
                 )
         except UnavailableError as error:
+            if (login := login_of(settings)) is not None:
+                login.doubt()
             error.remedy = (
                 "check that the brokers are up, and check kafka.bootstrap.servers; if the "
                 "brokers need TLS or a password, check kafka.security.protocol, too."

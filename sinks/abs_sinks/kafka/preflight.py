@@ -33,7 +33,7 @@ from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.formats import judge_format
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Columns, plan_columns
+from abs_sinks.kafka.records import Columns, plan_columns, refuse_wall_clock
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: a shorter id expiration may lose the proof of a commit while the job is down."""
@@ -69,7 +69,9 @@ def preflight(
             used = (*options.sequenceby, options.applyasdeletes.column)
             apart = used if options.write == "changes" else ()
             encoded, found = judge_format(options, schema)
-            findings += [*judge_columns(plan_columns(encoded, options.topic), apart), *found]
+            columns = plan_columns(encoded, options.topic)
+            refuse_wall_clock(encoded, columns)
+            findings += [*judge_columns(columns, apart), *found]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
@@ -84,6 +86,7 @@ def preflight(
         if topic is None:
             if_missing()
         findings += judge_topic(topic, options)
+        findings += judge_times(topic, schema)
         findings += judge_hanging(topic, cluster, options)
         findings += judge_lasting(cluster, options)
     findings += judge_letters(options)
@@ -215,6 +218,17 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
     yield from _judge_size(topic, options)
     if topic.compacted and options.protocol != "idempotent":  # which ``winners`` refuses
         yield Finding.note(f"Topic {topic.name} is compacted: each record needs a key.")
+
+
+def judge_times(topic: TopicFacts | None, schema: pa.Schema | None) -> Iterator[Finding]:
+    """Whether the topic replaces the times of the input."""
+    timed = schema is not None and "timestamp" in map(str.lower, schema.names)
+    if topic is not None and topic.stamps_itself and timed:
+        yield Finding.error(
+            f"Topic {topic.name} gives each record the time of its arrival "
+            "(message.timestamp.type=LogAppendTime), and there is a column timestamp.",
+            "drop the column, or set message.timestamp.type=CreateTime.",
+        )
 
 
 def judge_hanging(

@@ -125,6 +125,17 @@ def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
     return Columns(found, tuple(left_out))
 
 
+def refuse_wall_clock(schema: pa.Schema, columns: Columns) -> None:
+    """Raise SchemaError for a record's time without a zone; not for what a log holds already."""
+    at = columns.written.get("timestamp")
+    if at is not None and schema.field(at).type.tz is None:
+        raise SchemaError(
+            "The column timestamp is a wall clock (Spark TIMESTAMP_NTZ), and a record's time is a "
+            "moment: which one depends on a time zone.",
+            remedy="cast it: CAST(timestamp AS TIMESTAMP), by the session's time zone.",
+        )
+
+
 def _check_type(name: str, arrow: pa.DataType) -> None:
     fits, wanted, remedy = _TYPES[name]
     if not fits(arrow):

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics_in_time
 from abs_core.contracts import Task
-from abs_core.errors import RowError
+from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
 from abs_sinks.burying import JudgingWriter
 from abs_sinks.kafka.changes import plan_changes
@@ -28,6 +29,7 @@ from abs_sinks.kafka.records import (
     most_bytes,
     plan_columns,
     records_of,
+    refuse_wall_clock,
     sizes_of,
 )
 from abs_sinks.refusals import BadValuesError, Code, Reason, refuse
@@ -50,6 +52,7 @@ class RecordWriter(JudgingWriter):
         self._options = options
         self._encoding = encoding(options, schema, task)
         self._columns = plan_columns(self._encoding.schema, options.topic)
+        refuse_wall_clock(self._encoding.schema, self._columns)
         self._changes = plan_changes(schema, options)
         self._encoded: pa.RecordBatch | None = None  # what was judged last
         self._patience = replace(options.patience, job=task.job)
@@ -139,7 +142,15 @@ class RecordWriter(JudgingWriter):
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> None:
         """Check the records of one topic; ``among`` is true for them, None if all are."""
-        for wrong in (_internal, self._too_large, _misplaced, _keyless, _untimely):
+        times = records.timestamps
+        if topic.stamps_itself and times is not None and times.null_count < len(times):
+            raise SchemaError(
+                f"Topic {topic.name} gives each record the time of its arrival "
+                "(message.timestamp.type=LogAppendTime): the values of the column timestamp would be "
+                "replaced.",
+                remedy="drop the column timestamp, or set message.timestamp.type=CreateTime.",
+            )
+        for wrong in (_nul_in_header, _internal, self._too_large, _misplaced, _keyless, _untimely):
             found = wrong(records, topic, among)
             if found is None or not pc.any(found.rows).as_py():
                 continue
@@ -171,6 +182,24 @@ class _Wrong:
 
     rows: pa.BooleanArray
     reason: Reason
+
+
+def _nul_in_header(
+    records: Records, topic: TopicFacts, among: pa.BooleanArray | None
+) -> _Wrong | None:
+    if records.headers is None:
+        return None
+    keys = records.headers.flatten().field(0)
+    # Not as a regular expression, which costs more.
+    if not pc.any(pc.match_substring(keys, "\0")).as_py():
+        return None
+    lengths = pc.list_value_length(records.headers).fill_null(0).to_numpy(zero_copy_only=False)
+    owners = np.repeat(np.arange(records.rows), lengths)
+    bad = owners[pc.match_substring(keys, "\0").to_numpy(zero_copy_only=False)]
+    rows = pa.array(np.isin(np.arange(records.rows), bad))
+    why = "hold a header whose key has a NUL, where clients in C end it"
+    reason = Reason(Code.MALFORMED, "headers", why, "correct the header's key")
+    return _Wrong(_both(rows, among), reason)
 
 
 def _internal(records: Records, topic: TopicFacts, among: pa.BooleanArray | None) -> _Wrong | None:

@@ -182,3 +182,30 @@ def test_an_incompatible_schema_is_refused_by_a_real_registry() -> None:
         registry.register("orders-value", grown())
         with pytest.raises(SchemaError, match=r"orders-value cannot be registered.*ncompatible"):
             registry.register("orders-value", grown(NEEDED))
+
+
+def test_a_path_that_is_no_registrys_is_no_missing_schema() -> None:
+    with StandIn() as served:
+        served.add("orders-value", ORDER)
+        wrong = asking(f"{served.url}/apis")
+        for call in (
+            lambda: wrong.latest("orders-value"),
+            lambda: wrong.node(1),
+            lambda: wrong.lookup("orders-value", json.dumps(ORDER)),
+        ):
+            with pytest.raises(RefusedError, match="has no such path"):
+                call()
+
+
+def test_a_schema_that_was_deleted_for_good_is_not_remembered_by_a_registry_that_asks_anew() -> (
+    None
+):
+    with StandIn() as served:
+        number = served.add("orders-value", ORDER)
+        registry = asking(served.url)
+        assert registry.node(number).name == "Order"
+        served.delete("orders-value")
+        assert registry.node(number).name == "Order"
+        registry.forget()
+        with pytest.raises(SchemaError, match=f"There is no schema {number}"):
+            registry.node(number)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from urllib.parse import unquote_plus
 
 import kafka.errors
 import pytest
 from confluent_kafka import KafkaError
+from kafka.net.sasl.scram import ScramClient
 
 from abs_chaos.registry import StandIn
 from abs_clients import functions
@@ -389,3 +394,118 @@ def test_each_setting_of_the_table_stands_once_and_what_names_a_secret_is_one() 
             assert is_secret(name), name
     assert is_secret("sasl.some.new.key")
     assert not is_secret("some.new.ms")
+
+
+class Decoding(TokenServer):
+    """Decodes id and secret, as RFC 6749 has it, or does not; and wants an audience, or does not."""
+
+    decodes = True
+    wanted_audience: str | None = None
+
+    def answer(self, login: str, form: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
+        who, _, secret = b64decode(login.split()[1]).decode().partition(":")
+        if self.decodes:
+            who, secret = unquote_plus(who), unquote_plus(secret)
+        if (who, secret) != (self.client, self.secret):
+            return 401, {"error": "invalid_client", "error_description": f"not {secret}"}
+        if form.get("audience", [None])[0] != self.wanted_audience:
+            return 400, {"error": "invalid_request", "error_description": "the audience"}
+        return 200, {"access_token": "e30.e30.", "expires_in": 60}
+
+
+LOGINS = [
+    ("app", "plain"),
+    ("app", "a+b/c=%41:{x}"),
+    ("https://host/app", "plain"),
+    ("ä b", "ü&=%"),
+    ("app", "100%25"),
+]
+
+
+@pytest.mark.parametrize("decodes", [True, False])
+@pytest.mark.parametrize(("client", "secret"), LOGINS)
+def test_any_id_and_secret_log_in_whether_the_server_decodes_them_or_not(
+    client: str, secret: str, decodes: bool
+) -> None:
+    if ":" in client and not decodes:
+        return  # nobody could tell where the id ends
+    with Decoding() as server:
+        server.client, server.secret, server.decodes = client, secret, decodes
+        assert fetch(server.settings("a:1"))[0] == "e30.e30."
+        wrong = server.settings("a:1") | {"sasl.oauthbearer.client.secret": f"{secret}x+y"}
+        with pytest.raises(RefusedError) as refused:
+            fetch(wrong)
+        assert f"{secret}x" not in str(refused.value)
+
+
+def test_a_token_is_asked_for_with_the_audience() -> None:
+    with Decoding() as server:
+        server.wanted_audience = "kafka-prod"
+        with pytest.raises(RefusedError, match="the audience"):
+            fetch(server.settings("a:1"))
+        given = server.settings("a:1") | {"sasl.oauthbearer.audience": "kafka-prod"}
+        assert fetch(given)[0] == "e30.e30."
+        assert parsed(given).get("sasl.oauthbearer.audience") == "kafka-prod"
+        assert "kafka-prod" in repr(parsed(given)), "neither it nor the scope is a secret"
+        names = {each.split("=")[0] for each in admin_settings(parsed(given))}
+        assert not {name for name in names if name.startswith("sasl.oauthbearer")}
+
+
+@pytest.mark.parametrize("user", ["plain", "a,b", "a=b", "=2C", "ä,=,="])
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_scram_users_name_is_escaped_once_by_both_clients(user: str, mechanism: str) -> None:
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": mechanism}
+    settings = parsed({**login, "sasl.username": user, "sasl.password": "geheim"})
+    by_python = access_settings(settings)
+    client = ScramClient(by_python["sasl_plain_username"], "geheim", mechanism)
+    name = re.match(b"n,,n=([^,]*),r=", client.first_message())
+    assert name is not None
+    decoded = name[1].decode().replace("=2C", ",").replace("=3D", "=")
+    assert decoded == user
+    assert admin_settings(settings)["sasl.username"] == user, "librdkafka escapes it itself"
+
+
+def test_a_password_that_is_sent_plainly_has_its_user_as_he_is() -> None:
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN"}
+    settings = parsed({**login, "sasl.username": "a,b=c", "sasl.password": "geheim"})
+    assert access_settings(settings)["sasl_plain_username"] == "a,b=c"
+
+
+def test_a_token_is_replaced_when_a_connection_failed_that_may_have_been_refused(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/doubt"})
+    mine = login_of(settings)
+    assert mine is not None
+    first = mine.current()
+    lost = kafka.errors.KafkaConnectionError("socket disconnected")
+    to_abs_error(lost, "asking", settings)
+    assert mine.current() == first, "it is new: it was no refusal"
+    monkeypatch.setattr(login, "DOUBT_SECONDS", 0.0)
+    to_abs_error(lost, "asking", settings)
+    assert mine.current() != first
+    assert len(server.tokens) == 2
+
+
+def test_a_doubted_token_stays_while_no_other_is_to_be_had(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings.of(server.settings("a:1") | {"client.id": f"{server.url}/away"})
+    mine = login_of(settings)
+    assert mine is not None
+    first = mine.current()
+    monkeypatch.setattr(login, "DOUBT_SECONDS", 0.0)
+    server.status = 503
+    mine.doubt()
+    assert mine.current() == first
+
+
+def test_a_token_that_nobody_doubts_is_found(
+    server: TokenServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted bug: what it was before."""
+    monkeypatch.setattr(Login, "doubt", lambda self: None)
+    with pytest.raises(AssertionError):
+        test_a_token_is_replaced_when_a_connection_failed_that_may_have_been_refused(
+            server, monkeypatch
+        )

@@ -15,7 +15,7 @@ import pytest
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import BEFORE
 from abs_core.contracts import Task
-from abs_core.errors import RowError
+from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
@@ -69,7 +69,7 @@ def write(options: KafkaOptions, request: pytest.FixtureRequest) -> Write:
     return writing
 
 
-def times(*hours: float) -> pa.Array:
+def times(*hours: float | None) -> pa.Array:
     """So many hours from now."""
     now = time.time_ns() // 1_000_000
     millis = [None if h is None else int(now + h * HOUR) for h in hours]
@@ -85,14 +85,33 @@ def test_a_time_that_the_topic_does_not_take_is_named(write: Write) -> None:
     assert made.rows == 3
 
 
-def test_a_time_that_the_broker_sets_itself_is_not_limited(
+def test_a_time_that_the_broker_would_replace_is_refused(
     options: KafkaOptions, write: Write
 ) -> None:
     own = replace(options, topic=f"{options.topic}-own")
     make_topic(
         options.kafka, f"{options.topic}-own", 1, {"message.timestamp.type": "LogAppendTime"}
     )
-    assert write(own, value=["a"], timestamp=times(48)) is not None
+    with pytest.raises(SchemaError, match=r"LogAppendTime.*drop the column timestamp"):
+        write(own, value=["a"], timestamp=times(0))
+    assert write(own, value=["a"]) is not None
+    assert write(own, value=["a"], timestamp=times(None)) is not None
+    told = KafkaSink(own, pa.schema([("value", pa.string()), ("timestamp", times(0).type)]))
+    assert any("LogAppendTime" in each.what for each in told.preflight("job"))
+
+
+def test_a_wall_clock_is_no_records_time(write: Write) -> None:
+    with pytest.raises(SchemaError, match=r"CAST\(timestamp AS TIMESTAMP\)"):
+        write(value=["a"], timestamp=pa.array([10**15], pa.timestamp("us")))
+
+
+@pytest.mark.parametrize("producer", ["columnar", "librdkafka"])
+def test_a_header_whose_key_has_a_nul_is_named(
+    options: KafkaOptions, write: Write, producer: str
+) -> None:
+    headers = pa.array([None, [("a", b""), ("a\0b", b"1")], []], HEADERS)
+    with pytest.raises(RowError, match=r"key has a NUL.* first is row 1 of"):
+        write(replace(options, producer=producer), value=["a", "b", "c"], headers=headers)
 
 
 def test_a_topic_that_the_brokers_keep_for_themselves_is_named(

@@ -225,3 +225,10 @@ def test_a_decimal_that_is_none_is_bytes(kind: Any) -> None:
     record = written(fastavro.parse_schema(plain_schema), {"d": b"\1\2", "a": 1})
     found, bad = decoder(schema).decode(pa.array([record], pa.binary()))
     assert (bad, found.to_pylist()) == ({}, [{"d": b"\1\2", "a": 1}])
+
+
+def test_an_id_of_eight_bytes_is_told_as_what_it_is() -> None:
+    schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": "int"}]}
+    record = b"\0" + (7).to_bytes(8, "big") + b"\2"
+    _, bad = decoder(schema).decode(pa.array([record], pa.binary()))
+    assert "ids of 8 bytes" in bad[0]

@@ -162,5 +162,10 @@ class Decoder:
                 self._reads[number] = reading(self._written(number), self._reader, self._path)
             except (MismatchError, SchemaError) as error:
                 why = error.what if isinstance(error, SchemaError) else str(error)
+                if number == 0:
+                    why += (
+                        " Ids begin at 1: Apicurio's own serializers write ids of 8 bytes, unless "
+                        "they are told to write Confluent's (apicurio.registry.as-confluent=true)"
+                    )
                 self._reads[number] = f"its schema is {number}: {why}"
         return self._reads[number]
