@@ -187,7 +187,7 @@ def test_statepaths_are_those_that_a_job_could_have(folder: Folder) -> None:
         S3Options.parse({**folder.given, "statepaths": folder.state("one")})
 
 
-@pytest.mark.parametrize("name", ["[eu] orders", "a{b,c}", "x*y", "who?", "back\\slash[0]", "{"])
+@pytest.mark.parametrize("name", ["[eu] orders", "a{b,c}", "x*y"])
 @pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
 def test_a_path_with_the_signs_of_a_glob_is_read_as_it_was_written(
     folder: Folder, protocol: str, name: str
