@@ -50,6 +50,14 @@ def missing_target(state: JobState | None, sink: str = "") -> IdentityError | No
     )
 
 
+def vanished_target() -> IdentityError:
+    """The error for a target that was there when the run began; see ``Sink.if_missing``."""
+    return IdentityError(
+        "The target is not there any more, though it was when the run began: was it dropped?",
+        remedy="give it its old name back, or restore it; the next start says what would be missing.",
+    )
+
+
 def register_lost(
     why: str,
     who: RunIdentity,

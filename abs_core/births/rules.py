@@ -20,6 +20,7 @@ from abs_core._verdicts import write_again
 from abs_core.births._errors import lost_error as lost_error
 from abs_core.births._errors import missing_target as missing_target
 from abs_core.births._errors import not_certified, open_before, register_lost
+from abs_core.births._errors import vanished_target as vanished_target
 from abs_core.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError
 from abs_core.model import MAX_SUPERSEDED, JobState

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
 
 from abs_core.births import rules as births
-from abs_core.contracts import Sink
+from abs_core.contracts import Sink, Task
 from abs_core.errors import ConfigError, IdentityError
 from abs_core.model import JobState, NamedSink
 from abs_sinks.delta import DeltaOptions, DeltaSink
+from abs_sinks.postgres import PostgresGroup, PostgresOptions
 from abs_testing.case import raises
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -49,6 +51,28 @@ def test_a_missing_target_is_created_for_a_job_that_has_committed_nothing_to_it(
         assert made.target_id.startswith("delta:")
         shutil.rmtree(path)
         raises(ConfigError, lambda: fresh(path, state, sink, "false").target_id)
+
+
+@pytest.mark.services
+def test_a_table_that_vanishes_while_the_job_runs_is_not_created_again_by_a_task(
+    shared_database: str,
+) -> None:
+    given = {"url": shared_database, "dbtable": "vanished", "createtable": "true"}
+    options = PostgresOptions.parse({**given, "stateschema": "absvanished"})
+    task = Task("a" * 16, "job", 1, 5, 0, "ab", 4)
+    with psycopg.connect(shared_database, autocommit=True) as connection:
+        writer = PostgresGroup({0: (options, SCHEMA)}).writer(task)
+        row = pa.record_batch([pa.array([1], pa.int64())], schema=SCHEMA)
+        raises(IdentityError, lambda: writer.write(0, row))
+        found = connection.execute("select to_regclass('vanished')").fetchone()
+    assert found == (None,)
+
+
+def test_planted_a_sink_that_asks_nobody_creates_a_new_target(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    made = DeltaSink(DeltaOptions.parse({"path": str(path), "createtable": "true"}), SCHEMA)
+    assert made.target_id.startswith("delta:")
+    assert path.exists(), "and what the job has committed is elsewhere"
 
 
 def checking(state: JobState | None, sink: str) -> Callable[[], None]:

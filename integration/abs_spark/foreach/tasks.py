@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import BinaryType, StructType
 
+from abs_core.births import rules as births
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.deadletters import Count
 from abs_core.errors import ProtocolError
@@ -257,12 +258,17 @@ def kept_sink(target: SinkSpec, work: EpochTask) -> Sink:
 
 def _reached(target: SinkSpec, work: EpochTask) -> Sink:
     sink = target.sink(alone=work.own)
+    sink.if_missing(_vanished)  # the driver has created what may be created
     try:
         check_reached(sink, replace(target.options.patience, job=work.task.job))
     except BaseException:
         sink.close()
         raise
     return sink
+
+
+def _vanished() -> None:
+    raise births.vanished_target()
 
 
 def shares_of(reports: Sequence[bytes]) -> tuple[list[Share], float]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from abs_clients.postgres.pool import leased
+from abs_core.births.rules import vanished_target
 from abs_core.contracts import Committer, Sink, Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
@@ -281,6 +282,11 @@ def committer_of(tables: SinkTables, *, co_commit: bool = False) -> ByProtocol:
     return ByProtocol(committers, options.protocol)
 
 
+def _vanished() -> None:
+    """Each sink has created its own table; what is missing now was there."""
+    raise vanished_target()
+
+
 class PostgresGroup:
     """A ``SinkGroup``: one transaction per task under ``2pc``, per epoch under ``wal``.
 
@@ -290,7 +296,7 @@ class PostgresGroup:
     """
 
     def __init__(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> None:
-        self._by_number = {number: SinkTable(*sinks[number]) for number in sinks}
+        self._by_number = {number: SinkTable(*sinks[number], _vanished) for number in sinks}
         self.tables = SinkTables(self._by_number)
 
     @property
