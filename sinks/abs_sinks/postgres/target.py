@@ -111,17 +111,17 @@ def resolve_again(
     return resolve(options, schema, if_missing)
 
 
-def with_new_columns(options: PostgresOptions, schema: pa.Schema) -> ResolvedTable:
+def with_new_columns(
+    options: PostgresOptions, schema: pa.Schema, if_missing: Callable[[], None] = _never_written
+) -> ResolvedTable:
     """``resolve``, after new columns were added to the table (option ``schemachange``).
 
     Raises:
         As ``resolve``; ContentionError: the table is locked for longer than ``locktimeout``.
     """
-    target = resolve(options, schema)
-    while target.plan.added:
+    while (target := resolve(options, schema, if_missing)).plan.added:
         with leased(options.server) as connection:
             add_before(connection, target.plan)
-        target = resolve(options, schema)
     return target
 
 
@@ -329,7 +329,7 @@ class SinkTable:
 
     def altered(self) -> ResolvedTable:
         """See ``with_new_columns``; for writers whose epoch is not applied by one transaction."""
-        return with_new_columns(self.options, self.schema)
+        return with_new_columns(self.options, self.schema, self.if_missing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def remove_traces(options: PostgresOptions, state: JobState, *, letters: bool) -
 
 def _letters(connection: Connection[Any], job: str, *, letters: bool) -> Iterator[str]:
     for schema, name in connection.execute(_TABLES).fetchall():
-        named = TableName(schema, name)
+        named = TableName(name, schema)
         table, label = named.identifier, str(named)
         try:
             deadletters.check(connection, named)

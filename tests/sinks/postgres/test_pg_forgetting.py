@@ -112,7 +112,7 @@ def test_the_log_counts_changes_and_rows_apart_and_warns_of_an_epoch_that_does_n
 def test_planted_a_reset_that_forgets_no_positions_loses_every_row(
     side: Changing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PostgresFormat, "forget", lambda self, options, state: ())
+    monkeypatch.setattr(PostgresFormat, "forget", lambda self, options, state, letters=None: ())
     side.db.execute(f"truncate {side.table}")
     reset(side)
     side.job("copy").apply(0, CAME)
