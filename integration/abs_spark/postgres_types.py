@@ -1,4 +1,4 @@
-"""Spark's types for the columns of a PostgreSQL table."""
+"""The columns of a PostgreSQL table that are filled from Debezium's events."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pyspark.sql import types as T  # noqa: N812 - as Spark users call it
 
 from abs_clients.postgres.pool import leased
-from abs_core.errors import SchemaError
 from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.table import read_table
 from abs_sinks.postgres.types import PgType
-
-MAX_DIGITS = 38
-MILLISECONDS = 3
+from abs_spark.cdc.target import TargetColumn
 
 
-def columns_of_table(given: Mapping[str, str]) -> tuple[T.StructType, set[str]]:
-    """The columns that can be written, with Spark's types, and those of timestamp(0) to (3).
+def columns_of_table(given: Mapping[str, str]) -> tuple[list[TargetColumn], tuple[str, ...]]:
+    """The columns that can be written, and the primary key.
+
+    A type whose values one of Spark's does not all hold (infinity, NaN, years before 1, more than 38
+    digits) is filled by its text.
 
     Args:
         given: options of ``abs-postgres``; where the table is is enough.
@@ -32,32 +32,16 @@ def columns_of_table(given: Mapping[str, str]) -> tuple[T.StructType, set[str]]:
     ) as connection:
         table = read_table(connection, options.dbtable)
     columns = [column for column in table.columns if not column.generated]
-    rows = T.StructType([T.StructField(column.name, _type(column.type)) for column in columns])
-    coarse = {
-        column.name
-        for column in columns
-        if column.type.name == "timestamp" and column.type.fraction_digits <= MILLISECONDS
-    }
-    return rows, coarse
+    return [_target(column.name, column.type) for column in columns], table.primary_key
 
 
-def _type(pg: PgType) -> T.DataType:
-    if pg.element is not None:
-        return T.ArrayType(_type(pg.element))
-    if pg.name == "numeric":
-        precision, scale = pg.numeric_size or (MAX_DIGITS, MAX_DIGITS // 2)
-        if precision > MAX_DIGITS or not 0 <= scale <= precision:
-            raise SchemaError(
-                f"Spark has no type for {pg.label}: it has {MAX_DIGITS} digits at most.",
-                remedy="give a schema that has this column as decimal(38, s), or leaves it out.",
-            )
-        return T.DecimalType(precision, scale)
-    if pg.name == "time":
-        raise SchemaError(
-            "Spark has no type for a time of day that is on by default.",
-            remedy="give a schema without the column, or make it an interval.",
-        )
-    return _TYPES.get(pg.name, T.StringType())
+def _target(name: str, pg: PgType) -> TargetColumn:
+    items = None if pg.element is None else _target(name, pg.element)
+    spark = _TYPES.get(pg.name, T.StringType())
+    if items is not None:
+        spark = T.ArrayType(items.spark)
+    digits = pg.fraction_digits if pg.category in ("D", "T") else 6
+    return TargetColumn(name, spark, pg.name, digits, items, enum=pg.category == "E")
 
 
 _TYPES: Mapping[str, T.DataType] = {
@@ -68,8 +52,4 @@ _TYPES: Mapping[str, T.DataType] = {
     "float4": T.FloatType(),
     "float8": T.DoubleType(),
     "bytea": T.BinaryType(),
-    "date": T.DateType(),
-    "timestamp": T.TimestampNTZType(),
-    "timestamptz": T.TimestampType(),
-    "interval": T.DayTimeIntervalType(),
 }

@@ -10,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from abs_clients.avro.connect import CONNECT_SCHEMA
 from abs_core.errors import SchemaError
 
 # 3.5 has neither: it gives UTC, and refuses nothing. 4.0 to 4.2 have a flag where 4.3 has a name.
@@ -83,12 +84,17 @@ def spark_schema(schema: pa.Schema) -> StructType:
         SchemaError: a type has no counterpart in Spark.
     """
     try:
-        return from_arrow_schema(schema.remove_metadata(), prefer_timestamp_ntz=True)
+        made = from_arrow_schema(schema.remove_metadata(), prefer_timestamp_ntz=True)
     except PySparkException as error:
         raise SchemaError(
             f"The source has a column that Spark cannot hold: {error}",
             remedy="give a schema without it, or with a type that it can be read as, by .schema(...).",
         ) from error
+    for field, source in zip(made, schema, strict=True):
+        meaning = (source.metadata or {}).get(CONNECT_SCHEMA.encode())
+        if meaning is not None:
+            field.metadata = {CONNECT_SCHEMA: meaning.decode()}
+    return made
 
 
 def to_spark_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

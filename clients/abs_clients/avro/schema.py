@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
 from functools import cache
 from typing import Any
 
@@ -38,7 +37,7 @@ _LOGICAL = {
 
 DAY_MICROS = 86_400_000_000
 
-_STUMBLES = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+STUMBLES = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What a malformed schema or default makes Python raise."""
 
 
@@ -67,6 +66,9 @@ class Node:
         logical: a logical type that is known; else None.
         inner: the items of an array, the values of a map, the branches of a union.
         default: the symbol that a reader takes for one that it does not know.
+        semantic: what Kafka Connect's values of it mean (``io.debezium.time.Date``), if it wrote the
+            schema.
+        parameters: of ``semantic``.
     """
 
     kind: str
@@ -80,6 +82,8 @@ class Node:
     default: str | None = None
     fields: tuple[Field, ...] = ()
     inner: tuple[Node, ...] = ()
+    semantic: str = ""
+    parameters: tuple[tuple[str, str], ...] = ()
 
     @property
     def shown(self) -> str:
@@ -87,7 +91,8 @@ class Node:
         named = f"{self.kind} {self.name}" if self.name else self.kind
         if self.logical == "decimal":
             return f"{named} (decimal({self.precision}, {self.scale}))"
-        return f"{named} ({self.logical})" if self.logical else named
+        means = self.logical or self.semantic
+        return f"{named} ({means})" if means else named
 
     @property
     def branches(self) -> tuple[Node, ...]:
@@ -133,10 +138,10 @@ def parsed(text: str, references: tuple[str, ...] = ()) -> Node:
         for each in references:
             library.parse_schema(_lenient(json.loads(each)), named, _write_hint=False)
         raw = library.parse_schema(_lenient(json.loads(text)), named, _write_hint=False)
-    except (*own, *_STUMBLES) as error:
+    except (*own, *STUMBLES) as error:
         # Of a malformed text fastavro raises also those that are not its own.
         raise SchemaError(
-            f"An Avro schema cannot be read: {type(error).__name__}: {error}. It is {_cut(text)}",
+            f"An Avro schema cannot be read: {type(error).__name__}: {error}. It is {cut(text)}",
             remedy="correct it, or what it refers to.",
         ) from error
     return _node(raw, named, ())
@@ -163,7 +168,8 @@ def _is_decimal(raw: Mapping[str, Any], size: Any) -> bool:
     return type(size) is not int or 10**precision <= 2 ** (8 * size - 1) if size else size is None
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """A text for a message."""
     return text if len(text) <= 500 else f"{text[:500]}..."
 
 
@@ -182,7 +188,7 @@ def _node(raw: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Node:
         )
     if name:
         within = (*within, name)
-    node = Node(kind, name, _aliases(raw, name))
+    node = Node(kind, name, _aliases(raw, name), **_semantic(raw))
     match kind:
         case "record" | "error":
             fields = tuple(_field(each, named, within) for each in raw["fields"])
@@ -196,6 +202,14 @@ def _node(raw: Any, named: Mapping[str, Any], within: tuple[str, ...]) -> Node:
     if not isinstance(kind, str) or kind not in (*PRIMITIVES, "fixed"):
         return _node(kind, named, within)  # a type in a type
     return _with_logical(replace(node, size=raw.get("size", 0)), raw)
+
+
+def _semantic(raw: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = raw.get("connect.parameters") or {}
+    return {
+        "semantic": str(raw.get("connect.name") or ""),
+        "parameters": tuple(sorted((str(k), str(v)) for k, v in parameters.items())),
+    }
 
 
 def _with_logical(node: Node, raw: Mapping[str, Any]) -> Node:
@@ -266,6 +280,8 @@ def arrow_type(node: Node, path: str = "value") -> pa.DataType:
     if node.kind == "map":
         return pa.map_(pa.string(), arrow_type(node.inner[0], f"{path}{{}}"))
     if node.logical == "decimal":
+        if node.precision > MAX_DECIMAL_DIGITS and node.semantic:
+            return pa.binary()  # Kafka Connect's bytes, whose scale is in the parameters
         if node.precision > MAX_DECIMAL_DIGITS:
             raise SchemaError(
                 f"{path} is a decimal of {node.precision} digits; Spark has {MAX_DECIMAL_DIGITS}.",
@@ -309,92 +325,3 @@ def _check_names(node: Node, path: str) -> None:
             f"{path}: the fields of {node.name} differ only by the case of their letters.",
             remedy="rename one of them; columns of Spark are found without regard to case.",
         )
-
-
-def default_array(field: Field) -> pa.Array:
-    """A field's default as a column of one row.
-
-    Raises:
-        SchemaError: its type has no such value.
-    """
-    try:
-        return pa.array([_default(field.node, field.default)], arrow_type(field.node))
-    except (*_STUMBLES, pa.ArrowException) as error:
-        raise SchemaError(
-            f"The default of the field {field.name} is no value of {field.node.shown}: "
-            f"{_cut(json.dumps(field.default))} ({error}).",
-            remedy="correct the schema's default.",
-        ) from error
-
-
-_NO_NUMBERS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-"""Doubles that JSON cannot write as numbers, as Avro writes them."""
-
-
-def _default(node: Node, given: Any) -> Any:
-    """A default, as JSON has it, as a value of ``arrow_type``; moments are numbers, as in Arrow."""
-    if given is None and not node.takes_null:
-        raise ValueError("null")
-    match node.kind:
-        case "union":
-            return _default_of_union(node, given)
-        case "record":
-            for field in node.fields:
-                if field.name not in given and not field.has_default:
-                    raise ValueError(f"{field.name} is missing")
-            default = {f.name: given.get(f.name, f.default) for f in node.fields}
-            return {f.name: _default(f.node, default[f.name]) for f in node.fields}
-        case "array":
-            return [_default(node.inner[0], each) for each in given]
-        case "map":
-            return [(key, _default(node.inner[0], each)) for key, each in given.items()]
-        case "enum" if given not in node.symbols:
-            raise ValueError("no symbol")
-        case "bytes" | "fixed":
-            data = given.encode("latin-1")
-            if node.kind == "fixed" and len(data) != node.size:
-                raise ValueError(f"not of {node.size} bytes")
-            if node.logical is None:
-                return data
-            unscaled = int.from_bytes(data, "big", signed=True)
-            return Decimal(unscaled).scaleb(-node.scale, Context(prec=MAX_DECIMAL_DIGITS))
-    return _plain_default(node, given)
-
-
-def _plain_default(node: Node, given: Any) -> Any:
-    if node.kind in ("float", "double"):
-        return float(_NO_NUMBERS.get(given, given))
-    return given if node.logical in (None, "uuid") else _moment(node.logical, given)
-
-
-def _default_of_union(node: Node, given: Any) -> Any:
-    """A default of a union is one of its first type that fits, which Avro wants to be the first."""
-    if given is None:
-        return None
-    at = next((n for n, each in enumerate(node.branches) if _is_default(each, given)), 0)
-    value = _default(node.branches[at], given)
-    return value if widened(node) is not None else {member(at): value}
-
-
-def _is_default(node: Node, given: Any) -> bool:
-    kinds: dict[str, tuple[type, ...]] = {
-        "boolean": (bool,),
-        "int": (int,),
-        "long": (int,),
-        "float": (int, float),
-        "double": (int, float),
-        "array": (list,),
-        "map": (dict,),
-        "record": (dict,),
-    }
-    wanted = kinds.get(node.kind, (str,))
-    if node.kind in ("float", "double") and given in _NO_NUMBERS:
-        return True
-    return isinstance(given, wanted) and (node.kind == "boolean") == isinstance(given, bool)
-
-
-def _moment(logical: str, given: int) -> int:
-    unit = 1000 if logical.endswith("millis") else 1
-    if logical.startswith("time-") and not 0 <= given * unit < DAY_MICROS:
-        raise ValueError("no time of a day")
-    return given * unit

@@ -101,8 +101,9 @@ def inserting(
         return sql.SQL("{} on conflict {} do nothing").format(statement, inferred)
     if not key:
         return statement
+    changed = [name for name in names if name not in key or name in _written_anew(plan)]
     # A row of key columns only is set to itself, so that it is counted and locked.
-    changed = [name for name in names if name not in key] or list(key[:1])
+    changed = changed or list(key[:1])
     return sql.SQL("{} on conflict ({}) do update set {}").format(
         statement,
         columns_of(key),
@@ -110,6 +111,21 @@ def inserting(
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed
         ),
     )
+
+
+_SAME_IF_EQUAL = frozenset(
+    {"bool", "int2", "int4", "int8", "uuid", "date", "time", "timestamp", "timestamptz", "bytea"}
+    | {"text", "varchar", "oid", "pg_lsn", "inet", "cidr", "macaddr"}
+)
+
+
+def _written_anew(plan: CopyPlan) -> set[str]:
+    """The columns whose equal values can be written otherwise: 1.0 and 1.00, Abc and abc in citext."""
+    return {
+        planned.column.name
+        for planned in plan.columns
+        if planned.column.type.name not in _SAME_IF_EQUAL or planned.column.collation
+    }
 
 
 def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:

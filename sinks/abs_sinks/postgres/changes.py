@@ -50,6 +50,7 @@ class Changes:
         unchanged: the staged column that lists what a change leaves as it is.
         place: schema and name of the positions table.
         tombstones: seconds for which a tombstone is kept.
+        left_out: the input's columns that are not written, which a change may list as unchanged.
     """
 
     plan: CopyPlan
@@ -61,6 +62,7 @@ class Changes:
     unchanged: str | None
     place: tuple[str, str]
     tombstones: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def positions(self) -> sql.Identifier:
@@ -199,6 +201,7 @@ def plan_changes(
         unchanged=None if options.unchanged is None else staged[roles[1]].name,
         place=(options.stateschema, f"positions_{digest}"),
         tombstones=options.tombstones,
+        left_out=(*dropped, *ignored),
     )
     _check_types(made, staged[roles[0]])
     made.check_shared(connection)

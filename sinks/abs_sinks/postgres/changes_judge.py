@@ -189,14 +189,15 @@ class _Parts:
         by_name = dict(zip(self._free, filled, strict=True))
         columns = [by_name.get(name, sql.Identifier(name)) for name in kept]
         assert self._unchanged is not None
-        partial = sql.SQL("(coalesce(cardinality({}), 0) > 0 and not {})").format(
-            sql.Identifier(self._unchanged), DELETED
+        partial = sql.SQL("(not coalesce({} <@ {}::text[], true) and not {})").format(
+            sql.Identifier(self._unchanged), list(self._changes.left_out), DELETED
         )
         return {
             "partial": partial,
             "exists": sql.SQL(_EXISTS).format(partial=partial),
             "unknown": sql.SQL("not coalesce({} <@ {}::text[], true)").format(
-                sql.Identifier(self._unchanged), [self._source[name] for name in self._free]
+                sql.Identifier(self._unchanged),
+                [*(self._source[name] for name in self._free), *self._changes.left_out],
             ),
             "olds": sql.SQL("").join(olds),
             "lasts": sql.SQL("").join(lasts),

@@ -122,7 +122,15 @@ def _check_parsed(array: pa.Array, pg: PgType, column: str) -> None:
     times = pg.bounds or pg
     digits = times.fraction_digits
     code, bad = Code.TOO_PRECISE, None
-    if times.name in _ISO:
+    if pg.name == "numeric":
+        _check_numeral(array, pg, column)
+    elif pg.name in _ISO and pg.name != "timetz":
+        whole = f"({_ISO[pg.name].replace('%d', str(digits))}{_ERA.get(pg.name, '')}"
+        good = pc.match_substring_regex(array, f"^{whole}|{_INFINITE.get(pg.name, '$^')})$")
+        code, bad = Code.MALFORMED, pc.invert(good)
+        why = f"are not in the ISO form of {pg.label}, or have more digits of a second"
+        remedy = "write 2026-01-02 03:04:05.678901, with +00:00 where the type has a zone"
+    elif times.name in _ISO:
         rest = pc.replace_substring_regex(array, _ISO[times.name].replace("%d", str(digits)), "")
         bad = pc.match_substring_regex(rest, "[0-9]")
         why = f"are not in the ISO form of {times.label}, or have more digits of a second"
@@ -156,6 +164,40 @@ def _check_parsed(array: pa.Array, pg: PgType, column: str) -> None:
         bad = pc.invert(pc.match_substring_regex(array, good))
     if bad is not None:
         refuse(Reason(code, column, why, remedy), bad)
+
+
+_ERA = {"date": "( BC)?", "timestamp": "( BC)?", "timestamptz": "( BC)?"}
+_INFINITE = dict.fromkeys(_ERA, "-?infinity")
+_NUMERAL = r"^-?[0-9]+(\.[0-9]+)?$"
+
+
+def _check_numeral(array: pa.Array, pg: PgType, column: str) -> None:
+    """Check the text of a numeric: the server would round what has more digits behind the point."""
+    special = r"^NaN$" if pg.numeric_size else r"^(NaN|-?Infinity)$"
+    is_special = pc.match_substring_regex(array, special)
+    good = pc.or_(is_special, pc.match_substring_regex(array, _NUMERAL))
+    why = f"are no {pg.label}"
+    remedy = "write digits with a point, without an exponent; or cast them in Spark"
+    refuse(Reason(Code.MALFORMED, column, why, remedy), pc.invert(good))
+    if pg.numeric_size is None:
+        return
+    precision, scale = pg.numeric_size
+    rest = f"\\.[0-9]{{{max(scale, 0)}}}[0-9]*[1-9]" if scale >= 0 else r"\.[0-9]*[1-9]"
+    finer = pc.match_substring_regex(array, rest)
+    if scale < 0:
+        uneven = pc.match_substring_regex(array, rf"[1-9][0-9]{{0,{-scale - 1}}}(\.|$)")
+        finer = pc.or_(finer, uneven)
+    why = f"have more digits behind the point than {pg.label}"
+    refuse(Reason(Code.TOO_PRECISE, column, why, "round them in Spark, or widen the column"), finer)
+    whole = precision - scale
+    larger = rf"^-?0*[1-9][0-9]{{{whole},}}(\.|$)" if whole > 0 else r"^-?0*[1-9]"
+    if whole < 0:
+        larger = rf"{larger}|^-?0*\.0{{0,{-whole - 1}}}[1-9]"
+    why = f"have more digits before the point than {pg.label}"
+    refuse(
+        Reason(Code.OUT_OF_RANGE, column, why, "widen the column, or filter them"),
+        pc.match_substring_regex(array, larger),
+    )
 
 
 def _check_range(

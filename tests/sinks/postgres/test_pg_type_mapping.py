@@ -152,7 +152,6 @@ def tagged(tag: bytes) -> pa.DataType:
         (pa.decimal128(10, 2), INT8, "does not fit int8"),
         (pa.decimal256(60, 2), NUMERIC, "decimal256"),
         (pa.string(), INT4, "does not fit int4"),
-        (pa.string(), TIMESTAMP, "does not fit timestamp"),
         (pa.string(), BYTEA, "does not fit bytea"),
         (pa.string(), array(TEXT), "does not fit"),
         (pa.string(), MONEY, "rounds"),

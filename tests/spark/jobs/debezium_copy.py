@@ -20,7 +20,15 @@ def copy(bootstrap: str, topic: str, columns: str, folder: str, per_epoch: int) 
         .option("maxOffsetsPerTrigger", per_epoch)
         .load()
     )
-    changes = abs_spark.debezium(events, columns, milliseconds=["ms"])
+    changes = abs_spark.debezium(
+        events,
+        columns,
+        decimals="precise",
+        scales={"price": 2},
+        binary="bytes",
+        times="adaptive",
+        milliseconds=["ms"],
+    )
     query = (
         changes.writeStream.format("abs-postgres")
         .options(url=os.environ["ABS_TEST_URL"], dbtable="copy", job="copy")

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.arrow import alike, cast_plain, list_parts, plain_type
-from abs_clients.avro.schema import Node, default_array, member
+from abs_clients.avro.defaults import default_array
+from abs_clients.avro.schema import Node, member
 from abs_clients.buffers import offsets_of
 from abs_sinks.kafka.avro.leaves import Piece, leaf_pieces, masked, number
 from abs_sinks.kafka.headers import zigzag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from abs_clients.avro.connect import CONNECT_SCHEMA, connect_schema, dropped
 from abs_clients.avro.registry import HEADER_BYTES, ids_of, registry
 from abs_clients.avro.schema import Node, arrow_type, parsed
 from abs_clients.buffers import bytes_of, offsets_of
@@ -45,8 +47,9 @@ def newest(formats: Formats, topics: Sequence[str]) -> tuple[tuple[str, int], ..
 def decoded_schema(formats: Formats, raw: pa.Schema) -> pa.Schema:
     """See ``Formats.read_schema``."""
     for column in formats.columns:
-        at = raw.get_field_index(column)
-        raw = raw.set(at, pa.field(column, arrow_type(_reader(formats, column), column)))
+        at, node = raw.get_field_index(column), _reader(formats, column)
+        metadata = {CONNECT_SCHEMA: json.dumps(connect_schema(node))} if node.semantic else None
+        raw = raw.set(at, pa.field(column, arrow_type(node, column), metadata=metadata))
     return raw
 
 
@@ -55,7 +58,12 @@ class Columns:
 
     def __init__(self, formats: Formats) -> None:
         self._decoders = {
-            column: Decoder(_reader(formats, column), partial(_node, formats), column)
+            column: Decoder(
+                _reader(formats, column),
+                partial(_node, formats),
+                column,
+                dict(formats.pinned).get(column),
+            )
             for column in formats.columns
         }
 
@@ -110,13 +118,21 @@ class Decoder:
         reader: the schema of the column.
         written: the schema of an id; raises SchemaError if there is none.
         path: of the column, for messages.
+        newest: the id of the reader's schema, if it was the newest one when the query started.
     """
 
-    def __init__(self, reader: Node, written: Callable[[int], Node], path: str) -> None:
+    def __init__(
+        self,
+        reader: Node,
+        written: Callable[[int], Node],
+        path: str,
+        newest: int | None = None,
+    ) -> None:
         self.type = arrow_type(reader, path)
         self._reader = reader
         self._written = written
         self._path = path
+        self._newest = newest
         self._reads: dict[int, Read | str] = {}
 
     def decode(self, records: pa.BinaryArray) -> tuple[pa.Array, Mapping[int, str]]:
@@ -159,7 +175,7 @@ class Decoder:
     def _read(self, number: int) -> Read | str:
         if number not in self._reads:
             try:
-                self._reads[number] = reading(self._written(number), self._reader, self._path)
+                self._reads[number] = self._reading(number)
             except (MismatchError, SchemaError) as error:
                 why = error.what if isinstance(error, SchemaError) else str(error)
                 if number == 0:
@@ -169,3 +185,20 @@ class Decoder:
                     )
                 self._reads[number] = f"its schema is {number}: {why}"
         return self._reads[number]
+
+    def _reading(self, number: int) -> Read:
+        written = self._written(number)
+        lost, gained = dropped(written, self._reader), dropped(self._reader, written)
+        # A copy of a table must not go on without a column that the source has got meanwhile, nor with
+        # NULL for one that was renamed. A column that the source has no more is left out.
+        if lost and self._newest is not None and number > self._newest:
+            raise MismatchError(
+                f"its row has {', '.join(lost)}, which the schema that the query began with has not: "
+                "start the query again"
+            )
+        if lost and gained:
+            raise MismatchError(
+                f"its row has {', '.join(lost)}, and the newest schema {', '.join(gained)} instead: of "
+                "a column with a new name the values would be lost"
+            )
+        return reading(written, self._reader, self._path)

@@ -74,7 +74,7 @@ def leaf(writer: Node, reader: Node, path: str) -> Read:
     def lengths(cursor: Cursor) -> Any:
         return np.full(len(cursor), writer.size, np.int64) if sized else cursor.number()
 
-    if logical == "decimal":
+    if logical == "decimal" and pa.types.is_decimal(arrow_type(reader, path)):
         return lambda cursor: _decimals(cursor, lengths(cursor), reader, path)
     return lambda cursor: _texts(cursor, lengths(cursor), reader, path)
 

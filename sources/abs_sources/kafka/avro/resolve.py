@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from abs_clients.avro.schema import Field, Node, arrow_type, default_array, widened
+from abs_clients.avro.connect import means_another
+from abs_clients.avro.defaults import default_array
+from abs_clients.avro.schema import Field, Node, arrow_type, widened
 from abs_sources.kafka.avro.cursor import Cursor
 from abs_sources.kafka.avro.leaves import MismatchError, leaf, mismatch, width
 from abs_sources.kafka.avro.skip import Skip, skipping
@@ -40,6 +42,8 @@ def reading(writer: Node, reader: Node, path: str = "value") -> Read:
         return _of_union(writer, reader, path)
     if reader.kind == "union":
         return _as_union(writer, reader, path)
+    if means_another(writer, reader):
+        raise mismatch(writer, reader, path)
     if writer.kind != reader.kind or writer.kind not in ("record", "array", "map"):
         return leaf(writer, reader, path)
     match writer.kind:
