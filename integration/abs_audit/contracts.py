@@ -93,6 +93,10 @@ class Side(ABC):
             ConfigError: that is not one relation.
         """
 
+    def refused_by(self, options: Any) -> Callable[[str], bool]:
+        """Whether a dead letter's ``sink`` is that of a sink with these options."""
+        return lambda sink: True
+
     def letters(
         self, url: str, deadletter: str, table: str | None, stateschema: str
     ) -> tuple[KeptLetters | None, Callable[[str], bool]]:

@@ -58,7 +58,7 @@ class Type:
     Args:
         precision: see the table above; 0 where it has no meaning.
         children: (name, type) of a struct's fields, of ``element``, or of ``key`` and ``value``.
-        folder: the column is in the names of folders only (``day=2026-11-20``).
+        folder: the target is partitioned by it, as in the names of folders (``day=2026-11-20``).
     """
 
     family: Family

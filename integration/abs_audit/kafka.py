@@ -140,6 +140,10 @@ class KafkaSide(Side):
         topic = parts.path.strip("/")
         return self.format.dead_letters(plain, deadletter, topic, {}), topic.__eq__
 
+    def refused_by(self, options: KafkaOptions) -> Callable[[str], bool]:
+        """See ``Side``."""
+        return (options.topic or "*").__eq__
+
     def of(self, options: KafkaOptions) -> KafkaTopic:
         if options.topic is None:
             raise ConfigError(

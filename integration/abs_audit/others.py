@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -42,7 +42,9 @@ class TargetOfOthers(Relation):
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
         with self.format.read(self.options) as reader:
             empty = reader.schema.empty_table()
-        return types_of(connection.from_arrow(empty), self.name)
+        types = types_of(connection.from_arrow(empty), self.name)
+        partitions = self.format.partitions(self.options)
+        return {name: replace(kind, folder=name in partitions) for name, kind in types.items()}
 
     @contextlib.contextmanager
     def rows(

@@ -26,7 +26,7 @@ class Plan:
 
     Args:
         keys: number of leading pairs that are the key; 0: the whole record.
-        left_out: unexpected columns of actual that are only in folder names.
+        left_out: unexpected columns of actual by which it is partitioned.
     """
 
     pairs: tuple[Pair, ...]
@@ -80,7 +80,7 @@ def plan(
     """Match columns by exact name, else by the only name that differs in case.
 
     A side without columns is JSON without records: it gets the other side's columns. An unexpected
-    column of actual that is only in folder names is left out: the job derived it.
+    column of actual by which it is partitioned is left out: the job derived it.
 
     Args:
         key: the identifying columns; empty: the whole record.

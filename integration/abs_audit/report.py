@@ -185,7 +185,7 @@ class Report:
         moved: records by which the last two reads differ.
         looks: one inspection after each read; empty if the target offers none.
         seconds: duration of the audit.
-        left_out: unexpected columns of the target that are only in folder names.
+        left_out: unexpected columns of the target by which it is partitioned.
         epochs: what the target has of each epoch that was asked for; ``epochs.by_epoch`` judges it.
     """
 
@@ -248,8 +248,8 @@ class Report:
             )
         if self.left_out:
             notes.append(
-                f"not compared: {', '.join(self.left_out)}, which occurs only in the folder names of "
-                "the target, and is not expected"
+                f"not compared: {', '.join(self.left_out)}, by which the target is partitioned, and "
+                "which is not expected"
             )
         if not self.looks:
             notes.append("unfinished writes were not checked: this kind of target cannot list them")

@@ -53,6 +53,10 @@ class S3Side(Side):
         path = str(Location.parse(url.partition("?")[0]))
         return self.format.dead_letters(url, deadletter, table, {}), path.__eq__
 
+    def refused_by(self, options: S3Options) -> Callable[[str], bool]:
+        """See ``Side``."""
+        return str(options.path).__eq__
+
     def of(self, options: S3Options) -> S3Files:
         path, server = options.path, options.server
         return S3Files(path.bucket, path.folder.rstrip("/"), server.endpoint, server.region)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from abs_cli.output import errors, people, print_json
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_cli.sites import Site
-from abs_core.errors import ConfigError
+from abs_core.errors import AbsError, ConfigError
 
 if TYPE_CHECKING:
     from abs_audit import AuditSettings, Relation, Report
@@ -92,7 +92,11 @@ def _audit(
 
     with progress_shown(f"{escape(sink.name)}: "):
         own = _settings(sink, settings)
-        return audit(_expected(job, sink), target_of(sink), own, epochs=records)
+        try:
+            return audit(_expected(job, sink), _with_letters(job, sink), own, epochs=records)
+        except AbsError as error:
+            error.what = f"Sink {sink.name}: {error.what}"
+            raise
 
 
 @contextlib.contextmanager
@@ -139,6 +143,41 @@ def target_of(sink: FiledSink) -> Relation:
     return side_of(site.format).of(site.options)
 
 
+def _with_letters(job: SinksFile, sink: FiledSink) -> Relation:
+    """The sink's target, with its dead letters where its option ``deadletter`` keeps them."""
+    from abs_audit import side_of
+    from abs_audit.buried import WithDeadLetters
+    from abs_sinks.options import ToSink
+
+    site, target = Site.of(sink), target_of(sink)
+    place = getattr(site.options, "deadletter", None)
+    if place is None:
+        return target
+    keeper = (
+        Site.of(_named(job, place.name, f"keeps dead letters of {sink.name}"))
+        if isinstance(place, ToSink)
+        else site
+    )
+    letters = keeper.format.kept(keeper.options)
+    if letters is None:
+        raise ConfigError(
+            f"{keeper.format.name} keeps no dead letters that can be read here.",
+            remedy=f"leave the audit of {sink.name} out, and compare its target by hand.",
+        )
+    return WithDeadLetters(target, letters, side_of(site.format).refused_by(site.options))
+
+
+def _named(job: SinksFile, name: str, role: str) -> FiledSink:
+    """Another sink of the file; raises ConfigError if it is not there."""
+    others = {other.name: other for other in job.sinks}
+    if name not in others:
+        raise ConfigError(
+            f"The sink {name!r}, which {role}, is not in the file.",
+            remedy=f"name one of {', '.join(others)}.",
+        )
+    return others[name]
+
+
 def _expected(job: SinksFile, sink: FiledSink) -> Relation:
     import abs_audit
 
@@ -146,15 +185,8 @@ def _expected(job: SinksFile, sink: FiledSink) -> Relation:
     if not where.startswith(_SINK):
         table, null = sink.audit.get("expected_table"), sink.audit.get("null")
         return abs_audit.relation([where], table=table, null=null)
-    others = {other.name: other for other in job.sinks}
-    name = where.removeprefix(_SINK)
-    if name not in others:
-        raise ConfigError(
-            f"The audit of sink {sink.name} expects the records of sink {name!r}, which is not in the "
-            "file.",
-            remedy=f"name one of {', '.join(others)}.",
-        )
-    return target_of(others[name])
+    role = f"has the records that the audit of {sink.name} expects"
+    return target_of(_named(job, where.removeprefix(_SINK), role))
 
 
 def _settings(sink: FiledSink, settings: AuditSettings) -> AuditSettings:

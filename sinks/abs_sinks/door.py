@@ -1,8 +1,8 @@
 """The door to the sinks: one description per system, and how the installed ones are found.
 
 The sinks of this package are found by their folder: ``abs_sinks.<system>.door`` has ``FORMAT``, whose
-name is ``abs-<system>``. So they are also found where the package's metadata is missing, as in a zip of
-``--py-files``. Sinks of other packages are found by their entry points:
+name is ``abs-<system>``: also in a zip of ``--py-files``, which has no metadata. Sinks of other
+packages are found by their entry points:
 
     [project.entry-points.abs_sinks]
     abs-sqlite = "abs_sqlite:FORMAT"
@@ -50,9 +50,7 @@ class Options(Protocol):
     def common(self) -> CommonOptions: ...
 
     @property
-    def patience(self) -> Patience:
-        """The patience with the target's system, including the system's name."""
-        ...
+    def patience(self) -> Patience: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +135,10 @@ class SinkFormat(ABC):
     def read(self, options: Any) -> pa.RecordBatchReader:
         """The rows that a reader sees now, for the audit."""
         raise ConfigError(f"The rows of {self.name} cannot be read here.", remedy="audit a copy.")
+
+    def partitions(self, options: Any) -> Sequence[str]:
+        """Columns of ``read`` by which the target is partitioned: a job may have derived them."""
+        return ()
 
     def history(self, options: Any) -> TableHistory:
         """The commits of the target's own log, for ``abs audit duplicates``."""
@@ -232,13 +234,11 @@ class SinkFormat(ABC):
     def dead_letters(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters | None:
-        """What the option ``deadletter`` keeps, for ``abs deadletters``; None: there is none.
+        """What ``deadletter`` keeps; ``table``: where rows are written again, by ``more`` options."""
+        return None
 
-        Args:
-            url: see ``at``.
-            table: where rows are written again: a table, a topic; None: the URL says it, or nothing is.
-            more: other options of the sink, for that.
-        """
+    def kept(self, options: Any) -> KeptLetters | None:
+        """Dead letters where the options name a place; without one, those of others in the target."""
         return None
 
     def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:

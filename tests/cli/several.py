@@ -48,6 +48,8 @@ class Several:
     """The query's checkpoint, for commands that read it."""
     alerts: dict[str, str] = field(default_factory=dict)
     """More options of the sink in Kafka."""
+    payments: dict[str, str] = field(default_factory=dict)
+    """More options of the sink in PostgreSQL."""
     patience: str | None = None
     """For how many seconds Kafka's calls are repeated; None: its default."""
 
@@ -61,7 +63,7 @@ class Several:
             **self.alerts,
         }
         return {
-            "payments": {"url": self.url, "dbtable": self.table},
+            "payments": {"url": self.url, "dbtable": self.table, **self.payments},
             "alerts": kafka,
             "items": self.bucket.options,
         }

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from abs_clients.delta.log import DeltaSnapshot
 from abs_core.errors import TargetError
@@ -132,6 +132,23 @@ def test_the_audit_reads_the_table_and_tells_a_doubled_row(
     case.run(job="another").epoch(0, ROWS[:1])
     assert DeltaTable(harness.options.path).to_pyarrow_table().num_rows == 7
     done(*asked, "--key", "id", code=1)
+
+
+def test_a_column_that_partitions_the_table_and_was_not_in_the_input_is_not_compared(
+    tmp_path: Path,
+) -> None:
+    went_in = pa.table({"id": [1, 2], "value": ["a", "b"]})
+    pq.write_table(went_in, tmp_path / "in.parquet")
+    table = str(tmp_path / "t")
+    derived = went_in.append_column("day", pa.array(["d1", "d2"]))
+    write_deltalake(table, derived, partition_by=["day"])
+    asked = ["audit", "--expected", str(tmp_path / "in.parquet"), "--actual", f"delta:{table}"]
+    assert "not compared: day, by which the target is partitioned" in done(*asked)
+    write_deltalake(
+        table, derived, mode="overwrite", partition_by=["value"], schema_mode="overwrite"
+    )
+    told = str(abs_(*asked).exception)
+    assert "not expected: day" in told, "any other column is no part of the layout"
 
 
 def test_doctor_tells_what_would_stop_the_job(case: Case, harness: TableHarness) -> None:

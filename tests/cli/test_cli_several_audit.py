@@ -38,6 +38,32 @@ def test_every_target_is_audited_and_one_that_lacks_a_row_is_found(
     assert counts == {"payments": (1, 0), "alerts": (0, 0), "items": (0, 1)}
 
 
+def test_dead_letters_of_a_sink_are_audited_with_its_rows(job: Several, tmp_path: Path) -> None:
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        connection.execute("alter table payments add check (key <> 'bad')")
+    job.payments = {"deadletter": "refused", "deadlettermax": "1"}
+    job.epoch(job.run(), 0, "good", "bad")
+    table = tmp_path / "table.json"
+    lines = [json.dumps({"key": row, "value": row}) for row in ("good", "bad")]
+    table.write_text("\n".join(lines))
+    job.audit = {"payments": (str(table), "key")}
+    clean = abs_("audit", "--sinks", job.file())
+    assert clean.exit_code == 0, (clean.output, clean.exception)
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        connection.execute("delete from refused")
+    lost = abs_("audit", "--sinks", job.file(), "--json")
+    assert lost.exit_code == 1
+    assert json.loads(lost.stdout)["sinks"]["payments"]["missing"] == 1
+
+
+def test_an_error_of_an_audit_names_the_sink(job: Several, tmp_path: Path) -> None:
+    job.epoch(job.run(), 0, "x")
+    (tmp_path / "table.json").write_text('{"key": "x"}')
+    job.audit = {"payments": (str(tmp_path / "table.json"), "key")}
+    refused = abs_("audit", "--sinks", job.file())
+    assert str(refused.exception).startswith("Sink payments: ")
+
+
 def test_a_sink_without_an_audit_is_named_and_fails_if_strictness_is_asked_for(
     job: Several, tmp_path: Path
 ) -> None:

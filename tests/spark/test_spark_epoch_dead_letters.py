@@ -26,6 +26,7 @@ from abs_sinks.door import format_at
 from abs_sinks.postgres.deadletters import ddl
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.spec import EpochSink
+from tests.kit.command import abs_
 from tests.kit.kafka import make_topic
 from tests.spark.drivers import killed_at
 from tests.spark.epoch_world import EpochWorld, once
@@ -85,6 +86,27 @@ def payments(world: EpochWorld) -> Counter[int]:
         return Counter(row[0] for row in connection.execute("select id from t"))
 
 
+def missing(world: EpochWorld, folder: Path) -> dict[str, int]:
+    """By `abs audit --sinks`: rows of the input that a target and its dead letters do not have."""
+    audit = {"expected": f"{world.files.job.input}/*.parquet", "key": "id", "columns": "id"}
+    sinks = {
+        "payments": ("abs-postgres", {"url": world.files.url, "dbtable": "t"}, audit),
+        "items": ("abs-s3", world.bucket.options, audit),
+        "dead": ("abs-postgres", {"url": world.files.url, "dbtable": "dead"}, {}),
+    }
+    lines = ['job = "job"']
+    for name, (kind, options, compared) in sinks.items():
+        lines += [f"[sinks.{name}]", f'format = "{kind}"', f"[sinks.{name}.options]"]
+        lines += [f"{key} = {json.dumps(text)}" for key, text in options.items()]
+        lines += [f"[sinks.{name}.audit]"]
+        lines += [f"{key} = {json.dumps(text)}" for key, text in compared.items()]
+    file = folder / "job.toml"
+    file.write_text("\n".join(lines))
+    done = abs_("audit", "--sinks", str(file), "--json")
+    assert done.exit_code in (0, 1), (done.output, done.exception)
+    return {name: report["missing"] for name, report in json.loads(done.stdout)["sinks"].items()}
+
+
 def both_to_the_table(world: EpochWorld) -> Epoch:
     return world.epoch(
         world.postgres(), world.to_kafka(select=PLACED), world.to_s3(select=NOTED), dead_sink(world)
@@ -92,7 +114,7 @@ def both_to_the_table(world: EpochWorld) -> Epoch:
 
 
 def test_two_sinks_give_their_dead_letters_to_a_third(
-    spark: SparkSession, world: EpochWorld
+    spark: SparkSession, world: EpochWorld, tmp_path: Path
 ) -> None:
     made_table(world)
     world.files.add_files(range(FILES), ROWS)
@@ -108,6 +130,10 @@ def test_two_sinks_give_their_dead_letters_to_a_third(
     world.files.forget_commits(1)
     world.run(spark, both_to_the_table(world))
     assert letters(world) == {"partition": once(bad()), "nul-character": once(bad())}
+    assert missing(world, tmp_path) == {"payments": 0, "items": 0}
+    with psycopg.connect(world.files.url, autocommit=True) as connection:
+        connection.execute("delete from dead where code = 'nul-character'")
+    assert missing(world, tmp_path) == {"payments": 0, "items": FILES}
 
 
 def test_the_pages_sinks_give_their_dead_letters_to_its_table(
@@ -208,12 +234,12 @@ def test_a_table_of_the_lake_gives_its_dead_letters_to_another_sink(
 
 
 def test_letters_that_are_not_counted_are_found(
-    spark: SparkSession, world: EpochWorld, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, world: EpochWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # Spark's tasks run in processes of their own: there the counts come from, here they are dropped.
     monkeypatch.setattr(core, "counts_of", lambda committables: [])
     with pytest.raises(AssertionError):
-        test_two_sinks_give_their_dead_letters_to_a_third(spark, world)
+        test_two_sinks_give_their_dead_letters_to_a_third(spark, world, tmp_path)
 
 
 def test_names_and_options_that_do_not_fit_are_refused(world: EpochWorld) -> None:

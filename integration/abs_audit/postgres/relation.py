@@ -63,6 +63,11 @@ class PostgresSide(Side):
         kept = self.format.dead_letters(url, deadletter, table, {"stateschema": stateschema})
         return kept, lambda name: name in sinks()
 
+    def refused_by(self, options: PostgresOptions) -> Callable[[str], bool]:
+        """See ``Side``. The server tells the schema of the table's name."""
+        sinks = cache(self.of(options).sinks)
+        return lambda name: name in sinks()
+
     def of(self, options: PostgresOptions) -> PostgresTable:
         return PostgresTable(options.address, options.dbtable, options.stateschema)
 

@@ -52,10 +52,13 @@ class KafkaFormat(SinkFormat):
     def dead_letters(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
+        given = {**self._given(url, table), **more, "deadletter": deadletter}
+        return self.kept(self.parse(given))
+
+    def kept(self, options: KafkaOptions) -> KeptLetters:
         from abs_sinks.kafka.kept import KafkaLetters
 
-        given = {**self._given(url, table), **more, "deadletter": deadletter}
-        return KafkaLetters(self.parse(given))
+        return KafkaLetters(replace(options, deadletter=options.letters or options.topic))
 
     def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
         from abs_sinks.kafka.letters import letter_records

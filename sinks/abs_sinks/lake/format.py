@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -32,6 +33,10 @@ class LakeFormat(SinkFormat):
 
     def read(self, options: LakeOptions) -> pa.RecordBatchReader:
         return options.address.read()
+
+    def partitions(self, options: LakeOptions) -> Sequence[str]:
+        snapshot = options.address.load()
+        return () if snapshot is None else snapshot.partitions
 
     def history(self, options: LakeOptions) -> TableHistory:
         return options.address.history()

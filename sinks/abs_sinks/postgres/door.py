@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -72,10 +73,13 @@ class PostgresFormat(SinkFormat):
     def dead_letters(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
+        place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
+        return self.kept(self.parse({"protocol": "wal", **more, **place}))
+
+    def kept(self, options: PostgresOptions) -> KeptLetters:
         from abs_sinks.postgres.kept import PostgresLetters
 
-        place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
-        return PostgresLetters(self.parse({"protocol": "wal", **more, **place}))
+        return PostgresLetters(replace(options, deadletter=options.letters or options.dbtable))
 
     def where(self, options: PostgresOptions) -> str:
         return f"{options.address.place}, table {options.dbtable}"

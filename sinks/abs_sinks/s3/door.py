@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -45,9 +46,12 @@ class S3Format(SinkFormat):
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
         """See ``SinkFormat``; the URL says where rows are written again."""
+        return self.kept(self.parse({**self._given(url), **more, "deadletter": deadletter}))
+
+    def kept(self, options: S3Options) -> KeptLetters:
         from abs_sinks.s3.sink import S3Letters
 
-        return S3Letters(self.parse({**self._given(url), **more, "deadletter": deadletter}))
+        return S3Letters(replace(options, deadletter=options.letters or options.path))
 
     def _given(self, url: str) -> dict[str, str]:
         path, _, query = url.partition("?")
