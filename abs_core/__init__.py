@@ -26,6 +26,7 @@ __all__ = [
     "crash",
     "errors",
     "events",
+    "lookback",
     "model",
     "patience",
     "protocol",

@@ -22,6 +22,7 @@ from abs_core.model import (
     NamedSink,
     NotedToken,
     Recent,
+    Shown,
 )
 from abs_core.release import RELEASE
 from abs_core.rowdigest import is_row_digest, read_row_digest
@@ -80,6 +81,9 @@ def state_to_text(state: JobState) -> str:
     # A release that does not know the field drops it with its first write: only the limit forgets.
     if dead := [[r.epoch, d.sink, d.rows, d.dead] for r in state.recent for d in r.dead]:
         value["dead"] = dead
+    # Likewise: then nothing tells of a target that went back, until the next epoch is finished.
+    if shown := [[r.epoch, s.sink, s.rows, s.mark] for r in state.recent for s in r.shown]:
+        value["shown"] = shown
     if state.checkpoint is not None:
         value["checkpoint"] = state.checkpoint  # left out where unknown, as releases before it did
     if state.tokens:
@@ -169,7 +173,14 @@ def _recents_from_json(found: dict[str, Any]) -> tuple[Recent, ...]:
     for entry in of(list, found["dead"]) if "dead" in found else ():
         epoch, sink, rows, count = of(list, entry)
         dead.setdefault(_number(epoch), []).append(Dead(whole(sink), whole(rows), whole(count)))
-    return tuple(replace(each, dead=tuple(dead.get(each.epoch, ()))) for each in recents)
+    shown: dict[int, list[Shown]] = {}
+    for entry in of(list, found["shown"]) if "shown" in found else ():
+        epoch, sink, rows, mark = of(list, entry)
+        shown.setdefault(_number(epoch), []).append(Shown(whole(sink), whole(rows), text(mark)))
+    return tuple(
+        replace(each, dead=tuple(dead.get(each.epoch, ())), shown=tuple(shown.get(each.epoch, ())))
+        for each in recents
+    )
 
 
 def _recent_from_json(value: object) -> Recent:

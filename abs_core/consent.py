@@ -6,10 +6,12 @@ token that is left in the options, or copied to another query, has no effect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
 from abs_core._verdicts import RunIdentity
 from abs_core.certificate import Origin, to_text
+from abs_core.lookback import LookedBack
 from abs_core.model import JobState
 
 
@@ -41,6 +43,17 @@ def to_begin_again(before: list[JobState], who: RunIdentity, epoch: int) -> str:
     return _token(
         "again", who, epoch, *(f"{state.register} {state.generation}" for state in before)
     )
+
+
+def to_take_as_it_is(
+    state: JobState, who: RunIdentity, epoch: int, looks: Sequence[LookedBack]
+) -> str:
+    """Consent to go on with targets that do not show what the register recorded.
+
+    Valid until the next run starts, as the token includes the generation.
+    """
+    told = (f"{look.sink} {look.gone} {look.ahead}" for look in looks)
+    return _token("as it is", who, epoch, state.register, str(state.generation), *told)
 
 
 def to_pass_over(failed: int, who: RunIdentity, epoch: int) -> str:

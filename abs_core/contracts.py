@@ -15,6 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from abs_core.errors import UnavailableError
+from abs_core.lookback import LookedBack, Past
 from abs_core.model import (
     Committable,
     Finding,
@@ -24,6 +25,7 @@ from abs_core.model import (
     Inspection,
     JobState,
     Outcome,
+    Shown,
 )
 from abs_core.parallel import CallRunner, in_turn
 
@@ -266,6 +268,22 @@ class Committer(ABC):
             DataError, TargetError: the target does not accept the rows; nothing is decided.
         """
         return committables
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """What the target shows, now that these handles of one epoch are committed.
+
+        Of one sink: number 0. Nothing where the target cannot go back without the register. A
+        committer that co-commits is asked just before, and may tell only what stays true.
+        """
+        return ()
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        """Compare the target with what it showed before, by about one request; changes nothing.
+
+        Raises:
+            TargetError: the target does not answer.
+        """
+        return ()
 
     def systems(self) -> Sequence[Committer]:
         """One committer per system; together they see every handle. Each is swept separately."""

@@ -13,6 +13,7 @@
     │   ├── FencedError         a newer run of the job has taken over; this one must stop
     │   ├── IdentityError       the register belongs to another lineage or another target
     │   ├── RegisterLostError   the job's register is missing, another one, or older than it was
+    │   ├── TargetWentBackError a target no longer has rows of finished epochs
     │   ├── ReplayMismatchError a replayed epoch is not the epoch that was committed
     │   ├── EpochGapError       an epoch was left out
     │   ├── AbandonedError      the epoch was given up by this generation; only a new run may try it
@@ -207,6 +208,12 @@ class RegisterLostError(ProtocolError):
     """The job's register is missing, another one, or older than it was."""
 
     code = "ABS-REGISTER-LOST"
+
+
+class TargetWentBackError(ProtocolError):
+    """A target no longer has rows of finished epochs: it was restored, rolled back or made again."""
+
+    code = "ABS-TARGET-WENT-BACK"
 
 
 class ReplayMismatchError(ProtocolError):

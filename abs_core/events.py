@@ -154,6 +154,14 @@ class NotCertified:
 
 
 @dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Whether a target still has the rows of finished epochs cannot be told."""
+
+    job: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The run ended itself; no task writes under ``generation``."""
 
@@ -171,6 +179,7 @@ Event = (
     | SweepFailed
     | Abandoned
     | NotCertified
+    | NotCompared
     | Ended
 )
 Observer = Callable[[Event], None]

@@ -14,6 +14,8 @@ from abs_core._handle import MAX_JOB_KEY as MAX_JOB_KEY
 from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
+from abs_core._shown import MAX_MARK as MAX_MARK
+from abs_core._shown import Shown as Shown
 from abs_core.effort import Effort
 from abs_core.errors import AbsError, ProtocolError
 from abs_core.release import RELEASE
@@ -175,12 +177,14 @@ class Recent:
             that could not be read; None if there is neither.
         rows: over all tasks.
         dead: of the sinks that keep dead letters, by number.
+        shown: by the targets, when it was finished; those that cannot tell are left out.
     """
 
     epoch: int
     fingerprint: str | None
     rows: int
     dead: tuple[Dead, ...] = ()
+    shown: tuple[Shown, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

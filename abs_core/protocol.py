@@ -30,6 +30,7 @@ from abs_core.errors import (
     ProtocolError,
     ReplayMismatchError,
 )
+from abs_core.lookback import recorded
 from abs_core.model import (
     MAX_RECENT,
     MAX_SUPERSEDED,
@@ -39,6 +40,7 @@ from abs_core.model import (
     HandleName,
     JobState,
     Recent,
+    Shown,
 )
 from abs_core.rowdigest import is_row_digest, read_row_digest, shortened
 
@@ -264,6 +266,7 @@ def co_commit(
     fingerprint: str | None,
     rows: int,
     gaps_allowed: bool = False,
+    shown: Sequence[Shown] = (),
 ) -> Verdict:
     """``decide`` and ``finish`` in one step, for a state that is stored together with the rows."""
     decided = decide(
@@ -277,11 +280,11 @@ def co_commit(
     )
     decision = decided.state.decision(epoch) if isinstance(decided, Changed) else None
     if isinstance(decided, Changed) and decision is not None:
-        return finish(decided.state, decision)
+        return finish(decided.state, decision, shown)
     return decided
 
 
-def finish(state: JobState, decision: Decision) -> Verdict:
+def finish(state: JobState, decision: Decision, shown: Sequence[Shown] = ()) -> Verdict:
     """Remove a decision from the register once every handle of it is proven committed.
 
     Any generation may do this: a proven commit stays committed. Decisions are finished oldest first.
@@ -295,7 +298,8 @@ def finish(state: JobState, decision: Decision) -> Verdict:
         return Changed(replace(state, open=still_open))
     epoch = decision.epoch
     abandoned = tuple(given_up for given_up in state.abandoned if given_up > epoch)
-    return Changed(replace(state, open=still_open, frontier=epoch, abandoned=abandoned))
+    finished = replace(state, open=still_open, frontier=epoch, abandoned=abandoned)
+    return Changed(recorded(finished, epoch, shown))
 
 
 def abandon(state: JobState, generation: int, epoch: int) -> Verdict:

@@ -12,7 +12,16 @@ from functools import partial
 from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.errors import ProtocolError, UnknownProtocolError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.lookback import LookedBack, Past
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 
 
 class ByProtocol(Committer):
@@ -93,6 +102,14 @@ class ByProtocol(Committer):
     def forget(self, state: JobState) -> None:
         for committer in self._committers.values():
             committer.forget(state)
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        return [shown for each, share in self._shares(committables) for shown in each.shown(share)]
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        """See ``Committer``. Every committer is asked: a mark does not tell its protocol."""
+        looks = (look for each in self._committers.values() for look in each.look_back(past))
+        return list(dict.fromkeys(looks))
 
     def _shares(
         self, committables: Sequence[Committable]

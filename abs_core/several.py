@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -15,7 +16,16 @@ from abs_core.aborting import attempt_all, raise_all
 from abs_core.contracts import Committer, Task
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.lookback import LookedBack, Past
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.parallel import CallRunner, answers, in_turn
 
 
@@ -97,6 +107,39 @@ class CompositeCommitter(Committer):
         """See ``Committer``."""
         routed = self._routed(committables)
         attempt_all([partial(each.forsake, share) for each, share in routed], self.run_calls)
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``; each with the number of its sink."""
+        routed = self._routed(committables)
+        told = self.run_calls([partial(committer.shown, share) for committer, share in routed])
+        raise_all(outcome for outcome in told if isinstance(outcome, Exception))
+        return [
+            replace(shown, sink=self._number_of(share[0].handle))
+            for (_, share), found in zip(routed, answers(told), strict=True)
+            for shown in found
+        ]
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        """See ``Committer``.
+
+        Raises:
+            Exception: as ``inspect``.
+        """
+        numbers = [
+            [n for n, at in self._place.items() if at == place]
+            for place in range(len(self._committers))
+        ]
+        calls = [
+            partial(committer.look_back, past.of(mine))
+            for committer, mine in zip(self._committers, numbers, strict=True)
+        ]
+        looks = []
+        for found, mine in zip(answers(self.run_calls(calls)), numbers, strict=True):
+            # What is found without a mark is of the system: the first of its sinks is named.
+            looks += [
+                replace(look, sink=look.sink if look.sink in mine else min(mine)) for look in found
+            ]
+        return looks
 
     def systems(self) -> Sequence[Committer]:
         return self._committers

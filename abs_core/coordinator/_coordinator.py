@@ -15,17 +15,27 @@ from functools import partial
 from abs_core import protocol
 from abs_core.aborting import attempt_all
 from abs_core.births import rules as births
+from abs_core.births import targets
 from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
 from abs_core.coordinator._report import Report, epoch_id, written
 from abs_core.coordinator._sweeper import Sweeper
-from abs_core.coordinator.cell import RegisterCell
+from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import Loss, RollForward
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
-from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
+from abs_core.events import (
+    Committed,
+    Ended,
+    NotCompared,
+    Observer,
+    Skipped,
+    Started,
+    ignore,
+)
+from abs_core.lookback import LookedBack, past_of
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.parallel import in_turn, side_by_side
 from abs_core.patience import DEFAULT_PATIENCE, Patience
@@ -89,14 +99,15 @@ class Coordinator:
             origin: read from the engine's checkpoint before any task began.
 
         Raises:
-            RegisterLostError: the register does not match the checkpoint.
+            RegisterLostError: the register does not match the checkpoint or a target.
+            TargetWentBackError: a target no longer has rows of finished epochs.
             FencedError: a newer run has taken over.
             IdentityError: the register belongs to another lineage or target.
             EpochGapError: an epoch before this one was never written.
             AbandonedError: this run has abandoned the epoch.
         """
         reached(CrashPoint.BEFORE_START)
-        state = self._start(origin, epoch)
+        state = self._start(origin, epoch, looks_back=True)
         planned = protocol.plan(state, state.generation, epoch, gaps_allowed=gaps_allowed)
         if isinstance(planned, Refused):
             raise planned.error
@@ -304,7 +315,7 @@ class Coordinator:
         """
         self._sweeper.discard(self._cell.mine(self._who), handles)
 
-    def _start(self, origin: Origin, epoch: int) -> JobState:
+    def _start(self, origin: Origin, epoch: int, *, looks_back: bool = False) -> JobState:
         register = secrets.token_hex(8)
 
         def rule(state: JobState | None) -> Verdict:
@@ -317,7 +328,9 @@ class Coordinator:
             return verdict.state  # the common case, in one read: another task has started the run
         if before is None and isinstance(verdict, Changed):
             self._certifier.look_around(epoch)
-        state = self._cell.change(rule)
+        # Before anything is swept: a restored target may hold committed handles as prepared again.
+        looks = self._look_back(before, rule, epoch) if looks_back else ()
+        state = self._cell.change(lambda state: targets.consented(rule(state), looks))
         reached(CrashPoint.AFTER_START)
         minted = state.register == register or state.generation == 1
         # Another task of this run may have been first, and reports it. A new register's id shows who
@@ -327,6 +340,25 @@ class Coordinator:
         self._fence(state)
         self._sweeper.tidy(state, forget=False)
         return state
+
+    def _look_back(self, before: JobState | None, rule: Rule, epoch: int) -> Sequence[LookedBack]:
+        """Compare the targets with what they showed when epochs were finished."""
+        while (state := targets.continues(before, rule(before))) is not None:
+            past = past_of(state)
+            looks = self._patience.retry(lambda past=past: self._committer.look_back(past))  # type: ignore[misc]
+            error = targets.refused(state, self._who, epoch, looks)
+            if error is None:
+                for look in looks:
+                    if look.unsure:
+                        why = f"{targets.target_of(state, look.sink)}: {look.unsure}"
+                        self._observe(NotCompared(self._who.job, why))
+                return looks
+            before = self._cell.load()
+            if (
+                before == state
+            ):  # else another run has gone on meanwhile: compare with what it knows
+                raise error
+        return ()
 
     def _oldest(self, epoch: int) -> Decision:
         state = self._cell.mine(self._who)

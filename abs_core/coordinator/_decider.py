@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -14,6 +15,7 @@ from abs_core.contracts import Committer
 from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.coordinator.permission import Permission
+from abs_core.coordinator.rollforward import shown_by
 from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import JUDGEMENTS, Judged, check_kept, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
@@ -178,9 +180,11 @@ class Decider:
         raise unsettled(self._who.job, report.epoch)
 
     def _co_commit_once(self, report: Report) -> JobState:
+        shown = shown_by(self._committer, report.committables, self._observe)
+        rule = partial(protocol.co_commit, shown=shown)
         try:
             state = self._cell.change(
-                self._deciding(protocol.co_commit, report),
+                self._deciding(rule, report),
                 lambda expected, new: self._committer.co_commit(report.committables, expected, new),
             )
         except NotPreparedError:

@@ -25,8 +25,16 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_core.events import Observer, RolledForward
-from abs_core.model import Committable, Decision, HandleName, JobState, Outcome
+from abs_core.events import NotCompared, Observer, RolledForward
+from abs_core.model import (
+    MAX_MARK,
+    Committable,
+    Decision,
+    HandleName,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.patience import Patience
 from abs_core.protocol import RunIdentity, Verdict
 
@@ -76,7 +84,8 @@ class RollForward:
             decision = state.open[0]
             self._commit(decision)
             reached(CrashPoint.AFTER_COMMIT)
-            state = self._finish(decision)
+            shown = shown_by(self._committer, decision.committables, self._observe)
+            state = self._finish(decision, shown)
             reached(CrashPoint.AFTER_FINISH)
             if decision.epoch != present:
                 of = epoch_id(state, decision.lineage, decision.epoch)
@@ -84,11 +93,11 @@ class RollForward:
                 self._observe(RolledForward(self._who.job, decision.epoch, *told))
         return state
 
-    def _finish(self, decision: Decision) -> JobState:
+    def _finish(self, decision: Decision, shown: Sequence[Shown] = ()) -> JobState:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
                 return births.missing_verdict(self._who, self._cell.shown_place)
-            return protocol.finish(state, decision)
+            return protocol.finish(state, decision, shown)
 
         return self._cell.change(rule)
 
@@ -187,6 +196,22 @@ class RollForward:
                 handle=str(min(waiting)),
             )
         return outcomes
+
+
+def shown_by(
+    committer: Committer, committables: Sequence[Committable], observe: Observer
+) -> tuple[Shown, ...]:
+    """What the targets show now, for later starts: nothing that is committed depends on it."""
+    if not committables:
+        return ()
+    try:
+        shown = committer.shown(committables)
+    except TargetError as error:
+        name = committables[0].handle
+        why = f"what it shows of epoch {name.epoch} is not recorded: {error}"
+        observe(NotCompared(name.job, why))
+        return ()
+    return tuple(each for each in shown if len(each.mark) <= MAX_MARK)
 
 
 def _refuses(error: AbsError) -> bool:

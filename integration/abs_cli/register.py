@@ -22,6 +22,7 @@ from abs_cli.output import (
     print_table,
     report,
 )
+from abs_cli.repair import repair
 from abs_cli.sites import Job, Registers, Schema, Sinks, Site, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError, ProtocolError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from abs_core.contracts import Inventory, Stored
 
 app = typer.Typer(help="Registers: what each job has committed.", no_args_is_help=True)
+app.command()(repair)
 
 
 @app.command("list")

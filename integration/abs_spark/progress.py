@@ -21,6 +21,7 @@ from abs_core.events import (
     Ended,
     Event,
     NotCertified,
+    NotCompared,
     Observer,
     PreCommitted,
     RolledForward,
@@ -188,6 +189,13 @@ def _count_more(event: Committed, of: dict[str, str]) -> None:
         _epoch_seconds.record(seconds, {**of, "step": step})
 
 
+_UNTOLD = {
+    NotCertified: "job %s: its birth certificate cannot be written into the checkpoint; if the "
+    "register is lost in this run, the loss may go undetected: %s",
+    NotCompared: "job %s: whether a target still has all finished epochs cannot be told: %s",
+}
+
+
 def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
     """Logger, level, text and its values."""
     match event:
@@ -218,12 +226,8 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
         case SweepFailed(job, why):
             text = "job %s: handles without a decision could not be aborted: %s"
             return _recovery, WARNING, text, (job, why)
-        case NotCertified(job, why):
-            text = (
-                "job %s: its birth certificate cannot be written into the checkpoint; if the "
-                "register is lost in this run, the loss may go undetected: %s"
-            )
-            return _start, WARNING, text, (job, why)
+        case NotCertified(job, why) | NotCompared(job, why):
+            return _start, WARNING, _UNTOLD[type(event)], (job, why)
         case Ended(job, _):
             text = "job %s: the run has ended; its open transactions were committed or aborted"
             return _recovery, INFO, text, (job,)

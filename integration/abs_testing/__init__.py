@@ -18,6 +18,7 @@ from abs_testing.check_sink import applicable, check_sink, run_check
 from abs_testing.check_source import SOURCE_CHECKS, check_source, run_source_check
 from abs_testing.harness import (
     SCHEMA,
+    GoingBack,
     Harness,
     Holding,
     Opener,
@@ -38,6 +39,7 @@ __all__ = [
     "ChangingOpener",
     "Check",
     "ForkServer",
+    "GoingBack",
     "Harness",
     "Holding",
     "Killed",

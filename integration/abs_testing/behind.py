@@ -19,6 +19,7 @@ from abs_core.contracts import (
     Version,
     Writer,
 )
+from abs_core.lookback import LookedBack, Past
 from abs_core.model import (
     Committable,
     Finding,
@@ -28,6 +29,7 @@ from abs_core.model import (
     Inspection,
     JobState,
     Outcome,
+    Shown,
 )
 from abs_testing.fault_injection import Wire
 
@@ -97,6 +99,12 @@ class CommitterBehind(Behind[Committer], Committer):
     ) -> Version | Conflict:
         swap = partial(self._inner.co_commit, committables, expected, state)
         return self._wire.swap("co_commit", state, swap)
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        return self._wire.read("shown", lambda: self._inner.shown(committables))
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        return self._wire.read("look_back", lambda: self._inner.look_back(past))
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         return self._wire.write("compose", lambda: self._inner.compose(committables))

@@ -88,6 +88,15 @@ class Restoring(Protocol):
         ...
 
 
+@runtime_checkable
+class GoingBack(Protocol):
+    """A harness that can restore its target, as a backup or a rollback does, without the register."""
+
+    def backup(self) -> Callable[[], None]:
+        """Keep the target as it is now; the result puts it back to that, and can be repeated."""
+        ...
+
+
 Opener = Callable[[], AbstractContextManager[Harness]]
 """Opens a harness on a target that no other check has used."""
 

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from abs_core.contracts import Inventory
 from abs_testing.case import Case, rules_in
-from abs_testing.harness import Holding, Refusing, Restoring
+from abs_testing.harness import GoingBack, Holding, Refusing, Restoring
 
 Body = Callable[[Case], None]
 Applies = Callable[[Case], bool]
@@ -65,6 +65,11 @@ def refusing(case: Case) -> bool:
 def restoring(case: Case) -> bool:
     """Sinks whose own register the harness can lose and restore."""
     return case.harness.own_register and isinstance(case.harness, Restoring)
+
+
+def going_back(case: Case) -> bool:
+    """Sinks with two steps whose target the harness can restore."""
+    return two_step(case) and case.hides and isinstance(case.harness, GoingBack)
 
 
 def listed(case: Case) -> bool:

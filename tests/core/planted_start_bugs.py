@@ -5,17 +5,21 @@ Whose register, checkpoint, target or epoch it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
 
 from abs_core import consent, protocol
 from abs_core.births import rules as births
+from abs_core.births import targets
 from abs_core.certificate import Origin
+from abs_core.coordinator import Coordinator
+from abs_core.coordinator.cell import Rule
 from abs_core.coordinator.certifier import Certifier
 from abs_core.errors import TargetError
-from abs_core.model import JobState
+from abs_core.lookback import LookedBack
+from abs_core.model import Decision, JobState, Shown
 from abs_core.protocol import RunIdentity, Verdict
 from abs_testing.fakes import FakeSink
 
@@ -84,6 +88,40 @@ def tells_epochs_by_their_count(patch: Patch) -> None:
     patch.setattr(protocol, "same_epoch", lambda s, e, fingerprint, rows: right(s, e, None, rows))
 
 
+def looks_back_at_nothing(patch: Patch) -> None:
+    """As every release did before the record of the last epochs."""
+    patch.setattr(Coordinator, "_look_back", lambda self, before, rule, epoch: ())
+
+
+def records_the_newest_epoch_only_once(patch: Patch) -> None:
+    """The mark of a job's first epoch is kept for all that follow."""
+    right = protocol.finish
+
+    def finish(state: JobState, decision: Decision, shown: Sequence[Shown] = ()) -> Verdict:
+        return right(state, decision, shown if state.frontier is None else ())
+
+    patch.setattr(protocol, "finish", finish)
+
+
+def forgets_no_gone_epoch_by_consent(patch: Patch) -> None:
+    patch.setattr(targets, "consented", lambda verdict, looks: verdict)
+
+
+def raises_the_generation_before_it_looks(patch: Patch) -> None:
+    """A start that is refused has taken the job over, and swept."""
+    right = Coordinator._look_back
+
+    def look_back(
+        self: Coordinator, before: JobState | None, rule: Rule, epoch: int
+    ) -> Sequence[LookedBack]:
+        self._cell.change(rule)
+        return right(self, before, rule, epoch)
+
+    patch.setattr(Coordinator, "_look_back", look_back)
+
+
+WENT_BACK = "a_target_that_went_back_is_told_at_a_start"
+
 PLANTED: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
     mints_what_is_lost: (
         "2pc",
@@ -110,8 +148,8 @@ PLANTED: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
         {"a_register_that_may_be_lost_decides_nothing_where_no_certificate_can_be_written"},
     ),
     notes_no_epoch: (
-        "2pc",
-        "append",
+        "idempotent",  # of the others the target itself tells
+        "upsert",
         {"a_register_that_went_back_is_refused_where_epochs_may_be_left_out"},
     ),
     goes_on_where_an_epoch_cannot_be_noted: (
@@ -119,6 +157,14 @@ PLANTED: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
         "append",
         {"an_epoch_that_cannot_be_noted_ends_the_run_where_epochs_may_be_left_out"},
     ),
+    looks_back_at_nothing: (
+        "2pc",
+        "append",
+        {WENT_BACK, "a_register_that_went_back_with_its_checkpoint_is_told_by_the_target"},
+    ),
+    records_the_newest_epoch_only_once: ("2pc", "append", {WENT_BACK}),
+    forgets_no_gone_epoch_by_consent: ("2pc", "append", {WENT_BACK}),
+    raises_the_generation_before_it_looks: ("2pc", "append", {WENT_BACK}),
     asks_nobody_whose_checkpoint_it_was: ("2pc", "append", {DELETED}),
     takes_its_target_for_empty: ("wal", "append", {DELETED}),
     never_finds_its_target_empty: ("2pc", "append", {DELETED}),

@@ -53,6 +53,8 @@ class Line(Wire):
         self.delayed = wire.delayed
         self.away = 0
         """So many calls are not answered from now on."""
+        self.answers = ""
+        """The kind of call that is answered all the same."""
         self.dies_before = ""
         """The kind of call before which the process dies."""
         self._wire = wire
@@ -69,7 +71,7 @@ class Line(Wire):
     def _answers(self, name: str) -> None:
         if name == self.dies_before:
             raise Halted(f"before {self._system}.{name}")
-        if self.away:
+        if self.away and name != self.answers:
             self.away -= 1
             raise UnavailableError(f"The system {self._system} is away.")
 

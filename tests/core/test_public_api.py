@@ -13,14 +13,14 @@ ROOT = Path(__file__).parents[2]
 
 PUBLIC = {
     "abs_core": """
-        aborting barriers codec contracts coordinator crash errors events model
+        aborting barriers codec contracts coordinator crash errors events lookback model
         patience protocol registers routing source wal
     """,
     "abs_embedded": """
         STRATEGIES EventTime Graph Job Restore Settings Sinks Stream describe mermaid
     """,
     "abs_testing": """
-        Calls Changing ChangingOpener Check ForkServer Harness Holding Killed Opener
+        Calls Changing ChangingOpener Check ForkServer GoingBack Harness Holding Killed Opener
         Position PositionOpener Refusing Repeat RepeatOpener Repeating Restoring Row SCHEMA
         SOURCE_CHECKS SourceHarness SourceOpener Tried applicable batch_of by_calls
         check_changed_crashes check_changes check_crash_pairs check_crashes check_positions check_reads

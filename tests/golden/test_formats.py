@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
-from abs_core import certificate, codec, release
+from abs_core import certificate, codec, model, release
 from abs_core.births.parent import parent_key
 from abs_core.births.rules import Failed
 from abs_core.certificate import Certificate
@@ -32,7 +32,14 @@ from abs_core.codec import (
     state_to_text,
 )
 from abs_core.errors import CorruptionError, SchemaError
-from abs_core.model import Committable, Dead, JobState, NamedSink, NotedToken, Recent
+from abs_core.model import (
+    Committable,
+    Dead,
+    JobState,
+    NamedSink,
+    NotedToken,
+    Recent,
+)
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.burying import LETTERS
 from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text
@@ -161,6 +168,16 @@ _CERTIFICATE = Certificate(JOB, REGISTER, "s3://bucket/out/_abs/register", 3, 6,
 _RECENT = (Recent(6, DIGEST.brief.to_text(), 12), Recent(7, DIGEST.to_text(), 25))
 _CHECKPOINT = replace(full_state(), checkpoint="file://host/checkpoints/orders", recent=_RECENT)
 _DEAD = replace(_CHECKPOINT, recent=(_RECENT[0], replace(_RECENT[1], dead=(Dead(0, 25, 3),))))
+_SHOWN = replace(
+    _CHECKPOINT,
+    recent=(
+        replace(_RECENT[0], shown=(model.Shown(0, 12, '{"markers": [3, 6, 1, "abs"]}'),)),
+        replace(
+            _RECENT[1],
+            shown=(model.Shown(0, 20, "größe"), model.Shown(2, 5, '{"topics":{"t":["id",7]}}')),
+        ),
+    ),
+)
 _SINKS = replace(
     _CHECKPOINT,
     target="sinks:3",
@@ -216,6 +233,7 @@ FORMATS |= {
     "release-committable.json": _committable(replace(_SEGMENT, release=RELEASE)),
     "release-state.json": _state(_named(_CHECKPOINT)),
     "release-state-sinks.json": _state(_named(_SINKS)),
+    "release-state-shown.json": _state(_named(_SHOWN)),
     "release-state-parent.json": _state(_PARENT),
     "release-kafka-cell.txt": _kafka_cell(_named(_SINKS)),
     "release-s3-cell.json": _s3_cell(

@@ -67,6 +67,20 @@ class FakeHarness:
 
         return restore
 
+    def backup(self) -> Callable[[], None]:
+        tables = ("data", "applied")
+        with self._target.transaction() as db:
+            saved = {name: db.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+
+        def restore() -> None:
+            with self._target.transaction() as db:
+                for name, rows in saved.items():
+                    db.execute(f"DELETE FROM {name}")
+                    marks = ", ".join("?" * len(rows[0])) if rows else ""
+                    db.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+
+        return restore
+
     def close(self) -> None:
         self._target.close()
 

@@ -23,10 +23,10 @@ INSTEAD = {
 }
 """What stands no more in a module, and what to write."""
 
-ROLES = {"Inventory", "Holding", "Refusing", "Restoring"}
+ROLES = {"Inventory", "GoingBack", "Holding", "Refusing", "Restoring"}
 """Interfaces that code asks an object for. What else may be left out is a method with a default.
 
-The last three are of harnesses: with a default, a rule that was not tried would count as kept.
+The last four are of harnesses: with a default, a rule that was not tried would count as kept.
 """
 
 _INTERFACES = {

@@ -22,6 +22,7 @@ PROCEDURES = {
     "A file cannot be read": "tests/sources/files/test_files_way_out.py",
     "A batch failed and the query went on": "tests/spark/test_spark_epoch_functions.py",
     "A register is lost": "tests/spark/test_spark_births.py",
+    "A target goes back": "tests/cli/test_cli_repair.py",
     "A table was dropped or renamed": "tests/spark/test_spark_missing_table.py",
     "Dead letters at 3 am": "tests/cli/test_cli_dead_letters.py",
     "A target refuses what is decided": "tests/cli/test_cli_accept_loss.py",

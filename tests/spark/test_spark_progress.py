@@ -35,6 +35,7 @@ EVENTS = (
     events.SweepFailed(JOB, "the server is gone"),
     events.Abandoned(JOB, 8),
     events.NotCertified(JOB, "the folder is not to be written"),
+    events.NotCompared(JOB, "its log was cleaned"),
 )
 
 

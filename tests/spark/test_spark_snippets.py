@@ -80,6 +80,7 @@ ELSEWHERE = {
     ("watching.md", "abs_spark.listener("): "tests/spark/test_spark_observed.py",
     ("operations.md", "CHECKPOINT.before"): "tests/spark/test_spark_restored.py",
     ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
+    ("operations.md", "lost.json"): "tests/spark/test_spark_repair.py",
     ("operations.md", '.option("adopt", "TOKEN")'): "tests/spark/test_spark_files.py",
     ("abs.md", "Sinks({"): "tests/embedded/test_sinks_of_one_stream.py",
 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -61,6 +62,38 @@ def history_of(
             )
         )
     return TableHistory(tuple(commits), dict.fromkeys(live, 1), _FILES, _REMOVE)
+
+
+def is_kept(history: Sequence[Mapping[str, Any]], version: int) -> bool | None:
+    """Whether the newest version goes back to this one, and no RESTORE left it out; None: not told.
+
+    Args:
+        history: of the versions from this one on, newest first, as ``DeltaTable.history`` has them.
+    """
+    commits = {int(commit["version"]): commit for commit in history}
+    at = max(commits, default=-1)
+    if not all(number in commits for number in range(version, at + 1)):
+        return None if at >= version else False
+    while at > version:
+        if commits[at].get("operation") == "RESTORE":
+            at = _restored(commits, commits[at].get("operationParameters") or {})
+        else:
+            at -= 1
+    return at == version
+
+
+def _restored(commits: Mapping[int, Mapping[str, Any]], asked: Mapping[str, Any]) -> int:
+    """The version that a RESTORE asked for, by its number or a time; -1: before all these."""
+    if asked.get("version") is not None:
+        return int(asked["version"])
+    moment = str(asked.get("timestamp") or asked.get("datetime") or "")
+    with suppress(ValueError):
+        if not moment.isdecimal():
+            moment = str(round(datetime.fromisoformat(moment).timestamp() * 1000))
+        return max(
+            (n for n, c in commits.items() if c.get("timestamp", 0) <= int(moment)), default=-1
+        )
+    return -1
 
 
 def _actions(lines: str) -> list[tuple[str, Any]]:

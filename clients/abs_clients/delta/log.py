@@ -28,7 +28,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from abs_clients.arrow import plain_type
 from abs_clients.delta.errors import is_missing, mapped, text_of
 from abs_clients.delta.evolve import actions_of, put_version
-from abs_clients.delta.history import history_of
+from abs_clients.delta.history import history_of, is_kept
 from abs_clients.delta.problems import Problem, problems_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.location import Location
@@ -38,6 +38,9 @@ from abs_clients.tablelog import TableHistory
 from abs_core.errors import SchemaError
 
 _NONE = pa.schema([])
+
+LOOKED_AT = 1000
+"""Versions of the log in which a commit is looked for."""
 
 CHECKPOINT = 10
 """Versions of the log between checkpoints, where the table does not say; as Delta's own writers."""
@@ -192,11 +195,16 @@ def _clocks(kind: pa.DataType, where: str = _OUTSIDE) -> Iterator[str]:
 class DeltaSnapshot:
     """A table as of one version of its log."""
 
+    log_is_read = False
+
     def __init__(self, table: DeltaTable, log: DeltaLog) -> None:
         self._table = table
         self._log = log
         self._url = log.url
         self._metadata = table.metadata()
+        self._version = table.version()
+        self._added: Any = None  # the mark that was added to it
+        self._seen: list[dict[str, Any]] | None = None  # the last commits, newest first
 
     @property
     def id(self) -> str:
@@ -244,15 +252,46 @@ class DeltaSnapshot:
         with mapped(f"reading the log of {self._url}"):
             return self._table.transaction_version(application)
 
+    def place_of(self, mark: Any) -> str | None:
+        """The version of the mark's commit; None if the log does not tell it any more."""
+        if mark == self._added:
+            return str(self._version + 1)
+        for count in (16, LOOKED_AT):
+            for commit in self._commits(count):
+                if mark.told.items() <= commit.items():
+                    return str(commit["version"])
+        return None
+
+    def has(self, place: str) -> bool | None:
+        """Whether what the commit at that place added is in the history of this version.
+
+        None: the log does not tell it any more.
+        """
+        behind = self._version - int(place)
+        if behind <= 0:
+            return behind == 0
+        return None if behind >= LOOKED_AT else is_kept(self._commits(behind + 1), int(place))
+
+    def _commits(self, count: int) -> list[dict[str, Any]]:
+        if self._seen is None or len(self._seen) < count:
+            with mapped(f"reading the log of {self._url}"):
+                self._seen = self._table.history(count)
+        return self._seen[:count]
+
     def is_empty(self) -> bool:
         return not self._table.file_uris()
 
     def add(self, files: Sequence[Any], mark: Any, columns: pa.Schema = _NONE) -> bool:
         """One commit from this very snapshot; see ``abs_sinks.lake.table.Snapshot``."""
+        done = self._put(files, mark, columns)
+        self._added = mark if done else None
+        return done
+
+    def _put(self, files: Sequence[Any], mark: Any, columns: pa.Schema) -> bool:
         if columns.names:
             actions = actions_of(self._table, columns, files, mark)
             with mapped(f"committing to the Delta table {self._url}"):
-                return put_version(self._url, self._log.server, self._table.version() + 1, actions)
+                return put_version(self._url, self._log.server, self._version + 1, actions)
         return self._append(files, mark)
 
     def _append(self, files: Sequence[Any], mark: Any) -> bool:

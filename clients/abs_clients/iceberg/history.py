@@ -10,6 +10,7 @@ from typing import Any
 
 from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntryStatus
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from abs_clients.tablelog import Epoch, LoggedCommit, LoggedFile, TableHistory
@@ -71,6 +72,21 @@ def history_of(table: Table) -> TableHistory:
         for commit in commits
     ]
     return TableHistory(tuple(commits), live, _FILES, _REMOVE)
+
+
+def is_ancestor(metadata: TableMetadata, sequence: int, identity: int) -> bool | None:
+    """Whether a snapshot is in the history of ``main``; None: what would tell it has expired."""
+    current = metadata.current_snapshot_id
+    kept = {each.snapshot_id: each for each in metadata.snapshots}
+    lineage: list[Snapshot] = []
+    while current is not None and current in kept:
+        lineage.append(kept[current])
+        current = kept[current].parent_snapshot_id
+    if any(each.snapshot_id == identity for each in lineage):
+        return True
+    older = any((each.sequence_number or 0) < sequence for each in lineage)
+    # Else the rest of the history has expired, and with it perhaps this snapshot.
+    return False if identity in kept or older or not lineage else None
 
 
 def _commit(

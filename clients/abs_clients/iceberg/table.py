@@ -37,7 +37,7 @@ from pyiceberg.table.metadata import TableMetadata
 from abs_clients.iceberg.append import append
 from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misfits
 from abs_clients.iceberg.errors import ConflictError, mapped, text_of
-from abs_clients.iceberg.history import history_of
+from abs_clients.iceberg.history import history_of, is_ancestor
 from abs_clients.iceberg.problems import Problem, check_location, notes_of, problems_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server
@@ -138,6 +138,8 @@ class IcebergTable:
 class IcebergSnapshot:
     """A table as of one moment."""
 
+    log_is_read = True
+
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
         self._name = name
@@ -183,6 +185,18 @@ class IcebergSnapshot:
     def version_of(self, application: str) -> int | None:
         found = self._table.properties.get(application)
         return None if found is None else int(found)
+
+    def place_of(self, mark: Any) -> str | None:
+        """Sequence number and id of the mark's snapshot; None if it has expired."""
+        for snapshot in reversed(self._table.metadata.snapshots):
+            told = {} if snapshot.summary is None else snapshot.summary.additional_properties
+            if told.get(mark.application) == str(mark.version):
+                return f"{snapshot.sequence_number or 0} {snapshot.snapshot_id}"
+        return None
+
+    def has(self, place: str) -> bool | None:
+        """Whether the snapshot at that place is an ancestor of ``main``; None: that has expired."""
+        return is_ancestor(self._table.metadata, *map(int, place.split()))
 
     def is_empty(self) -> bool:
         return self._table.current_snapshot() is None

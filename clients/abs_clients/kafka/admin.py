@@ -237,20 +237,26 @@ class Admin:
         self.ask(f"making the topic {name} (CREATE)", call)
 
     def offsets(
-        self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
+        self,
+        asked: Mapping[Partition, OffsetSpec],
+        seconds: float = timeouts.REQUEST_SECONDS,
+        *,
+        uncommitted: bool = False,
     ) -> dict[Partition, int]:
         """Offsets of partitions; the end is that of the settings' isolation level.
 
         Under ``read_committed`` this is the last stable offset.
+
+        Args:
+            uncommitted: the end is that of all acknowledged records, whatever the settings.
         """
         if not asked:
             return {}
         given = {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()}
+        isolation = IsolationLevel.READ_UNCOMMITTED if uncommitted else self._isolation
 
         def call(client: AdminClient, seconds: float) -> dict[Partition, int]:
-            answers = client.list_offsets(
-                given, isolation_level=self._isolation, request_timeout=seconds
-            )
+            answers = client.list_offsets(given, isolation_level=isolation, request_timeout=seconds)
             return {
                 (p.topic, p.partition): _offset(p, each, seconds) for p, each in answers.items()
             }

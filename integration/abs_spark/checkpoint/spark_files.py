@@ -12,6 +12,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -53,6 +54,25 @@ def fingerprint(
     if checkpoint and content is not None:
         note_readable(checkpoint)
     return None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def offsets(checkpoint: str, epoch: int) -> tuple[Any, ...]:
+    """Where the input of an epoch ends, by source, as the options of a batch read take it.
+
+    Empty where the checkpoint does not tell it, as before the first epoch.
+    """
+    content = _read(checkpoint, f"offsets/{epoch}") or b""
+    lines = content.decode().splitlines()[2:]  # after the version and what else the epoch knows
+    return tuple(None if line == "-" else _as_option(parse(line)) for line in lines)
+
+
+def _as_option(told: Any) -> Any:
+    """Of ``abs-kafka`` as of Spark's own source: partitions and offsets by topic."""
+    if isinstance(told, dict) and all(
+        isinstance(of, dict) and "offsets" in of for of in told.values()
+    ):
+        return {topic: of["offsets"] for topic, of in told.items()}
+    return told
 
 
 def query_id(checkpoint: str | None) -> str | None:

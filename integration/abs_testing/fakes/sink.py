@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Conflict, RegisterStore, Sink, Task, Version, Writer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, OptionError, RefusedError
+from abs_core.lookback import LookedBack, Past, compared
 from abs_core.model import (
     Committable,
     Finding,
@@ -18,6 +21,7 @@ from abs_core.model import (
     Inspection,
     JobState,
     Outcome,
+    Shown,
 )
 from abs_core.protocol import sweepable
 from abs_core.routing import ByProtocol, NothingToCommit
@@ -67,6 +71,24 @@ class HandleCommitter(Committer):
                 if sweepable(state, state.generation, name):
                     db.execute("DELETE FROM marker WHERE handle = ?", [str(name)])
 
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``: how many handles of the epoch's the rows' own table must have."""
+        counts = Counter((c.handle.generation, c.handle.epoch) for c in committables)
+        mark = json.dumps([[*position, count] for position, count in counts.items()])
+        return [Shown(0, sum(c.rows for c in committables), mark)]
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        query = "SELECT generation, epoch FROM applied WHERE register = ?"
+        with self._target.transaction() as db:
+            applied = Counter(db.execute(query, [past.register]).fetchall())
+
+        def is_there(mark: str) -> bool:
+            return all(applied[g, epoch] >= count for g, epoch, count in json.loads(mark))
+
+        last = max(applied, default=past.decided)
+        ahead = [LookedBack(0, ahead=last)] if last > past.decided else []
+        return [*compared(past, is_there, "It has none of their handles."), *ahead]
+
     def _commit(self, committable: Committable) -> Outcome:
         with self._target.transaction() as db:
             outcome = _outcome(db, committable)
@@ -78,7 +100,9 @@ class HandleCommitter(Committer):
             return Outcome.COMMITTED
 
     def _apply(self, db: sqlite3.Connection, committable: Committable) -> None:
-        handle = str(committable.handle)
+        name, handle = committable.handle, str(committable.handle)
+        place = name.register, name.generation, name.epoch
+        db.execute("INSERT INTO applied VALUES (?, ?, ?)", place)
         if self._keyed:
             staged = db.execute("SELECT id, value FROM staged WHERE handle = ?", [handle])
             upsert(db, staged.fetchall())

@@ -18,8 +18,17 @@ from abs_clients.kafka.attempts import BEGINNING, Decided, header_of
 from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.routing import none_to_commit
+from abs_sinks.kafka import lookback
 from abs_sinks.kafka.headers import encoded_headers
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Digest, Records
@@ -109,6 +118,10 @@ class IdempotentCommitter(Committer):
 
     def forget(self, state: JobState) -> None:
         """Nothing: the winners records are the proof, and the topic's retention deletes them."""
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``. The records are there since they were pre-committed."""
+        return lookback.shown(self._options, committables)
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState

@@ -30,8 +30,18 @@ from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Task
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.lookback import LookedBack, Past
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.patience import Patience
+from abs_sinks.kafka import lookback
 from abs_sinks.kafka.columnar.recordbatch import SEQUENCES
 from abs_sinks.kafka.open_transaction import (
     OpenTransaction,
@@ -269,6 +279,12 @@ class TwoPhaseCommitter(Committer):
         """
         self._ended(sorted(self._marking))
         self._marking.clear()
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        return lookback.shown(self._options, committables)
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        return lookback.look_back(self._options, past)
 
     def _ended(self, ids: Sequence[str]) -> dict[str, Description | None]:
         """The coordinators' descriptions after the markers are written, or ``MARKER_SECONDS``."""

@@ -26,9 +26,18 @@ from abs_core.errors import (
     NotPreparedError,
     RefusedError,
 )
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore, SegmentWriter, read_segment
+from abs_sinks.kafka import lookback
 from abs_sinks.kafka.changes import has_positions, in_order
 from abs_sinks.kafka.ledger import (
     check_log,
@@ -181,6 +190,13 @@ class WalCommitter(Committer):
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return [entry.in_doubt(self._store.url) for entry in self._store.list(job)]
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``. With records and register in one transaction: as it was before that one.
+
+        So an id tells of the last epoch, too, and the ends tell of those before it.
+        """
+        return lookback.shown(self._options, committables)
 
     def forget(self, state: JobState) -> None:
         """Remove finished handles from the ledger, except those whose segment still exists."""

@@ -23,6 +23,7 @@ from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, ProtocolError, RefusedError, SchemaError
+from abs_core.lookback import LookedBack, Past
 from abs_core.model import (
     TOGETHER,
     Committable,
@@ -31,8 +32,10 @@ from abs_core.model import (
     Inspection,
     JobState,
     Outcome,
+    Shown,
 )
 from abs_core.strictjson import of, parse, reading, text, whole
+from abs_sinks.lake import lookback
 from abs_sinks.lake.fit import fit, unfit
 from abs_sinks.lake.table import AddedFile, LakeTable, Mark, Snapshot
 from abs_sinks.s3.partitions import NULL_FOLDER
@@ -68,6 +71,7 @@ class LakeCommitter(Committer):
         self._table = table
         self._folder = folder
         self._inner = inner
+        self._logged: tuple[Mark | None, str | None] = None, None  # the last commit, and its place
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """Seal them: the same handles, each with the number and the digest of all.
@@ -134,6 +138,18 @@ class LakeCommitter(Committer):
             if not isinstance(snapshot, Outcome):
                 self._added(share, snapshot, ())
 
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``: where in the log the epoch's commit is."""
+        mark = mark_of(committables)
+        added, place = self._logged
+        if added != mark:  # another process has committed it, or the reply was lost
+            snapshot = self._table.load()
+            place = None if snapshot is None else snapshot.place_of(mark)
+        return lookback.shown(committables, mark, place)
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        return lookback.look_back(self._table.load(), past, EPOCHS)
+
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return self._inner.in_doubt(job)
 
@@ -176,7 +192,11 @@ class LakeCommitter(Committer):
             if isinstance(found, Outcome):
                 return found
             columns = self._lacking(found, share) if files else pa.schema([])
-            return Outcome.COMMITTED if found.add(files, mark_of(share), columns) else None
+            mark = mark_of(share)
+            if not found.add(files, mark, columns):
+                return None
+            self._logged = mark, found.place_of(mark)
+            return Outcome.COMMITTED
 
         trying = Retrying(
             retry=retry_if_result(lambda outcome: outcome is None),

@@ -81,6 +81,9 @@ class Entries(Protocol):
 class Snapshot(Protocol):
     """The table as of one moment; commits are from this moment on, and fail if the table moved."""
 
+    log_is_read: bool
+    """Whether ``has`` needs no request."""
+
     @property
     def id(self) -> str:
         """The table's own id: another one for a table dropped and created again."""
@@ -114,6 +117,20 @@ class Snapshot(Protocol):
 
     def version_of(self, application: str) -> int | None:
         """The version of the application's last commit; None if there is none."""
+        ...
+
+    def place_of(self, mark: Mark) -> str | None:
+        """Where in the log the mark's commit is; None if that is no longer told.
+
+        Where ``log_is_read`` is False it is a number, which each change of the table raises by one.
+        """
+        ...
+
+    def has(self, place: str) -> bool | None:
+        """Whether the commit at that place is in this snapshot's history; None: not told any more.
+
+        Not so after a restore or a rollback below it, which the mark outlives.
+        """
         ...
 
     def is_empty(self) -> bool: ...

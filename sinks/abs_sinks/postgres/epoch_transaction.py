@@ -138,8 +138,15 @@ class EpochTransaction:
         with leased(self._options.server, tag) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
-                if self._prepared.existing(connection, [composed.handle]):
+                seen = self._prepared.inspect(connection, [composed.handle])[composed.handle]
+                if seen.outcome is Outcome.PREPARED:
                     return composed
+                if seen.outcome is Outcome.COMMITTED:
+                    raise NotPreparedError(
+                        "These rows are committed already, by another run's decision.",
+                        handle=composed.handle,
+                        remedy="restart the query, if no newer run of it is at work.",
+                    )
                 self._begin(connection, self._prepared.marking(composed), staged)
                 drop = self._staging.dropping([committable.handle for committable in staged])
                 prepare(self._options, connection, composed.handle, drop, OR_ALONE)

@@ -29,6 +29,7 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
+from abs_core.lookback import Position
 from abs_core.model import PROTOCOL, Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.options import PostgresOptions
 
@@ -63,6 +64,8 @@ delete from {marker} m using lazily
    and (m.generation < {generation}
         or m.generation = {generation}
            and (m.epoch <= {frontier} or m.epoch = any({abandoned}::bigint[])))
+   and not exists (select from unnest({kept}::bigint[], {of_kept}::bigint[]) as k(generation, epoch)
+                    where (m.generation, m.epoch) = (k.generation, k.epoch))
    and not exists (select from unnest({generations}::bigint[], {epochs}::bigint[],
                                       {partitions}::bigint[], {attempts}::text[])
                                as o(generation, epoch, partition, attempt)
@@ -152,16 +155,23 @@ class PreparedTransactions:
             **asdict(committable.handle),
         )
 
-    def forget(self, connection: Connection[Any], state: JobState) -> None:
+    def forget(
+        self, connection: Connection[Any], state: JobState, kept: Sequence[Position] = ()
+    ) -> None:
         """Delete the markers that ``protocol.sweepable`` allows, in one statement.
 
         It does not wait for the disk: a marker that returns after a server crash is harmless.
+
+        Args:
+            kept: generation and epoch of further markers that stay.
         """
         open_handles = [handle for decision in state.open for handle in decision.handles]
         query = sql.SQL(_FORGET).format(
             marker=self._schema.table("marker"),
             register=state.register,
             generation=state.generation,
+            kept=[generation for generation, _ in kept],
+            of_kept=[epoch for _, epoch in kept],
             frontier=-1 if state.frontier is None else state.frontier,
             abandoned=list(state.abandoned),
             generations=[handle.generation for handle in open_handles],
@@ -309,7 +319,7 @@ def _another_roles(connection: Connection[Any], handle: HandleName) -> RefusedEr
     )
 
 
-_SCHEMA = "stateschema"
+SCHEMA = "stateschema"
 
 
 def proof_noted(stateschema: str | None) -> tuple[tuple[str, str], ...]:
@@ -320,7 +330,7 @@ def proof_noted(stateschema: str | None) -> tuple[tuple[str, str], ...]:
     """
     # With a register elsewhere a changed option ``stateschema`` would hide the marker, the only proof
     # of a commit, and committed rows would count as lost.
-    return ((PROTOCOL, "2pc"), *(((_SCHEMA, stateschema),) if stateschema is not None else ()))
+    return ((PROTOCOL, "2pc"), *(((SCHEMA, stateschema),) if stateschema is not None else ()))
 
 
 def check_proof_is_here(
@@ -335,7 +345,7 @@ def check_proof_is_here(
         ConfigError: a handle is neither prepared nor marked, and records another schema.
     """
     for committable in committables:
-        there = dict(committable.extra).get(_SCHEMA, stateschema)
+        there = dict(committable.extra).get(SCHEMA, stateschema)
         if found[committable.handle] is Outcome.UNKNOWN and there != stateschema:
             raise ConfigError(
                 f"The option stateschema is {stateschema}, but the schema {there} records whether "

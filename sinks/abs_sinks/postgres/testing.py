@@ -86,6 +86,8 @@ class TableHarness:
         if superuser is not None:
             self.held = partial(_held, self.options, url, superuser)
             """See ``abs_testing.Holding``."""
+        if not variant.own_register:
+            self.backup = self._backup
         self.new_sink: Callable[[], Sink] = partial(
             PostgresSink, self.options, SCHEMA, co_commit=variant.own_register
         )
@@ -129,11 +131,12 @@ class TableHarness:
         query = "select gid from pg_prepared_xacts where database = current_database()"
         return [gid for (gid,) in self.db.execute(query)]
 
-    def markers(self) -> list[tuple[str, ...]]:
-        """Job and attempt of each marker row."""
+    def markers(self) -> list[tuple[Any, ...]]:
+        """Job, attempt, register, generation and epoch of each marker row."""
         if not exists(self.db, f"{self.schema}.marker"):
             return []
-        return self.db.execute(f"select job, attempt from {self.schema}.marker").fetchall()
+        query = f"select job, attempt, register, generation, epoch from {self.schema}.marker"
+        return self.db.execute(query).fetchall()
 
     def staged(self) -> list[str]:
         """The comments of the staging tables."""
@@ -154,16 +157,36 @@ class TableHarness:
         return [str(who) for (who,) in self.db.execute(query, (self.table,))]
 
     def leftovers(self, job: str) -> Sequence[str]:
+        # The last finished epoch's tell later whether the database went back.
+        markers = self.markers()
+        mine = [row for row in markers if row[0] == job]
+        last = {row[2]: max(r[3:] for r in mine if r[2] == row[2]) for row in mine}
+        spent = [row for row in mine if self.own_register or row[3:] < last[row[2]]]
+
         def of_job(text: str) -> bool:
             handle = HandleName.parse(text)
             return handle is None or handle.job == job
 
         return [
             *(f"prepared {gid}" for gid in self.prepared() if of_job(gid)),
-            *(f"marker of {row}" for row in self.markers() if row[0] == job),
+            *(f"marker of {row}" for row in spent),
             *(f"staged {name}" for name in self.staged() if of_job(name)),
             *(f"lock of {who}" for who in self.locks()),
         ]
+
+    def _backup(self) -> Callable[[], None]:
+        """See ``abs_testing.GoingBack``: rows and markers, as a dump of the database has them."""
+        copies = {}
+        for name in (self.table, f"{self.schema}.marker"):
+            copies[name] = f"{self.schema}.kept{next(_numbers)}"
+            self.db.execute(f"create table {copies[name]} as table {name}")
+
+        def restore() -> None:
+            for name, kept in copies.items():
+                put_back = f"truncate {name}; insert into {name} table {kept}"
+                self.db.execute(f"begin; {put_back}; commit")
+
+        return restore
 
     def saved(self, job: str) -> Callable[[], None]:
         """See ``abs_testing.Restoring``."""

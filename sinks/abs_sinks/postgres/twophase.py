@@ -16,11 +16,20 @@ from abs_clients.postgres.pool import leased, pool
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Task
 from abs_core.errors import AbsError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.lookback import LookedBack, Past
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_sinks.burying import Bury
 from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres import deadletters
+from abs_sinks.postgres import deadletters, lookback
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.judgedcopy import JudgedCopy
 from abs_sinks.postgres.options import PostgresOptions
@@ -152,10 +161,17 @@ class TwoPhaseCommitter(Committer):
         """Delete markers, also those of ``wal``."""
         try:
             with leased(self._options.server, doing="deleting markers") as connection:
-                self._prepared.forget(connection, state)
+                self._prepared.forget(connection, state, lookback.kept(state))
         except AbsError as error:
             # They are deleted with the next epoch's.
             log.debug("markers of job %s stay for now: %s", state.job, error)
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        return lookback.shown(committables)
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        with leased(self._options.server, doing="looking for markers") as connection:
+            return lookback.look_back(connection, self._options.stateschema, past)
 
     def _commit(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
         with leased(self._options.server, doing="committing prepared transactions") as connection:

@@ -15,8 +15,17 @@ from abs_core.births import rules as births
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
 from abs_core.routing import none_to_commit
+from abs_sinks.s3 import lookback
 from abs_sinks.s3.layout import PerHandle
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options
@@ -216,6 +225,10 @@ class IdempotentCommitter(Committer):
                 if self._markers.is_committed(doubt.handle, committed[doubt.handle.epoch])
             ]
         )
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``. The objects are there since they were pre-committed."""
+        return lookback.shown(committables)
 
     def _inspect(self, committable: Committable) -> Outcome:
         """Prepared if all its objects are there with the content that was sent."""

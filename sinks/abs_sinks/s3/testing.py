@@ -98,6 +98,18 @@ class FolderHarness:
             for name in cell[0].manifests if cell else ():
                 yield self.options.state.key(MANIFESTS, f"job={job_text(job)}", name)
 
+    def backup(self) -> Callable[[], None]:
+        """See ``abs_testing.GoingBack``: the objects that readers see."""
+        there = {key: body.data for key in self.keys() if (body := self._objects.get(key))}
+
+        def restore() -> None:
+            now = set(self.keys())
+            self._objects.delete(sorted(now - there.keys()))
+            for key in there.keys() - now:
+                self._objects.put(key, there[key])
+
+        return restore
+
     def saved(self, job: str) -> Callable[[], None]:
         """See ``abs_testing.Restoring``."""
         key = S3Register(self.options).key(job)

@@ -11,7 +11,17 @@ from typing import TypeVar
 from abs_core.aborting import abort_each
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.lookback import LookedBack, Past
+from abs_core.model import (
+    Committable,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+    Shown,
+)
+from abs_sinks.s3 import lookback
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import SEGMENTS
@@ -79,6 +89,12 @@ class TwoPhaseCommitter(Committer):
 
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        return lookback.shown(committables)
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        return lookback.look_back(self._options, past)
 
     def _abort(self, open_uploads: Sequence[Pending]) -> None:
         for number, pending in enumerate(open_uploads):

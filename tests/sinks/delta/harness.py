@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, closing
 from functools import partial
 from pathlib import Path
 
+from deltalake import DeltaTable
+
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
@@ -56,6 +58,20 @@ class TableHarness:
             there = [str(path) for path in Path(self.options.path).rglob("*.parquet")]
         data = [file for file in there if file.endswith(".parquet") and "_delta_log" not in file]
         return [file for file in data if file not in named]
+
+    def backup(self) -> Callable[[], None]:
+        """See ``abs_testing.GoingBack``: by RESTORE."""
+        version = self.table().version()
+
+        def restore() -> None:
+            self.table().restore(version)
+
+        return restore
+
+    def table(self) -> DeltaTable:
+        """The table as others open it."""
+        address = self.options.address
+        return DeltaTable(address.url, storage_options=address._storage())
 
     def saved(self, job: str) -> Callable[[], None]:
         """See ``abs_testing.Restoring``."""

@@ -70,6 +70,17 @@ class TableHarness:
             "default", **self.catalog, **({"s3.endpoint": server} if server else {})
         )
 
+    def backup(self) -> Callable[[], None]:
+        """See ``abs_testing.GoingBack``: by a rollback of ``main``."""
+        snapshot = self.foreign.load_table(self.name).current_snapshot()
+        assert snapshot is not None
+
+        def restore() -> None:
+            table = self.foreign.load_table(self.name)
+            table.manage_snapshots().set_current_snapshot(snapshot.snapshot_id).commit()
+
+        return restore
+
     def read(self) -> Sequence[Row]:
         if self.options.address.load() is None:
             return []

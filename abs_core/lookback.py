@@ -1,0 +1,119 @@
+"""What a register knows of its targets, and what a sink finds when it compares a target with it.
+
+When an epoch is finished, each target's sink tells a **mark**: by what its system shows later whether
+these rows are still there (``Shown``). At a start a sink compares: a target may have been restored,
+rolled back, failed over or made again while the register lay elsewhere. It decides no commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from abs_core.model import JobState, Shown
+from abs_core.strictjson import reading
+
+Position = tuple[int, int]
+"""Generation and epoch of a decision: of two decisions of a register the later one has the higher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """The mark of an epoch that is finished, in the targets of one sink."""
+
+    epoch: int
+    sink: int
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a register knows of a job's targets.
+
+    Args:
+        register: its id.
+        decided: its last decision; the epoch is -1 if this generation has made none.
+        noted: oldest first.
+        sinks: numbers of the sinks that these targets are of.
+    """
+
+    register: str
+    job: str
+    decided: Position
+    noted: tuple[Noted, ...] = ()
+    sinks: tuple[int, ...] = (0,)
+
+    def of(self, sinks: Collection[int]) -> Past:
+        """The same for some sinks only."""
+        noted = tuple(note for note in self.noted if note.sink in sinks)
+        return replace(self, noted=noted, sinks=tuple(sorted(sinks)))
+
+
+@dataclass(frozen=True, slots=True)
+class LookedBack:
+    """A sink's targets, compared with what they showed before.
+
+    Args:
+        gone: the noted epochs whose rows are not there, ascending.
+        why: what shows it, as a sentence.
+        unsure: why the newest noted epoch cannot be compared, as a sentence; empty if it can.
+        ahead: a decision of this register that is committed there, and which the register does not
+            know; None if there is none.
+    """
+
+    sink: int
+    gone: tuple[int, ...] = ()
+    why: str = ""
+    unsure: str = ""
+    ahead: Position | None = None
+
+
+def recorded(state: JobState, epoch: int, shown: Sequence[Shown]) -> JobState:
+    """The state with what the targets showed when the epoch was finished, for later starts."""
+    recent = tuple(
+        replace(each, shown=tuple(shown)) if each.epoch == epoch else each for each in state.recent
+    )
+    return replace(state, recent=recent)
+
+
+def past_of(state: JobState) -> Past:
+    """What the state knows."""
+    last = -1 if state.last_decided is None else state.last_decided
+    noted = (Noted(r.epoch, s.sink, s.mark) for r in state.recent for s in r.shown)
+    return Past(state.register, state.job, (state.generation, last), tuple(noted))
+
+
+def reading_mark(system: str) -> AbstractContextManager[None]:
+    """Raise ``CorruptionError`` for a ``ValueError``: the text of a mark cannot be read."""
+    remedy = "do not delete the register: put its last state back"
+    return reading(f"What the register notes of {system}", remedy)
+
+
+def compared(
+    past: Past,
+    is_there: Callable[[str], bool | None],
+    why: str,
+    unsure: str = "",
+    *,
+    every: bool = False,
+) -> list[LookedBack]:
+    """Compare mark by mark, for each sink.
+
+    Args:
+        is_there: whether the rows of an epoch with that mark are there; None: that cannot be told.
+        why, unsure: see ``LookedBack``.
+        every: compare each epoch even if the newest is there, as a target may go back between two.
+    """
+    looks = []
+    for sink in sorted({note.sink for note in past.noted}):
+        *before, last = [note for note in past.noted if note.sink == sink]
+        older = [note.epoch for note in before if is_there(note.mark) is False] if every else []
+        newest = is_there(last.mark)
+        if newest is False:
+            older = older or [note.epoch for note in before if is_there(note.mark) is False]
+            older.append(last.epoch)
+        if older or newest is None:
+            told = (why if older else "", unsure if newest is None else "")
+            looks.append(LookedBack(sink, tuple(older), *told))
+    return looks

@@ -1,0 +1,87 @@
+"""A target that goes back while the register does not, or the other way: a start tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from abs_core.errors import RegisterLostError, TargetWentBackError
+from abs_testing.case import JOB, Case, consent_in, raises, rows
+from abs_testing.cuts import Cut, Halted
+from abs_testing.harness import GoingBack
+from abs_testing.rules import going_back, only
+
+FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
+
+
+@only(going_back)
+def a_target_that_went_back_is_told_at_a_start(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, FIRST)
+    back = _saved(case)
+    run.epoch(1, SECOND)
+    run.epoch(2, THIRD[:2], THIRD[2:])
+    case.run().begin(3)  # nothing is told before
+    back()
+    before = run.state()
+    error = raises(TargetWentBackError, lambda: case.run().begin(3))
+    assert "6 rows of the finished epoch(s) 1 to 2" in error.what, (
+        f"what is gone is not in: {error}"
+    )
+    assert run.state() == before, "a start that was refused has changed the register"
+    case.holds(FIRST, when="after a start on a target that went back")
+    case.run(adopt=consent_in(error)).epoch(3, LAST)
+    case.run().begin(4)  # it is consented to once
+    compared = {each.epoch for each in run.state().recent if each.shown}
+    assert compared == {0, 3}, f"epochs {compared} are still compared, 1 and 2 were consented to"
+    case.holds(FIRST, LAST, when="after a target that went back, by consent")
+
+
+@only(going_back)
+def what_is_recorded_of_an_epoch_is_what_its_target_shows_afterwards(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, FIRST)
+    before = _saved(case)
+    # Each epoch is committed by one run, and finished and recorded by the next.
+    cut = Cut("compare_and_set", where=lambda state: state.frontier == 1)
+    raises(Halted, lambda: case.run(cut=cut).epoch(1, SECOND))
+    case.run().epoch(1, SECOND)
+    after = _saved(case)
+    before()
+    raises(TargetWentBackError, lambda: case.run().begin(2))
+    after()
+    case.run().epoch(2, THIRD)
+    case.holds(FIRST, SECOND, THIRD, when="after a target that went back, and came again")
+
+
+@only(going_back)
+def a_target_that_others_write_to_did_not_go_back(case: Case) -> None:
+    run, other = case.run(), case.run("other")
+    run.epoch(0, FIRST)
+    other.epoch(0, SECOND)
+    other.epoch(1, THIRD)
+    case.run().epoch(1, LAST)
+    when = "after two jobs on one target"
+    case.is_clean(JOB, "other", when=when)
+    case.holds(FIRST, SECOND, THIRD, LAST, when=when)
+
+
+@only(going_back)
+def a_register_that_went_back_with_its_checkpoint_is_told_by_the_target(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, FIRST)
+    older, target = run.state(), _saved(case)
+    later = case.run()
+    later.epoch(1, SECOND)
+    later.epoch(2, THIRD)
+    later.store.compare_and_set(JOB, later.stored().version, older)  # as from a backup
+    error = raises(RegisterLostError, lambda: case.run().begin(1))
+    assert later.state() == older, "a start that was refused has changed the register"
+    target()
+    case.run(adopt=consent_in(error)).epoch(1, LAST)
+    case.run().epoch(2, THIRD)
+    case.holds(FIRST, LAST, THIRD, when="after register, checkpoint and target were restored")
+
+
+def _saved(case: Case) -> Callable[[], None]:
+    assert isinstance(case.harness, GoingBack)
+    return case.harness.backup()

@@ -1,0 +1,127 @@
+"""Whether a topic went back: by its id, and by where its partitions ended after the last epochs.
+
+Retention moves the beginning of a partition, never its end. Ends that are lower than before are of
+brokers that lost acknowledged records, and a recreated topic has another id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it is there
+
+from abs_clients.kafka.admin import Partition
+from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.topics import topic_facts, topics_in_time
+from abs_clients.kafka.transactions import listed
+from abs_core.coordinator.rollforward import OFFSETS
+from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
+from abs_core.model import MAX_MARK, Committable, Shown
+from abs_core.strictjson import fields, of, parse, text, whole
+from abs_sinks.kafka.open_transaction import parse_id, pattern_of
+from abs_sinks.kafka.options import KafkaOptions
+
+MAX_ENDS = 64
+"""Partitions of a topic up to which their ends are noted: the register keeps 16 epochs of them."""
+
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-[0-9]+(?: from .*| and .*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A topic's id (None: the brokers have none), and each partition's end (none: too many)."""
+
+    id: str | None
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """The topics of an epoch, by name."""
+
+    topics: dict[str, Ends]
+
+    def to_text(self) -> str:
+        told = {name: [each.id, *each.ends] for name, each in sorted(self.topics.items())}
+        return json.dumps({"topics": told}, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, mark: str) -> Self:
+        """Raises CorruptionError: the text is none of ``to_text``."""
+        with reading_mark("Kafka"):
+            found: dict[str, Any] = fields(fields(parse(mark))["topics"])
+            told = {name: of(list, each) for name, each in found.items()}
+            return cls(
+                {
+                    name: Ends(None if i is None else text(i), tuple(map(whole, ends)))
+                    for name, (i, *ends) in told.items()
+                }
+            )
+
+
+def shown(options: KafkaOptions, committables: Sequence[Committable]) -> list[Shown]:
+    """The ids of the epoch's topics, and where they end now, with what is written since.
+
+    Nothing where the committables do not tell the topics (``protocol=wal`` with the column ``topic``).
+    """
+    names = {options.topic} if options.topic else _topics_of(committables)
+    facts = topic_facts(options.kafka, names)
+    few = [name for name, each in facts.items() if each.partitions <= MAX_ENDS]
+    ends = _ends(options, [(name, n) for name in few for n in range(facts[name].partitions)])
+    told = {
+        name: Ends(each.id, tuple(ends[name, n] for n in range(each.partitions) if name in few))
+        for name, each in facts.items()
+    }
+    rows = sum(committable.rows for committable in committables)
+    whole = Topics(told).to_text()
+    if len(whole) > MAX_MARK:
+        whole = Topics({name: Ends(each.id, ()) for name, each in told.items()}).to_text()
+    return [Shown(0, rows, whole)] if told else []
+
+
+def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
+    """Compare ids and ends with the noted ones."""
+    names = {name for note in past.noted for name in Topics.read(note.mark).topics}
+    facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}
+    few = [each for each in facts.values() if each.partitions <= MAX_ENDS]
+    ends = _ends(options, [(each.name, n) for each in few for n in range(each.partitions)])
+
+    def is_there(mark: str) -> bool:
+        return all(goes_on(name, noted) for name, noted in Topics.read(mark).topics.items())
+
+    def goes_on(name: str, noted: Ends) -> bool:
+        if name not in facts or noted.id not in (None, facts[name].id):
+            return False
+        if facts[name].partitions > MAX_ENDS:
+            return True  # partitions were added since
+        return all(end <= ends.get((name, n), -1) for n, end in enumerate(noted.ends))
+
+    why = "A topic of them is gone or was created again, or a partition ends before their records."
+    looks = compared(past, is_there, why, every=True)
+    return [*looks, *(LookedBack(0, ahead=later) for later in _later(options, past)[-1:])]
+
+
+def _topics_of(committables: Sequence[Committable]) -> set[str]:
+    places = (dict(c.extra).get(OFFSETS, "").split(", ") for c in committables)
+    found = (_PLACE.fullmatch(place) for several in places for place in several)
+    return {each["topic"] for each in found if each}
+
+
+def _ends(options: KafkaOptions, places: Sequence[Partition]) -> dict[Partition, int]:
+    admin = cluster(options.kafka).admin
+    return admin.offsets(dict.fromkeys(places, _LATEST), uncommitted=True)
+
+
+def _later(options: KafkaOptions, past: Past) -> list[Position]:
+    """Later generations that have opened transactions; brokers forget their ids after a week."""
+    names = map(parse_id, listed(options.kafka, pattern=pattern_of(past.job)))
+    return sorted(
+        (name.generation, -1)
+        for name in names
+        if name and name.register == past.register and name.generation > past.decided[0]
+    )

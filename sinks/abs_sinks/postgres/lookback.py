@@ -1,0 +1,105 @@
+"""Whether the database went back behind a register that lies elsewhere: by the last epoch's markers.
+
+A marker is written in the transaction of its rows, so a restored database, or a replica that lost
+commits, lacks it. Those of the last finished epoch are kept until the next one is finished; older ones
+are deleted, and a database that was restored to their time has them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
+from abs_core.model import Committable, HandleName, JobState, Shown
+from abs_core.strictjson import fields, of, parse, text, whole
+from abs_sinks.postgres.prepared import SCHEMA
+
+_MARKERS = """
+select generation, epoch, count(*) from {marker} where register = {register} group by 1, 2
+"""
+
+_PREPARED = """
+select gid from pg_prepared_xacts where database = current_database() and starts_with(gid, {gids})
+"""
+
+
+_MARK = "markers"
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """The markers of an epoch: how many, and in which state schema."""
+
+    position: Position
+    count: int
+    schema: str
+
+    def to_text(self) -> str:
+        return json.dumps({_MARK: [*self.position, self.count, self.schema]})
+
+    @classmethod
+    def read(cls, mark: str) -> Self:
+        """Raises CorruptionError: the text is none of ``to_text``."""
+        with reading_mark("PostgreSQL"):
+            generation, epoch, count, schema = of(list, fields(parse(mark))[_MARK])
+            return cls((whole(generation), whole(epoch)), whole(count), text(schema))
+
+
+def shown(committables: Sequence[Committable]) -> list[Shown]:
+    """The markers of these handles; nothing where the register goes back with the database."""
+    schema = dict(committables[0].extra).get(SCHEMA)
+    if schema is None:
+        return []
+    # A decision may name handles of earlier epochs, too.
+    last = max((c.handle.generation, c.handle.epoch) for c in committables)
+    count = sum((c.handle.generation, c.handle.epoch) == last for c in committables)
+    rows = sum(committable.rows for committable in committables)
+    return [Shown(0, rows, Markers(last, count, schema).to_text())]
+
+
+def kept(state: JobState) -> list[Position]:
+    """Of which epochs the markers must stay: of the last one of each sink."""
+    last = {each.sink: each.mark for recent in state.recent for each in recent.shown}
+    return [Markers.read(mark).position for mark in last.values() if f'"{_MARK}"' in mark]
+
+
+def look_back(connection: Connection[Any], schema: str, past: Past) -> list[LookedBack]:
+    """Compare the markers with the noted ones; psycopg's errors pass through.
+
+    Args:
+        schema: for state, by the options.
+    """
+    if past.noted:
+        schema = Markers.read(past.noted[-1].mark).schema
+    counts = _counts(connection, schema, past.register)
+    top = max(counts, default=(0, -1))
+
+    def is_there(mark: str) -> bool:
+        noted = Markers.read(mark)
+        return noted.position < top or noted.count <= counts.get(noted.position, 0)
+
+    why = "The markers that their transactions wrote are not there."
+    looks = compared(past, is_there, why)
+    ahead = max([top, *_prepared(connection, past)])
+    return [*looks, LookedBack(0, ahead=ahead)] if ahead > past.decided else looks
+
+
+def _counts(connection: Connection[Any], schema: str, register: str) -> dict[Position, int]:
+    query = sql.SQL(_MARKERS).format(marker=sql.Identifier(schema, "marker"), register=register)
+    try:
+        return {(generation, epoch): n for generation, epoch, n in connection.execute(query)}
+    except psycopg.errors.UndefinedTable:
+        return {}
+
+
+def _prepared(connection: Connection[Any], past: Past) -> list[Position]:
+    """Later generations of which something is prepared: their epochs may be undecided."""
+    query = sql.SQL(_PREPARED).format(gids=f"abs1:{past.register}:")
+    names = (HandleName.parse(gid) for (gid,) in connection.execute(query))
+    return [(name.generation, -1) for name in names if name and name.generation > past.decided[0]]

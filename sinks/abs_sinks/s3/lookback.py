@@ -1,0 +1,77 @@
+"""Whether a folder went back: by objects of the last epochs.
+
+A reader or a lifecycle rule may remove objects, the oldest first. So missing objects tell only where
+those of an earlier epoch are still there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+
+from abs_clients.s3.objects import Objects
+from abs_core.lookback import LookedBack, Past, compared, reading_mark
+from abs_core.model import MAX_MARK, Committable, Shown
+from abs_core.strictjson import fields, of, parse, text
+from abs_sinks.s3.layout import FileName, job_text
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.uploads import uploads_of
+
+_UNSURE = (
+    "No object of its last epochs is there: they were removed, or the folder was restored empty."
+)
+
+_LOOKED_AT = 32
+"""Objects of a lost time line that are listed: those of ``protocol=idempotent`` may be undecided."""
+
+
+def shown(committables: Sequence[Committable]) -> list[Shown]:
+    """How many objects the epoch has, with the first and the last one's key."""
+    keys = sorted(upload.key for one in committables for upload in uploads_of(one))
+    rows = sum(committable.rows for committable in committables)
+    for named in (keys[:1] + keys[-1:], keys[-1:]) if keys else ():
+        told = {"objects": len(keys), "keys": sorted(set(named))}
+        mark = json.dumps(told, ensure_ascii=False)
+        if len(mark) <= MAX_MARK:
+            return [Shown(0, rows, mark)]
+    return []
+
+
+def look_back(options: S3Options, past: Past) -> list[LookedBack]:
+    """Compare the folder with what is noted."""
+    objects = Objects(options.bucket)
+
+    def is_there(mark: str) -> bool:
+        with reading_mark("S3"):
+            keys = [text(key) for key in of(list, fields(parse(mark))["keys"])]
+        return all(objects.head(key) is not None for key in keys)
+
+    looks = []
+    for look in compared(past, is_there, "Objects of these epochs are not there; older ones are."):
+        noted = {note.epoch for note in past.noted if note.sink == look.sink}
+        newest = max(noted - set(look.gone), default=None)
+        if newest is None:
+            looks.append(LookedBack(look.sink, unsure=_UNSURE))
+        else:
+            gone = tuple(epoch for epoch in look.gone if epoch > newest)
+            looks.append(replace(look, gone=gone))
+    generation, epoch = past.decided
+    later = ((generation, epoch + 1), (generation + 1, -1))
+    ahead = [LookedBack(0, ahead=each) for each in later if _has(objects, options, past, *each)]
+    return looks + ahead
+
+
+def _has(objects: Objects, options: S3Options, past: Past, generation: int, epoch: int) -> bool:
+    """Whether an object has a name of that generation, and of that epoch unless it is -1.
+
+    Not told where names begin with what differs: ``partitionby``, or another template of ``filename``.
+    """
+    if options.partitionby or "{" in options.filename:
+        return False
+    number = f"{epoch}-" if epoch >= 0 else ""
+    name = f"{options.filename}.{job_text(past.job)}-{past.register}-{generation}-{number}"
+    found = islice(objects.list(options.path.key(name)), _LOOKED_AT)
+    names = (FileName.parse(each.key.rpartition("/")[2]) for each in found)
+    return any(name is not None and (epoch < 0 or not name.by_manifest) for name in names)

@@ -1,0 +1,117 @@
+"""A restored database is told at a start; with its own register, as a lost register."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from abs_clients.postgres.pool import close_idle
+from abs_core.certificate import MemoryCertificates
+from abs_core.errors import NotPreparedError, RegisterLostError, TargetWentBackError
+from abs_services import PostgresService
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+from abs_testing.case import Case, consent_in, raises, rows
+from abs_testing.engine import committables_of
+
+pytestmark = pytest.mark.services
+FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
+
+
+class Restored:
+    """A copy of the harness's database as it is now, which takes its place later.
+
+    Prepared transactions are not in the copy, as in no dump.
+    """
+
+    def __init__(self, server: PostgresService, harness: TableHarness) -> None:
+        self._admin = psycopg.connect(server.admin_url, autocommit=True)
+        self._harness = harness
+        name = urlsplit(harness.url).path.lstrip("/")
+        self._names = sql.Identifier(name), sql.Identifier(f"{name}_kept")
+        self._leave()
+        self._run("create database {1} template {0}")
+        harness.reconnect()
+
+    def take_its_place(self) -> None:
+        self._leave()
+        self._run("drop database {0} with (force)")
+        self._run("alter database {1} rename to {0}")
+        self._harness.reconnect()
+        self._admin.close()
+
+    def _leave(self) -> None:
+        close_idle()
+        self._harness.db.close()
+
+    def _run(self, text: str) -> None:
+        self._admin.execute(sql.SQL(text).format(*self._names))
+
+
+@pytest.mark.parametrize("name", ["2pc-append-foreign-register", "wal-upsert-foreign-register"])
+def test_a_database_restored_from_a_copy_is_told(
+    postgres: PostgresService, database: str, name: str
+) -> None:
+    with open_table(database, VARIANTS[name]) as harness, Case(harness) as case:
+        run = case.run()
+        run.epoch(0, FIRST)
+        copy = Restored(postgres, harness)
+        run = case.run()
+        run.epoch(1, SECOND)
+        run.epoch(2, [])  # without rows: its targets show nothing
+        run.epoch(3, THIRD[:2], THIRD[2:])
+        case.run().begin(4)
+        copy.take_its_place()
+        error = raises(TargetWentBackError, lambda: case.run().begin(4))
+        assert "no longer has the 6 rows of the finished epoch(s) 1, 3." in error.what
+        case.run(adopt=consent_in(error)).epoch(4, LAST)
+        case.run().begin(5)
+        case.finished(FIRST, LAST, when="after a restore that was consented to")
+
+
+def test_a_database_that_lost_its_newest_commits_prepared_again_is_told_before_a_sweep(
+    database: str,
+) -> None:
+    """As a replica does: its last COMMIT PREPARED was lost, and the transaction is prepared there."""
+    variant = VARIANTS["2pc-append-foreign-register"]
+    with open_table(database, variant) as harness, Case(harness) as case:
+        run = case.run()
+        run.epoch(0, FIRST)
+        shares = run.tasks(1, SECOND)
+        gids = harness.prepared()
+        run.commit(1, shares)
+        harness.db.execute("delete from " + harness.table + " where id >= 10")
+        harness.db.execute(f"delete from {harness.schema}.marker where epoch = 1")
+        for gid in gids:
+            harness.db.execute("begin")
+            harness.db.execute(f"insert into {harness.table} values (10, 'v10')")
+            harness.db.execute(sql.SQL("prepare transaction {}").format(gid))
+        raises(TargetWentBackError, lambda: case.run().begin(2))
+        assert harness.prepared() == gids, "what can still be committed was rolled back"
+
+
+def test_a_database_that_goes_back_with_its_register_has_lost_its_register(
+    postgres: PostgresService, database: str
+) -> None:
+    variant: Variant = VARIANTS["wal-append"]
+    with open_table(database, variant) as harness, Case(harness) as case:
+        checkpoint = MemoryCertificates()
+        run = case.run(certificates=checkpoint)
+        run.epoch(0, FIRST)
+        copy = Restored(postgres, harness)
+        case.run(certificates=checkpoint).epoch(1, SECOND)
+        copy.take_its_place()
+        raises(RegisterLostError, lambda: case.run(certificates=checkpoint).begin(2))
+
+
+def test_what_is_committed_and_still_marked_is_not_composed_again(database: str) -> None:
+    """A zombie that composes once more is told that it is late, and not that a key is taken."""
+    variant: Variant = VARIANTS["wal-append-foreign-register"]
+    with open_table(database, variant) as harness, Case(harness) as case:
+        run = case.run()
+        staged = committables_of(run.tasks(0, FIRST))
+        committer = case.sink().committer()
+        committer.commit(committer.compose(staged))
+        raises(NotPreparedError, lambda: committer.compose(staged))
