@@ -29,10 +29,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from abs_chaos.registry import StandIn
 from abs_clients.avro.registry import header_of
 from abs_clients.avro.schema import parsed
 from abs_core.contracts import Task
+from abs_services.registry import StandIn
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.avro.encode import encode
 from benchmarks import kafka_jobs

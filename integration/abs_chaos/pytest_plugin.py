@@ -101,7 +101,7 @@ def abs_registry() -> Iterator[str]:
 
     It does not check whether schemas are compatible.
     """
-    from abs_chaos.registry import StandIn
+    from abs_services.registry import StandIn
 
     with StandIn() as served:
         yield served.url

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 Names = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[postgres] [kafka] [s3]", help="Which services; default: all."),
+    typer.Argument(
+        metavar="[postgres] [kafka] [s3] [registry]",
+        help="Which services; default: the first three to start, all to stop and to show.",
+    ),
 ]
 
 
@@ -27,14 +30,15 @@ def up(names: Names = None, *, as_json: AsJson = False) -> None:
 
     Servers that already run are not restarted. ABS_SERVICES says how to start them: native (default),
     docker, or external (only checks those that ABS_POSTGRES_URL, ABS_KAFKA_BOOTSTRAP and
-    ABS_S3_ENDPOINT name). The output contains passwords.
+    ABS_S3_ENDPOINT name). The output contains passwords. `registry` is a stand-in for a schema
+    registry, to try things: it checks no compatibility and knows no login.
     """
-    from abs_services import chosen_provider
+    from abs_services import KINDS, chosen_provider
     from abs_services.lasting import bring_up
 
     provider = chosen_provider()
     brought = []
-    for kind in kinds_named(names):
+    for kind in kinds_named(names or KINDS):
         with errors.status(f"starting {kind} ({provider}) ..."):
             brought.append(bring_up(kind, provider))
     if as_json:
@@ -94,14 +98,15 @@ def status(names: Names = None, *, as_json: AsJson = False) -> None:
 
 def kinds_named(names: Sequence[str] | None) -> list[Kind]:
     """The services of these names; all of them where there is none. Raises ConfigError."""
-    from abs_services import KINDS
+    from abs_services import KINDS, REGISTRY
 
+    kinds: tuple[Kind, ...] = (*KINDS, REGISTRY)
     for name in names or ():
-        if name not in KINDS:
+        if name not in kinds:
             raise ConfigError(
-                f"There is no service {name!r}.", remedy=f"choose from {', '.join(KINDS)}."
+                f"There is no service {name!r}.", remedy=f"choose from {', '.join(kinds)}."
             )
-    return [kind for kind in KINDS if not names or kind in names]
+    return [kind for kind in kinds if not names or kind in names]
 
 
 def _table(found: Mapping[Kind, Status], kinds: Sequence[Kind]) -> Table:

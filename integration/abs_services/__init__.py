@@ -1,4 +1,4 @@
-"""Real servers for tests, demos and people: PostgreSQL, Kafka, S3.
+"""Real servers for tests, demos and people: PostgreSQL, Kafka, S3; and a stand-in for a registry.
 
 with services().postgres() as server:   # native, docker or external: $ABS_SERVICES
     psycopg.connect(server.url)
@@ -9,6 +9,7 @@ from abs_clients.extras import importing
 with importing("The package abs_services"):
     from abs_services.contracts import (
         KINDS,
+        REGISTRY,
         KafkaService,
         Kind,
         PostgresService,
@@ -22,6 +23,7 @@ with importing("The package abs_services"):
 
 __all__ = [
     "KINDS",
+    "REGISTRY",
     "KafkaService",
     "Kind",
     "PostgresService",

@@ -1,7 +1,8 @@
 """What a service is: native process, container, or external server.
 
-Three kinds (PostgreSQL, Kafka, S3) and three providers (:class:`Provider`). Tests and the command line
-use only these classes, so the same test runs on each provider.
+Three kinds (PostgreSQL, Kafka, S3), a stand-in for a schema registry beside them, and three providers
+(:class:`Provider`). Tests and the command line use only these classes, so the same test runs on each
+provider.
 
 Every method raises :class:`abs_core.errors.ConfigError` if a requirement is missing (the message
 says how to install it) and :class:`abs_core.errors.UnavailableError` if a server does not start in
@@ -20,8 +21,11 @@ from typing import ClassVar, Literal, Self
 
 from abs_services.processes import ProcessId
 
-Kind = Literal["postgres", "kafka", "s3"]
+Kind = Literal["postgres", "kafka", "s3", "registry"]
 KINDS: tuple[Kind, ...] = ("postgres", "kafka", "s3")
+"""The real servers."""
+REGISTRY: Kind = "registry"
+"""A stand-in: see :class:`RegistryService`. Started only where it is named."""
 
 BUCKET = "abs"
 REGION = "us-east-1"
@@ -201,6 +205,24 @@ class S3Service(Service):
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ENDPOINT_URL": self.endpoint,
         }
+
+
+class RegistryService(Service):
+    """A stand-in for a schema registry, without login; it checks no compatibility.
+
+    A native process, whatever the provider of the others is.
+    """
+
+    kind: ClassVar[Kind] = "registry"
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """For the option ``registry.url``."""
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_REGISTRY_URL": self.url}
 
 
 class Services(ABC):

@@ -18,7 +18,7 @@ from typing import Any, cast
 from abs_core.durable import replace_durably
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, parse, version
-from abs_services.contracts import Kind, Outage, Provider, Running
+from abs_services.contracts import REGISTRY, Kind, Outage, Provider, Running
 from abs_services.paths import cache_folder
 from abs_services.processes import ProcessId
 from abs_services.providers import services
@@ -95,8 +95,10 @@ def bring_up(kind: Kind, provider: Provider) -> Status:
 
     A running one is left as it is, whatever its provider. A native service comes back with its data
     at the same address. If killed half way, this leaves nothing running: a service is detached only
-    once the state names it. External ones are only checked, and not recorded.
+    once the state names it. External ones are only checked, and not recorded. The registry is a native
+    process with every provider.
     """
+    provider = Provider.NATIVE if kind == REGISTRY else provider
     with changing_state() as state:
         found = state.get(kind)
         if found is not None and services(found.provider).is_up(found):

@@ -18,9 +18,9 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from abs_audit import Files, Report, audit, relation
-from abs_chaos.registry import StandIn
 from abs_core.errors import ConfigError, DataError, OptionError
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from tests.audit.conftest import BY_ID
 
 pytestmark = pytest.mark.services

@@ -143,7 +143,7 @@ CHECKED = {
     "abs_demo/job.py": "the environment that the demo gives its own child",
     "abs_chaos/job.py": "the arguments that a test gives its own child",
     "abs_chaos/faults.py": "words that a pattern of ASCII has matched; a method of any bytes",
-    "abs_chaos/registry.py": "a stand-in for tests: a body that is no JSON fails its own request",
+    "abs_services/registry.py": "a stand-in for tests: a body that is no JSON fails its own request",
     "process/program.py": "a line of our own pipe: ValueError is caught around it",
     "datasource/readable.py": "offsets that our own source has just made",
     "foreach/views.py": "a schema that Spark has just told",

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -31,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("ABS_CACHE", str(folder))
     monkeypatch.delenv("ABS_SERVICES", raising=False)
     yield folder
-    list(take_down(["postgres", "kafka", "s3"], delete_data=True))
+    list(take_down(["postgres", "kafka", "s3", "registry"], delete_data=True))
 
 
 def shell(*arguments: str, expect: int = 0) -> str:
@@ -116,6 +117,39 @@ def test_down_keeps_data_and_address_until_it_is_told_to_delete(
     assert not Path(first["folder"]).exists()
 
 
+def test_a_registry_keeps_schemas_and_ids_over_down_and_up(
+    cache: Path, call: Callable[..., Called]
+) -> None:
+    first = json.loads(call("up", "registry", "--json").out)["registry"]
+    url = first["env"]["ABS_REGISTRY_URL"]
+    schemas = ['"string"', '"long"']
+    assert [registered(url, f"{n}-value", schema) for n, schema in enumerate(schemas)] == [1, 2]
+    assert call("status", "registry").code == 0
+    call("down", "registry")
+    assert call("status", "registry").code == 1
+
+    # The provider of the others is not asked: neither an engine nor a server of somebody else.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABS_SERVICES", "external")
+        exports = call("up", "registry").out.splitlines()
+    assert exports == [f"export ABS_REGISTRY_URL={url}"]
+    assert [registered(url, f"{n}-value", schema) for n, schema in enumerate(schemas)] == [1, 2]
+    assert registered(url, "2-value", '"bytes"') == 3
+    call("down", "registry", "--delete-data")
+    assert not Path(first["folder"]).exists()
+
+
+def registered(url: str, subject: str, schema: str) -> int:
+    """Register a schema by a client of its own; the id."""
+    asked = urllib.request.Request(
+        f"{url}/subjects/{subject}/versions",
+        json.dumps({"schema": schema}).encode(),
+        {"content-type": "application/vnd.schemaregistry.v1+json"},
+    )
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        return int(json.load(answer)["id"])
+
+
 @pytest.mark.services
 def test_a_server_that_died_is_shown_as_down_and_comes_back(
     cache: Path, call: Callable[..., Called]
@@ -193,7 +227,7 @@ def test_an_unreadable_state_file_is_a_clear_error(
 @pytest.mark.parametrize(
     ("arguments", "variables", "code", "said"),
     [
-        (["up", "oracle"], {}, 2, "postgres, kafka, s3"),
+        (["up", "oracle"], {}, 2, "postgres, kafka, s3, registry"),
         (["up", "--nope"], {}, 2, "nope"),
         (["up", "postgres"], {"ABS_SERVICES": "podman"}, 2, "native, docker, external"),
         (["up", "postgres"], {"ABS_SERVICES": "external"}, 2, "ABS_POSTGRES_URL"),

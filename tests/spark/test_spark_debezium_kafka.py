@@ -17,9 +17,9 @@ from psycopg import Connection
 from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
-from abs_chaos.registry import StandIn
 from abs_clients.kafka.settings import Settings
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import make_topic
 

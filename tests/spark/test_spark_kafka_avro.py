@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from abs_chaos.registry import StandIn
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from abs_spark.datasource.kafka import KafkaDataSource
 from tests.kit.kafka import TopicHarness, Variant
 from tests.kit.kafka_reading import new_reader

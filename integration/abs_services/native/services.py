@@ -15,6 +15,7 @@ from abs_services.contracts import (
     Outage,
     PostgresService,
     Provider,
+    RegistryService,
     Running,
     S3Service,
     Services,
@@ -22,6 +23,7 @@ from abs_services.contracts import (
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.lifecycle import NativeService
 from abs_services.native.postgres import NativePostgres
+from abs_services.native.registry import NativeRegistry
 from abs_services.native.s3 import NativeS3
 from abs_services.paths import Account, cache_folder, delete, shared_folder
 from abs_services.processes import end_tree, frozen
@@ -30,6 +32,7 @@ _CLASSES: Mapping[Kind, type[NativeService[Any]]] = {
     "postgres": NativePostgres,
     "kafka": NativeKafka,
     "s3": NativeS3,
+    "registry": NativeRegistry,
 }
 
 
@@ -49,6 +52,9 @@ class NativeServices(Services):
 
     def s3(self) -> S3Service:
         return NativeS3(self._folder("s3"))
+
+    def registry(self) -> RegistryService:
+        return NativeRegistry(self._folder("registry"))
 
     def is_up(self, running: Running) -> bool:
         return running.process is not None and running.process.is_alive

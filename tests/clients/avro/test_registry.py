@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from abs_chaos.registry import StandIn
 from abs_clients.avro.registry import Registry
 from abs_clients.avro.settings import RegistrySettings
 from abs_core.errors import OptionError, RefusedError, SchemaError, UnavailableError
+from abs_services.registry import StandIn
 from tests.kit.apicurio import apicurio
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}

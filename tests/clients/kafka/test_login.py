@@ -19,7 +19,6 @@ import pytest
 from confluent_kafka import KafkaError
 from kafka.net.sasl.scram import ScramClient
 
-from abs_chaos.registry import StandIn
 from abs_clients import functions
 from abs_clients.kafka import login
 from abs_clients.kafka.configs import access_settings, admin_settings
@@ -30,6 +29,7 @@ from abs_clients.kafka.oidc import fetch
 from abs_clients.kafka.setting_table import SETTINGS, is_secret
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
+from abs_services.registry import StandIn
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sources.kafka.options import KafkaSourceOptions
 from tests.kit.certificates import Certificate

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from abs_chaos.registry import StandIn
 from abs_clients.avro.registry import registry as registry_of
 from abs_core.errors import AbsError, OptionError, RefusedError, SchemaError, UnavailableError
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from abs_testing.case import Case, rows
 from tests.kit.certificates import PASSWORD, Certificate
 from tests.kit.token_server import TokenServer

@@ -15,7 +15,6 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from abs_chaos.registry import StandIn
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.crash import CrashPoint
 from abs_core.errors import FencedError, RowError, SchemaError, UnavailableError
@@ -23,6 +22,7 @@ from abs_core.model import Severity
 from abs_core.moving import rename
 from abs_core.sinkmap import STRIDE
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from abs_sinks.kafka.avro import pins
 from abs_sinks.kafka.avro.choose import Chooser
 from abs_sinks.kafka.avro.pins import Pins, cell_of, pinned

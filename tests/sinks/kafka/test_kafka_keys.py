@@ -17,12 +17,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
-from abs_chaos.registry import StandIn
 from abs_clients.avro.schema import fingerprint, parsed
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.topics import topic_facts
 from abs_core.errors import AbsError, SchemaError
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from abs_sinks.kafka import formats
 from abs_sinks.kafka.avro import columns, pins
 from abs_sinks.kafka.avro.encode import encode

@@ -16,13 +16,13 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from abs_chaos.registry import StandIn
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import DataError, OptionError, SchemaError
 from abs_core.source import Limit
 from abs_services import KafkaService
+from abs_services.registry import StandIn
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions, read_schema
 from tests.kit.kafka import make_topic
 

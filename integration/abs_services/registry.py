@@ -1,7 +1,8 @@
-"""A schema registry for tests, in this process: subjects, versions and ids, by Confluent's API.
+"""A stand-in for a schema registry: subjects, versions and ids, by Confluent's API.
 
-Its answers are those that Apicurio gave; ``tests/clients/avro`` puts both to the same tests, so that
-this one cannot drift from a real one. It checks no compatibility.
+For tests in their own process, and for people by ``abs up registry``, which runs this module (see
+:mod:`abs_services.native.registry`). Its answers are those that Apicurio gave; ``tests/clients/avro``
+puts both to the same tests, so that this one cannot drift from a real one. It checks no compatibility.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
+
+from abs_core.durable import replace_durably
 
 Answer = tuple[int, Any]
 
@@ -24,16 +29,30 @@ class StandIn:
     Args:
         login: ``user:password``, or a token, that requests must have.
         tls: of its side; None: plain HTTP.
+        port: of 127.0.0.1; 0: a free one.
+        kept: a file that holds the schemas over restarts: records name them by id. None: in memory.
     """
 
-    def __init__(self, login: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        login: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        *,
+        port: int = 0,
+        kept: Path | None = None,
+    ) -> None:
         self.login = login
         self._tls = tls
+        self._port = port
+        self._kept = kept
         self.status: int | None = None
         """What every request is answered with, if set."""
         self.asked: list[str] = []
         self._texts: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
+        if kept is not None and kept.exists():
+            content = json.loads(kept.read_text("utf-8"))
+            self._texts, self._subjects = content["schemas"], content["subjects"]
         self._server: ThreadingHTTPServer | None = None
         self._lock = threading.Lock()
 
@@ -43,7 +62,7 @@ class StandIn:
         return f"http{'s' * (self._tls is not None)}://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), self._handler())
         if self._tls is not None:
             # The handshake belongs to the connection's own thread.
             self._server.socket = self._tls.wrap_socket(
@@ -107,6 +126,8 @@ class StandIn:
         self.asked.append("/".join(parts))
         with self._lock:
             match parts:
+                case ["subjects"]:
+                    return 200, sorted(self._subjects)
                 case ["schemas", "ids", number]:
                     return self._schema(int(number))
                 case ["subjects", subject, "versions"] if body is not None:
@@ -129,7 +150,14 @@ class StandIn:
         versions = self._subjects.setdefault(subject, [])
         if number not in versions:
             versions.append(number)
+            self._keep()
         return 200, {"id": number}
+
+    def _keep(self) -> None:
+        """Write what it holds to its file, if it has one: before an id is told."""
+        if self._kept is not None:
+            content = {"schemas": self._texts, "subjects": self._subjects}
+            replace_durably(self._kept, json.dumps(content).encode())
 
     def _version(self, subject: str, version: str) -> Answer:
         versions = self._subjects.get(subject, [])
@@ -145,3 +173,8 @@ class StandIn:
             if json.loads(self._texts[number - 1]["schema"]) == json.loads(body["schema"]):
                 return 200, {"subject": subject, "version": at, "id": number, **body}
         return 404, {"error_code": 40403, "message": "Schema not found"}
+
+
+if __name__ == "__main__":
+    with StandIn(port=int(sys.argv[1]), kept=Path(sys.argv[2])):
+        threading.Event().wait()
