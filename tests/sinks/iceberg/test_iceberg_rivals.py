@@ -69,7 +69,7 @@ def leaves_the_librarys_retry_on(patch: pytest.MonkeyPatch) -> None:
         return self._catalog.commit_table(*commit)
 
     patch.setattr(_Keeping, "commit_table", conflict)
-    patch.setattr(iceberg_table, "_ConflictError", CommitFailedException)
+    patch.setattr(iceberg_table, "ConflictError", CommitFailedException)
 
 
 def looks_at_another_state(patch: pytest.MonkeyPatch) -> None:
