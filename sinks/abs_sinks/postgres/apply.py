@@ -17,12 +17,15 @@ EMPTY = sql.SQL("")
 
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:
-    """Column definitions of a staging table: names, types and collations, without constraints."""
+    """Column definitions of a staging table: names, types and collations, without constraints.
+
+    A domain's own conditions are left to the table: a delete may have no more than its key.
+    """
     # The collation decides which keys are equal, and which orderby is the greatest.
     return sql.SQL(", ").join(
         sql.SQL("{} {}{}").format(
             sql.Identifier(planned.column.name),
-            sql.SQL(planned.column.type.label),
+            sql.SQL(planned.column.type.domain_of or planned.column.type.label),
             sql.SQL(f" collate {found}" if (found := planned.column.collation) else ""),
         )
         for planned in plan.columns

@@ -121,7 +121,9 @@ class Changes:
             collation = f" collate {own[name].collation}" if own[name].collation else ""
             columns.append(
                 sql.SQL("null::{}{} as {}").format(
-                    sql.SQL(own[name].type.label), sql.SQL(collation), sql.Identifier(name)
+                    sql.SQL(own[name].type.domain_of or own[name].type.label),
+                    sql.SQL(collation),
+                    sql.Identifier(name),
                 )
             )
         required = sql.SQL(", ").join(

@@ -136,11 +136,22 @@ class _Parts:
             mine = sql.SQL("row({})").format(sql.SQL(", ").join(columns))
         return sql.SQL(_DIFFERS).format(
             deleted=DELETED,
-            there=row_of(changes.written, sql.SQL("d")),
+            there=self._there(),
             mine=mine,
             table=changes.plan.table.identifier,
             on=equal(changes.key, "s", "d"),
         )
+
+    def _there(self) -> sql.Composed:
+        """The table's row in the staged types: a domain is another type than its base type."""
+        staged = {p.column.name: p.column.type.domain_of for p in self._changes.plan.columns}
+        columns = [
+            sql.SQL("d.{}::{}" if staged[name] else "d.{}").format(
+                sql.Identifier(name), sql.SQL(staged[name])
+            )
+            for name in self._changes.written
+        ]
+        return sql.SQL("row({})").format(sql.SQL(", ").join(columns))
 
     def _clash(self) -> sql.Composed:
         """Whether the change before has the same key and position, and is another one."""

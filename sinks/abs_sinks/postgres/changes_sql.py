@@ -19,6 +19,7 @@ from abs_core.errors import DataError
 from abs_sinks.postgres import changes_judge as judge
 from abs_sinks.postgres.apply import columns_of, inserting
 from abs_sinks.postgres.changes import GONE, Changes
+from abs_sinks.postgres.releasing import releasing
 
 log = logging.getLogger(__name__)
 
@@ -51,16 +52,21 @@ def lock_of(label: str) -> sql.Composed:
 def applying(
     changes: Changes, judged: sql.Composable, *, checked: bool = False
 ) -> list[sql.Composed]:
-    """Delete rows, upsert rows, keep positions, drop old tombstones; in this order.
+    """Free unique values, upsert rows, delete rows, keep positions, drop old tombstones; in this order.
+
+    The last three are one statement each. Rows are deleted after others are written: a row that
+    referred to one of them may have moved.
 
     Args:
         judged: a table, or a query in parentheses.
         checked: nothing in it stops the epoch; else the statements look for that.
     """
     fine = _fine(judged, checked=checked)
+    q_fine = sql.SQL("q.{} is null").format(_PROBLEM)
     return [
-        _deleting(changes, judged, fine),
+        *releasing(changes, judged, fine, q_fine),
         _upserting(changes, judged, fine),
+        _deleting(changes, judged, fine),
         _keeping(changes, judged, fine),
         _expiring(changes),
     ]

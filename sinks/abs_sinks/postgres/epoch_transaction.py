@@ -18,9 +18,17 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import JUDGEMENTS, Judged, miscount, unsettled
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import changes_judge, changes_sql, deadletters
-from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
-from abs_sinks.postgres.changes import Changes
+from abs_sinks.postgres import changes_sql, deadletters
+from abs_sinks.postgres.apply import duplicate_key, union_of
+from abs_sinks.postgres.applying import (
+    CHECKED,
+    DEFERRED,
+    Share,
+    in_order,
+    judged_by,
+    naming_constraint,
+    steps,
+)
 from abs_sinks.postgres.held import StagedLetters
 from abs_sinks.postgres.judging import NeedsJudgement, judging
 from abs_sinks.postgres.newcolumns import add_within
@@ -52,7 +60,6 @@ class EpochTransaction:
         self._staging = Staging(options)
         self._letters = StagedLetters(tables)
         self._prepared = PreparedTransactions(options)
-        self._deleted: dict[str, int] = {}
 
     def co_commit(
         self,
@@ -189,15 +196,14 @@ class EpochTransaction:
             NotPreparedError, DataError: as ``co_commit``; the transaction is rolled back.
             SchemaError: a table was altered since the rows were staged.
         """
-        parts = [(part, part.table.target()) for part in self._tables.parts(staged)]
+        parts = in_order(self._tables.parts(staged))
+        shares = [self._share(part, target) for part, target in parts]
         replaced = [target for part, target in parts if part.table.options.replaces]
         before: list[sql.Composable] = [sql.SQL("BEGIN"), first]
         if pending := [target.plan for _, target in parts if target.plan.added]:
             add_within(connection, pending)
             before[0] = sql.SQL("SAVEPOINT added")
-        if replaced or len(parts) > 1:
-            # With deferred foreign keys the order of the tables does not matter.
-            before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
+        before.append(DEFERRED)
         changing = sorted(
             [target.changes for _, target in parts if target.changes is not None],
             key=lambda changes: changes.plan.table.oid,
@@ -210,47 +216,64 @@ class EpochTransaction:
                 return None
         if replaced:
             returned, before = delete(connection, before, replaced), []
-        if changing:
-            judged = self._judge_all(connection, before, parts)
-            returned, before = (judged if before else returned), []
+        returned = self._write(connection, before, parts, shares) or returned
         for part, target in parts:
-            if target.changes is not None:
-                (written, _), *_ = self._apply(
-                    connection, part, target, target.changes, slice(1, None)
-                )
-                counts = part.good, self._deleted.pop(target.identity), written
-                changes_sql.tell(connection, target.changes, *counts)
-            else:
-                results = self._insert(connection, before, part, target)
-                if before:
-                    returned, before = results[1].row, []
             self._bury(connection, part, target)
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
         self._letters.check(connection, [part for part, _ in parts])
         with judging(connection, *(part for part, _ in parts)) as keeps:
-            if keeps:
-                connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            if keeps or any(target.table.constraints.defers for _, target in parts):
+                connection.execute(CHECKED)
         return returned
 
-    def _judge_all(
+    def _write(
         self,
         connection: Connection[Any],
         before: Sequence[sql.Composable],
         parts: Sequence[tuple[Part, ResolvedTable]],
+        shares: Sequence[Share],
     ) -> tuple[Any, ...] | None:
-        """Judge all changes, and apply the deletes; returns the second row of ``before``."""
+        """Judge changes, and execute all ``steps``; returns the second row of ``before``, if any."""
         returned: tuple[Any, ...] | None = None
-        changed = [(p, t, t.changes) for p, t in parts if t.changes is not None]
-        for part, target, changes in changed:
-            results = self._judge(connection, before, part, target, changes)
-            if before:
-                returned, before = results[1].row, []
-        # In reverse order, for foreign keys; all before the first upsert.
-        for part, target, changes in reversed(changed):
-            [(deleted, _)] = self._apply(connection, part, target, changes, slice(1))
-            self._deleted[target.identity] = deleted
+        for (part, target), share in zip(parts, shares, strict=True):
+            if target.changes is not None:
+                results = self._judge(connection, before, part, target, share)
+                returned, before = (results[1].row if before else returned), []
+        written: dict[int, int] = {}
+        for number, statements in steps(shares):
+            part, target = parts[number]
+            if target.changes is None:
+                results = self._insert(connection, [*before, *statements], part, target)
+                returned, before = (results[1].row if before else returned), []
+                continue
+            results = self._apply(connection, part, target, statements)
+            if number not in written:
+                written[number] = results[-1].affected
+                continue
+            counts = part.good, results[0].affected, written[number]
+            changes_sql.tell(connection, target.changes, *counts)
         return returned
+
+    def _share(self, part: Part, target: ResolvedTable) -> Share:
+        """What is applied to a table; it is judged in a table that the transaction makes and drops."""
+        names = "\n".join(sorted(str(committable.handle) for committable in part.staged))
+        digest = blake2b(names.encode(), digest_size=16).hexdigest()
+        judged = self._state.table(f"judged_{digest}")
+        return Share(part.table.options, target, self._union(part, target), judged)
+
+    def _apply(
+        self,
+        connection: Connection[Any],
+        part: Part,
+        target: ResolvedTable,
+        statements: Sequence[sql.Composed],
+    ) -> list[Result]:
+        """Execute some of the statements that apply judged changes."""
+        doing = f"applying changes to table {target.table.label}"
+        naming = deadletters.naming_option(part.table.options)
+        with naming, naming_constraint(target), translate_errors(doing):
+            return self._run(connection, sql.SQL("; ").join(statements), part, target)
 
     def _bury(self, connection: Connection[Any], part: Part, target: ResolvedTable) -> None:
         """Move the dead letters of a table's staged rows."""
@@ -266,15 +289,12 @@ class EpochTransaction:
     def _insert(
         self,
         connection: Connection[Any],
-        before: Sequence[sql.Composable],
+        sent: Sequence[sql.Composable],
         part: Part,
         target: ResolvedTable,
     ) -> list[Result]:
-        """Send ``before`` and the INSERT in one message; the statements' results."""
-        source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
-        keeping = part.table.options.onconflict == "nothing"
-        insert = inserting(target.plan, source, target.key, keeping=keeping)
-        statements = sql.SQL("; ").join([*before, insert, target.plan.shape_query()])
+        """Send statements of which the last is the INSERT, in one message; their results."""
+        statements = sql.SQL("; ").join([*sent, target.plan.shape_query()])
         doing = f"applying staged rows to table {target.table.label}"
         with deadletters.naming_option(part.table.options), translate_errors(doing):
             results = self._run(connection, statements, part, target)
@@ -297,21 +317,16 @@ class EpochTransaction:
         before: Sequence[sql.Composable],
         part: Part,
         target: ResolvedTable,
-        changes: Changes,
+        share: Share,
     ) -> list[Result]:
         """Send ``before`` and judge the changes in one message; the statements' results.
 
         Raises:
             DataError: changes contradict each other, or cannot be applied.
         """
-        union, judged = self._union(part, target), self._judged(part)
-        judging = sql.SQL("create unlogged table {} as {}").format(
-            judged, changes_judge.judging(changes, union)
-        )
-        finding = changes_sql.finding(changes, judged)
-        counting = sql.SQL("select count(*) from ({}) s").format(union)
+        counting = sql.SQL("select count(*) from ({}) s").format(share.rows)
         shape = target.plan.shape_query()
-        statements = sql.SQL("; ").join([*before, judging, finding, counting, shape])
+        statements = sql.SQL("; ").join([*before, *judged_by(share), counting, shape])
         with translate_errors(f"looking at the changes of table {target.table.label}"):
             results = self._run(connection, statements, part, target)
         (_, first), (_, counted), (_, found_shape) = results[-3:]
@@ -320,34 +335,14 @@ class EpochTransaction:
             wrong = altered(part.table.options, target.plan)
         elif counted != (part.good,):
             wrong = self._staging.incomplete(connection, part.staged)
-        bad = wrong or changes_sql.error_of(changes, first)
+        assert target.changes is not None
+        bad = wrong or changes_sql.error_of(target.changes, first)
         if bad is not None:
             connection.execute("ROLLBACK")
             if wrong is None and part.table.options.letters is not None:
                 raise NeedsJudgement from bad
             raise bad
         return results
-
-    def _apply(
-        self,
-        connection: Connection[Any],
-        part: Part,
-        target: ResolvedTable,
-        changes: Changes,
-        which: slice,
-    ) -> list[Result]:
-        """Execute some of the statements that apply judged changes: the first deletes."""
-        judged = self._judged(part)
-        dropping = sql.SQL("drop table {}").format(judged)
-        statements = [*changes_sql.applying(changes, judged, checked=True), dropping][which]
-        with translate_errors(f"applying changes to table {target.table.label}"):
-            return self._run(connection, sql.SQL("; ").join(statements), part, target)
-
-    def _judged(self, part: Part) -> sql.Identifier:
-        """The table of judged changes, which the transaction creates and drops."""
-        names = "\n".join(sorted(str(committable.handle) for committable in part.staged))
-        digest = blake2b(names.encode(), digest_size=16).hexdigest()
-        return self._state.table(f"judged_{digest}")
 
     def _run(
         self,

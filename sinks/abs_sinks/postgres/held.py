@@ -17,6 +17,7 @@ from abs_clients.postgres.pool import leased
 from abs_core.deadletters import miscount, with_dead
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName
+from abs_sinks.postgres.applying import in_order
 from abs_sinks.postgres.judgestaged import judge_staged
 from abs_sinks.postgres.judging import NeedsJudgement
 from abs_sinks.postgres.newcolumns import adding
@@ -63,8 +64,8 @@ class StagedLetters:
         Raises:
             MiscountError, NotPreparedError: dead letters or rows are missing.
         """
-        parts = self._tables.parts(staged)
-        targets = [(part, part.table.target()) for part in parts]
+        targets = in_order(self._tables.parts(staged))
+        parts = [part for part, _ in targets]
         first = [adding(target.plan) for _, target in targets if target.plan.added]
         first += deleting([t for part, t in targets if part.table.options.replaces])[0::2]
         with leased(self._options.server) as connection, translate_errors(doing):

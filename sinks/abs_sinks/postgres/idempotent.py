@@ -9,6 +9,7 @@ the statement finds no row to lock, and while it is locked the register cannot c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -37,12 +38,13 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
+from abs_sinks.postgres.applying import CHECKED, DEFERRED, naming_constraint
 from abs_sinks.postgres.changes import Changes
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.deadletters import by_data, staged_columns
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.judgedcopy import JudgedCopy
-from abs_sinks.postgres.judgestaged import judge_any
+from abs_sinks.postgres.judgestaged import judge_shares
 from abs_sinks.postgres.judging import mark
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
@@ -55,6 +57,7 @@ from abs_sinks.postgres.target import (
     altered,
     noticing_changes,
 )
+from abs_sinks.postgres.trials import StagedShare
 
 DEADLOCK_TRIES = 5
 
@@ -72,7 +75,7 @@ select from {register}
                     where a::bigint <= {epoch})
 """
 
-_MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
+_MAY = "with may as materialized ({} and ({}) = {} for share) {}"
 
 _JUDGED = "create temporary table if not exists {} on commit delete rows as {} with no data"
 
@@ -107,7 +110,8 @@ class IdempotentWriter(CopyWriter):
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
         naming = deadletters.naming_option(self._options)
-        with naming, or_close(connection), translate_errors(doing):
+        constraint = naming_constraint(self._target)
+        with naming, constraint, or_close(connection), translate_errors(doing):
             if self._target.changes is None:
                 changed = self._upsert(connection, self._target)
             else:
@@ -153,8 +157,9 @@ class IdempotentWriter(CopyWriter):
         """Mark the rows that the table refuses; the transaction is back before its first upsert."""
         staged, options = _staged(self._options, target.plan), self._options
         connection.execute("rollback to savepoint staged")
-        judged = Staging(options).judged(self._task.handle)
-        found = judge_any(connection, options, target, [staged], judged, self._rows)
+        share = StagedShare(options, target, (staged,), self._rows)
+        naming = partial(Staging(options).judged, self._task.handle)
+        (found,) = judge_shares(connection, [share], naming)
         connection.execute("rollback to savepoint staged; release savepoint staged")
         self._count(self.number, 0, mark(connection, staged, found))
 
@@ -176,7 +181,14 @@ class IdempotentWriter(CopyWriter):
         )
         for _ in range(JUDGEMENTS):
             statements = sql.SQL("; ").join(
-                [sql.SQL("savepoint staged"), *self._keeping(target), upsert]
+                [
+                    sql.SQL("savepoint staged"),
+                    *self._keeping(target),
+                    DEFERRED,
+                    upsert,
+                    CHECKED,
+                    sql.SQL("COMMIT"),
+                ]
             )
             try:
                 cursor = self._execute(connection, statements, plan)
@@ -191,7 +203,7 @@ class IdempotentWriter(CopyWriter):
             changed = [cursor.rowcount]
             while cursor.nextset():
                 changed.append(cursor.rowcount)
-            return changed[-2]  # the last is that of COMMIT
+            return changed[-3]  # the last ones are of the check and the COMMIT
         raise unsettled(self._task.job, self._task.epoch)
 
     def _change(self, connection: Connection[Any], target: ResolvedTable, changes: Changes) -> int:
@@ -210,12 +222,13 @@ class IdempotentWriter(CopyWriter):
         )
         keeps = self._options.letters is not None
         # With dead letters a problem is no error, and the transaction goes on.
-        last = [*changes_sql.applying(changes, judged), *([] if keeps else [sql.SQL("COMMIT")])]
+        end = [CHECKED, *([] if keeps else [sql.SQL("COMMIT")])]
+        last = [*changes_sql.applying(changes, judged), *end]
         finding = changes_sql.finding(changes, judged)
         for _ in range(JUDGEMENTS):
             before = [sql.SQL("savepoint staged"), *self._keeping(target)]
             statements = sql.SQL("; ").join(
-                [*before, changes_sql.locking(changes), judge, finding, *last]
+                [*before, DEFERRED, changes_sql.locking(changes), judge, finding, *last]
             )
             try:
                 results = results_of(self._execute(connection, statements, target.plan))

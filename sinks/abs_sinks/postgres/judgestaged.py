@@ -1,44 +1,33 @@
-"""Judges staged rows, for a table and its ``write``: finds those that become dead letters.
+"""Judges staged rows of an epoch: finds those that become dead letters, and marks them.
 
-Changes are judged until no more are found, since one that is dead leaves its key to the one before it,
-and a partial one without its row.
+Changes that say nothing (without key, position or operation), that contradict each other, or that name
+unknown columns are dead whatever the table holds. Of the others ``dead_search`` finds the dead ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection, sql
 
+from abs_core.errors import RefusedError
 from abs_sinks.postgres import changes_judge, changes_sql
 from abs_sinks.postgres.apply import union_of
-from abs_sinks.postgres.changes import Changes
+from abs_sinks.postgres.dead_search import Refusal, TooManyDead, find_dead
 from abs_sinks.postgres.deadletters import good, shown
-from abs_sinks.postgres.judging import (
-    Found,
-    judge,
-    mark,
-    most_dead,
-    reason_of,
-    refused_rows,
-    too_many,
-)
+from abs_sinks.postgres.judging import Found, mark, most_dead, too_many
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
-
-CODES = {
-    "null": "null",
-    changes_judge.CLASH: "contradiction",
-    "older": "older-than-row",
-    "missing": "row-missing",
-    "name": "column-unknown",
-}
-"""Codes of dead letters by ``abs:problem``; the texts are durable."""
+from abs_sinks.postgres.target import Part, ResolvedTable
+from abs_sinks.postgres.trials import CODES, ServerTrials, StagedShare
 
 _PLACE = ("abs:table", "abs:ctid")
+
+_ILL_FORMED = (("null",), (changes_judge.CLASH, "name"))
+"""Problems that a change has by itself, in the order of looking: one without an operation or position
+contradicts nothing."""
 
 
 def judge_staged(
@@ -55,116 +44,97 @@ def judge_staged(
     Args:
         parts: in the order of applying.
         first: what adds columns and empties replaced tables.
+
+    Raises:
+        DeadLettersError: more than the limit can ever allow.
+        RefusedError: a table without dead letters refuses rows.
+        DataError: see ``ServerTrials.checked``.
     """
     staging = Staging(options)
-    # With the tables in order, a deferred constraint can be judged row by row.
-    begin = [sql.SQL("begin"), *first, sql.SQL("set constraints all immediate")]
-    connection.execute(sql.SQL("; ").join(begin))
+    filled = [(part, target) for part, target in parts if part.staged]
+    shares = [
+        StagedShare(
+            part.table.options,
+            target,
+            tuple(staging.table(committable.handle) for committable in part.staged),
+            part.rows,
+        )
+        for part, target in filled
+    ]
+    connection.execute(sql.SQL("; ").join([sql.SQL("begin"), *first]))
     # Their shapes were read before: a column that is added here locks those who look now.
-    found = [(part, _judge(connection, staging, part, target)) for part, target in parts]
+    handle = filled[0][0].staged[0].handle
+    found = judge_shares(connection, shares, lambda suffix: staging.judged(handle, suffix))
     connection.execute("rollback")
     with connection.transaction():
-        for part, refused in found:
+        for (part, _), refused in zip(filled, found, strict=True):
             for committable in part.staged:
                 mark(connection, staging.table(committable.handle), refused)
 
 
-def _judge(
-    connection: Connection[Any], staging: Staging, part: Part, target: ResolvedTable
-) -> Found:
-    options = part.table.options
-    if not part.staged:
-        return Found(target.plan, shown(options, target.plan, target.key), [])
-    tables = [staging.table(committable.handle) for committable in part.staged]
-    judged = staging.judged(part.staged[0].handle)
-    return judge_any(connection, options, target, tables, judged, part.rows)
-
-
-def judge_any(
+def judge_shares(
     connection: Connection[Any],
-    options: PostgresOptions,
-    target: ResolvedTable,
-    tables: Sequence[sql.Identifier],
-    judged: sql.Identifier,
-    rows: int,
-) -> Found:
-    """``judge``, also for changes."""
-    given = (connection, options, target, tables, judged, rows)
-    return judge(*given) if target.changes is None else _judge_changes(*given, target.changes)
+    shares: Sequence[StagedShare],
+    naming: Callable[[str], sql.Identifier],
+) -> list[Found]:
+    """The dead rows of each share, in a transaction to be rolled back. Raises as ``judge_staged``.
+
+    Args:
+        shares: in the order of applying.
+        naming: makes the name of a table from a suffix.
+    """
+    for share in sorted(shares, key=lambda share: share.target.table.oid):
+        if share.target.changes is not None:
+            connection.execute(changes_sql.locking(share.target.changes))
+    found = [_ill_formed(connection, share) for share in shares]
+    trials = ServerTrials(connection, shares, naming)
+    most = sum(most_dead(share.options, share.rows) for share in shares)
+    try:
+        dead = trials.checked(find_dead(trials, most))
+    except TooManyDead as error:
+        keeping = next((s for s in shares if s.options.letters is not None), shares[0])
+        message = error.refusal.message
+        raise too_many(keeping.options, keeping.target.table.label, most, message) from None
+    for row, (number, table, at) in trials.places(dead).items():
+        _check_keeps(shares[number], dead[row])
+        why = dead[row].code, dead[row].message, dead[row].column
+        found[number].rows.append((table, at, *why))
+    return found
 
 
-def _judge_changes(
-    connection: Connection[Any],
-    options: PostgresOptions,
-    target: ResolvedTable,
-    tables: Sequence[sql.Identifier],
-    judged: sql.Identifier,
-    rows: int,
-    changes: Changes,
-) -> Found:
-    """See ``judge``; the staged rows that were found are marked."""
-    plan, most = target.plan, most_dead(options, rows)
-    found = Found(plan, shown(options, plan, target.key), [])
-    connection.execute(changes_sql.locking(changes))
-    while True:
-        connection.execute("savepoint abs_changes")
-        with noticing_changes(options, plan):
-            more = _round(connection, options, target, tables, judged, rows, changes)
-        if not more or options.letters is None:
-            return found
-        connection.execute("rollback to savepoint abs_changes; release savepoint abs_changes")
-        found.rows.extend(more)
-        if len(found.rows) > most:
-            raise too_many(options, plan.table.label, most, more[-1][3])
-        for table in tables:
-            mark(connection, table, replace(found, rows=more))
-
-
-def _round(
-    connection: Connection[Any],
-    options: PostgresOptions,
-    target: ResolvedTable,
-    tables: Sequence[sql.Identifier],
-    judged: sql.Identifier,
-    rows: int,
-    changes: Changes,
-) -> list[tuple[int, str, str, str, str | None]]:
-    """Changes with a problem; if there are none, those that the server refuses to apply."""
+def _ill_formed(connection: Connection[Any], share: StagedShare) -> Found:
+    """The changes with a problem of their own; they are marked."""
+    options, target = share.options, share.target
+    found = Found(target.plan, shown(options, target.plan, target.key), [])
+    if target.changes is None or options.letters is None:
+        return found
     at = sql.SQL('tableoid::oid as "abs:table", ctid as "abs:ctid", ')
-    union = union_of(target.plan, tables, good(options), at)
-    each = changes_judge.judging_each(changes, union, _PLACE)
-    connection.execute(sql.SQL(_NUMBERED).format(judged, each))
-    names = '"abs:table", "abs:ctid"::text'
-    query = f'select {names}, "abs:dead" from {{}} where "abs:dead" <> {{}}'
-    wrong = connection.execute(sql.SQL(query).format(judged, changes_judge.FIRST)).fetchall()
-    if wrong:
-        return [
-            (table, at, CODES[problem], f"{changes_sql.PROBLEMS[problem][0]}.", None)
-            for table, at, problem in wrong
+    for problems in _ILL_FORMED:
+        union = union_of(target.plan, share.tables, good(options), at)
+        each = changes_judge.judging_each(target.changes, union, _PLACE)
+        query = sql.SQL(_PROBLEMS).format(each, list(problems))
+        more: list[tuple[int, str, str, str, str | None]] = [
+            (table, place, CODES[problem], f"{changes_sql.PROBLEMS[problem][0]}.", None)
+            for table, place, problem in connection.execute(query)
         ]
-    count = 'select count(*) from {} where "abs:n" is not null'
-    row = connection.execute(sql.SQL(count).format(judged)).fetchone()
-    numbered = 0 if row is None else int(row[0])
-
-    def attempt(first: int, end: int) -> None:
-        some = sql.SQL('(select * from {} where "abs:n" >= {} and "abs:n" < {})').format(
-            judged, first, end
-        )
-        for statement in changes_sql.applying(changes, some, checked=True)[:2]:
-            connection.execute(statement)
-
-    label = target.table.label
-    refused = refused_rows(connection, numbered, attempt, options, label, rows)
-    where = sql.SQL(f'select {names} from {{}} where "abs:n" = {{}}')
-    places = {n: connection.execute(where.format(judged, n)).fetchone() for n in refused}
-    return [(*(places[n] or ()), *reason_of(error)) for n, error in refused.items()]
+        if len(found.rows) + len(more) > (most := most_dead(options, share.rows)):
+            raise too_many(options, target.table.label, most, more[-1][3])
+        for table in share.tables:
+            mark(connection, table, replace(found, rows=more))
+        found.rows.extend(more)
+    return found
 
 
-# Deletes are numbered first: they make room for others.
-_NUMBERED = """
-create unlogged table {0} as
-select case when "abs:apply" and "abs:dead" is null
-            then row_number() over (partition by "abs:apply" and "abs:dead" is null
-                                    order by "abs:deleted" desc) - 1 end as "abs:n", q.*
-  from ({1}) q
+_PROBLEMS = """
+select "abs:table", "abs:ctid"::text, "abs:dead" from ({}) q where "abs:dead" = any({}::text[])
 """
+
+
+def _check_keeps(share: StagedShare, refusal: Refusal) -> None:
+    if share.options.letters is None:
+        raise RefusedError(
+            f"Table {share.target.table.label} refuses a row: {refusal.message} Nothing of the epoch "
+            "is written.",
+            remedy="correct the input; or name a table in the option deadletter of that sink, too: "
+            "such rows go there, and the query goes on.",
+        )

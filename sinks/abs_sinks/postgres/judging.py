@@ -7,7 +7,7 @@ does not take a subtransaction for each row.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
@@ -22,11 +22,10 @@ from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import DeadLettersError
 from abs_core.model import MAX_RECENT
 from abs_sinks.deadletters import OWN, PLAIN, Shown
-from abs_sinks.postgres.apply import columns_of, inserting, latest_of, union_of
-from abs_sinks.postgres.deadletters import STAGED, by_data, good, shown
+from abs_sinks.postgres.deadletters import STAGED, by_data
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.target import Part, ResolvedTable, noticing_changes
+from abs_sinks.postgres.target import Part
 
 _OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
 
@@ -178,52 +177,6 @@ class Found:
     """Table, ctid, code, message, column."""
 
 
-def judge(
-    connection: Connection[Any],
-    options: PostgresOptions,
-    target: ResolvedTable,
-    tables: Sequence[sql.Identifier],
-    judged: sql.Identifier,
-    rows: int,
-) -> Found:
-    """Write staged rows to their table, in a transaction to be rolled back; returns the refused ones.
-
-    Args:
-        tables: that hold the rows, with the columns ``STAGED``.
-        judged: the name of a table to create.
-        rows: of which ``deadlettermax`` is a share, for the bound.
-    """
-    plan = target.plan
-    place = sql.SQL('"abs:table", "abs:ctid", ')
-    at = sql.SQL('tableoid::oid as "abs:table", ctid as "abs:ctid", ')
-    union = union_of(plan, tables, good(options), at)
-    source = latest_of(plan, union, target.key, target.orderby, place)
-    found = Found(plan, shown(options, plan, target.key), [])
-    # No temporary table: a transaction that has used one cannot be prepared.
-    connection.execute(sql.SQL(_NUMBERED).format(judged, source))
-    row = connection.execute(sql.SQL("select count(*) from {}").format(judged)).fetchone()
-    numbered = 0 if row is None else int(row[0])
-
-    def attempt(first: int, end: int) -> None:
-        some = sql.SQL('select {} from {} where "abs:n" >= {} and "abs:n" < {}').format(
-            columns_of(plan.names), judged, first, end
-        )
-        keeping = options.onconflict == "nothing"
-        connection.execute(inserting(plan, some, target.key, keeping=keeping))
-
-    with noticing_changes(options, plan):
-        if options.letters is None:
-            attempt(0, numbered)
-            return found
-        refused = refused_rows(connection, numbered, attempt, options, plan.table.label, rows)
-    where = sql.SQL('select "abs:table", "abs:ctid"::text from {} where "abs:n" = {}')
-    for number, error in refused.items():
-        at_row = connection.execute(where.format(judged, number)).fetchone()
-        assert at_row is not None
-        found.rows.append((*at_row, *reason_of(error)))
-    return found
-
-
 def mark(connection: Connection[Any], table: sql.Identifier, refused: Found) -> int:
     """Make these rows of a staging table dead letters; how many there were."""
     if not refused.rows:
@@ -254,11 +207,6 @@ def mark(connection: Connection[Any], table: sql.Identifier, refused: Found) -> 
     )
     return connection.execute(query).rowcount
 
-
-_NUMBERED = """
-create unlogged table {0} as select row_number() over () - 1 as "abs:n", q.* from ({1}) q;
-alter table {0} add primary key ("abs:n")
-"""
 
 _MARK = """
 update only {table} s set {assignments}

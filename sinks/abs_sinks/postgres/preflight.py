@@ -36,6 +36,7 @@ from abs_sinks.postgres.prepared import OR_ALONE, OR_WAL, RAISE
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.table import CatalogTable, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
+from abs_sinks.postgres.ties import judge_ties
 
 OLDEST_VERSION = 140000
 """PostgreSQL 14, the oldest with the functions and catalogs used here."""
@@ -93,6 +94,7 @@ def preflight(
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
         findings += judge_table(table, table_facts(connection, table), server, options)
+        findings += judge_ties(table, options)
         findings += judge_dead_letters(connection, options)
         identity = identity_of(connection, options, table)
     if job and identity is not None and server.state_exists and server.may_use_state:

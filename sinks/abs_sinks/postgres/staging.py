@@ -58,9 +58,10 @@ class Staging:
         """The name of a handle's table."""
         return sql.Identifier(self._schema, _table_name(handle))
 
-    def judged(self, handle: HandleName) -> sql.Identifier:
+    def judged(self, handle: HandleName, suffix: str) -> sql.Identifier:
         """The name of a table that lives within one transaction, which judges staged rows."""
-        return sql.Identifier(self._schema, f"judged_{_table_name(handle)[len('staged_') :]}")
+        name = f"judged_{_table_name(handle)[len('staged_') :]}{suffix}"
+        return sql.Identifier(self._schema, name)
 
     def creating(self, handle: HandleName, plan: CopyPlan, *, logged: bool) -> sql.Composed:
         """The statements that create the table in a transaction.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from psycopg import Connection, Cursor, sql
@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, SchemaError
+from abs_sinks.postgres.constraints import Constraints, read_constraints
 from abs_sinks.postgres.types import Column, PgType
 
 
@@ -25,6 +26,7 @@ class CatalogTable:
         columns: in the order of the catalog.
         unique_keys: each set of columns that ON CONFLICT can name, the primary key among them.
         primary_key: the columns of the primary key; empty without one, or if it is deferrable.
+        constraints: what ties its rows to one another, and to those of other tables.
     """
 
     schema: str
@@ -36,6 +38,7 @@ class CatalogTable:
     unique_keys: tuple[tuple[str, ...], ...] = ()
     primary_key: tuple[str, ...] = ()
     partitioned: bool = False
+    constraints: Constraints = field(default_factory=Constraints)
 
     @property
     def identifier(self) -> sql.Identifier:
@@ -80,6 +83,7 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         columns = cursor.execute(_COLUMNS, {"oid": found["oid"]}).fetchall()
         keys = cursor.execute(_KEYS, {"oid": found["oid"]}).fetchall()
         by_oid = _types(cursor, found["oid"])
+        constraints = read_constraints(connection, found["oid"])
     return CatalogTable(
         schema=found["schema"],
         name=found["name"],
@@ -90,6 +94,7 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         unique_keys=tuple(tuple(key["columns"]) for key in keys),
         primary_key=next((tuple(key["columns"]) for key in keys if key["primary"]), ()),
         partitioned=found["kind"] == "p",
+        constraints=constraints,
     )
 
 
@@ -183,9 +188,9 @@ def _column(row: Mapping[str, Any], types: Mapping[int, Mapping[str, Any]]) -> C
 
 
 def _type(oid: int, typmod: int, label: str, types: Mapping[int, Mapping[str, Any]]) -> PgType:
-    base = types[oid]
+    base, domain_of = types[oid], ""
     while base["kind"] == "d":  # a domain carries its base type's modifier
-        typmod = base["domain_typmod"]
+        typmod, domain_of = base["domain_typmod"], base["domain_label"]
         base = types[base["domain_base"]]
     element = None
     if base["element"]:
@@ -208,6 +213,7 @@ def _type(oid: int, typmod: int, label: str, types: Mapping[int, Mapping[str, An
         size=base["size"],
         bounds=bounds,
         one_byte=base["one_byte"],
+        domain_of=domain_of,
     )
 
 
@@ -234,7 +240,9 @@ select attname as name, atttypid as type, atttypmod as typmod,
        attidentity::text as identity, attgenerated::text as generated,
        (select format('%%I.%%I', n.nspname, c.collname)
           from pg_collation c join pg_namespace n on n.oid = c.collnamespace
-         where c.oid = attcollation and attcollation <> typcollation) as collation
+         where c.oid = attcollation and attcollation <> coalesce(
+               (select b.typcollation from pg_type b where b.oid = pg_type.typbasetype),
+               typcollation)) as collation
   from pg_attribute join pg_type on pg_type.oid = atttypid
  where attrelid = %(oid)s and attnum > 0 and not attisdropped
  order by attnum
@@ -258,6 +266,7 @@ with recursive reached(oid) as (
 )
 select t.oid, t.typname as name, n.nspname as schema, t.typtype::text as kind,
        t.typbasetype as domain_base, t.typtypmod as domain_typmod,
+       format_type(t.typbasetype, t.typtypmod) as domain_label,
        case when t.typcategory = 'A' and t.typlen = -1 and t.typtype = 'b'
             then t.typelem else 0 end as element,
        case when p.prolang = 12 then p.prosrc else '' end as receive,

@@ -31,6 +31,7 @@ class PgType:
         size: pg_type's typlen of the base type: bytes of each value; negative: varies.
         bounds: of a range or multirange, the type of its bounds.
         one_byte: each byte is one character there: the database's encoding is SQL_ASCII.
+        domain_of: of a domain, the base type's label; else empty.
     """
 
     oid: int
@@ -43,6 +44,7 @@ class PgType:
     size: int = -1
     bounds: PgType | None = None
     one_byte: bool = False
+    domain_of: str = ""
 
     @property
     def takes_text(self) -> bool:
@@ -87,7 +89,8 @@ class Column:
 
     Args:
         not_null: whether NULL is refused by the column itself.
-        collation: its collation, as SQL writes it, where it is not the type's own; else empty.
+        collation: its collation, as SQL writes it, where it is not the type's own (of a domain: the
+            base type's); else empty.
         has_default: whether a default value is declared (of the column, not of its domain).
         identity: ``""``, ``"a"`` (GENERATED ALWAYS AS IDENTITY) or ``"d"`` (BY DEFAULT).
         generated: whether the column is computed from others, stored or virtual.

@@ -79,12 +79,12 @@ def forgets_at_once(changes: Changes) -> sql.Composed:
 def only_where_a_row_was(
     changes: Changes, judged: sql.Identifier, *, checked: bool = False
 ) -> list[sql.Composed]:
-    deleting, upserting, keeping, expiring = APPLYING(changes, judged, checked=checked)
+    *writing, deleting, keeping, expiring = APPLYING(changes, judged, checked=checked)
     text = keeping.as_string().replace(
         " j where ",
         f" j where exists (select from {changes.plan.table.label} t where t.id = j.id) and ",
     )
-    return [sql.SQL(text).format(), deleting, upserting, expiring]
+    return [sql.SQL(text).format(), *writing, deleting, expiring]
 
 
 APPLYING = changes_sql.applying
