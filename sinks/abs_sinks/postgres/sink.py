@@ -127,8 +127,8 @@ def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
     what = (
         "Rows that the table refuses by their data are in the table "
         f"{options.deadletter}, under the same decision; more than {options.deadlettermax:.2%} of the "
-        "last 16 epochs' rows, from 100 on, stop the query. Deferred constraints are checked at once: "
-        "name a table after those that it refers to."
+        "last 16 epochs' rows, from 100 on, stop the query. Deferred constraints are checked before "
+        "the decision."
     )
     if options.protocol != "idempotent":
         return (what,)

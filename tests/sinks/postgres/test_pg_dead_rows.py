@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
@@ -13,7 +16,16 @@ from abs_core.errors import AbsError, DataError
 from abs_sinks.postgres import applying, judgestaged, trials
 from abs_sinks.postgres.dead_search import Refusal
 from tests import sample
-from tests.sinks.postgres.dead_rows import WORLDS, Numbered, Played, drawn, played
+from tests.sinks.postgres.dead_rows import (
+    CHANGES,
+    WORLDS,
+    Numbered,
+    Played,
+    Tables,
+    TablesJob,
+    drawn,
+    played,
+)
 
 pytestmark = pytest.mark.services
 
@@ -79,7 +91,7 @@ def by_halves(of: trials.ServerTrials, most: int) -> dict[int, Refusal]:
 
 def by_arrival(shares: Sequence[trials.StagedShare], order: sql.Identifier) -> sql.Composed:
     right = RANKED(shares, order).as_string()
-    return sql.SQL(right.replace('order by s."at"', 'order by s."abs:c" desc, s."at"')).format()
+    return sql.SQL(right.replace("order by s0,", "order by c desc, s0,")).format()
 
 
 RANKED = trials._ordered
@@ -99,3 +111,39 @@ def test_a_planted_bug_is_found(
     monkeypatch.setattr(home, name, planted)
     with suppress(AbsError):  # rows that the search calls good are refused by the transaction
         assert any(differences(shared_database, world, range(n, n + 1), 5) for n in range(20))
+
+
+MAILS = pa.schema([*list(CHANGES)[:3], ("mail", pa.string())])
+ORDERS = pa.schema([*list(CHANGES)[:3], ("customer", pa.int64())])
+
+
+def test_the_example_of_the_page_ends_as_it_says(shared_database: str) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/dead-letters.md").read_text()
+    creating = page.split("```sql\n")[1].split("```")[0]
+    lines = page.split("```text\n")[1].split("```")[0].splitlines()[1:]
+    changes: dict[str, list[tuple[Any, ...]]] = {"customer": [], "orders": []}
+    lives: dict[str, set[int]] = {"customer": {1}, "orders": set()}
+    dead: set[tuple[str, int]] = set()
+    for line in lines:
+        change, _, why = line.partition("dead: ")
+        table, id_, at, op, value = change.strip().split(maxsplit=4)
+        told = int(value) if table == "orders" else value
+        changes[table].append((int(id_), int(at), op, told))
+        if why:
+            dead.add((why[:5], int(at)))
+        else:
+            lives[table].add(int(id_))
+    given = {"url": shared_database, "protocol": "wal", "write": "changes", "sequenceby": "at"}
+    given |= {"stateschema": "abspage", "deadlettermax": "1"}
+    options = [given | {"dbtable": table, "deadletter": f"{table}_dead"} for table in changes]
+    with psycopg.connect(shared_database, autocommit=True) as db:
+        db.execute(creating)
+        TablesJob(Tables(options, [MAILS, ORDERS]), "page").apply(0, *changes.values())
+        query = "select code, (\"row\" ->> 'at')::int from {}_dead"
+        found = [row for table in changes for row in db.execute(query.format(table))]
+        there = {
+            table: {row[0] for row in db.execute(f"select id from {table}")} for table in changes
+        }
+        db.execute("drop table customer, customer_dead, orders, orders_dead cascade")
+        db.execute("drop schema abspage cascade")
+    assert (set(found), len(found), there) == (dead, len(dead), lives)
