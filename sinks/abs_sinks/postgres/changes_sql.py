@@ -19,7 +19,7 @@ from abs_core.errors import DataError
 from abs_sinks.postgres import changes_judge as judge
 from abs_sinks.postgres.apply import columns_of, inserting
 from abs_sinks.postgres.changes import GONE, Changes
-from abs_sinks.postgres.releasing import releasing
+from abs_sinks.postgres.releasing import frees, releasing
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,10 @@ def _upserting(changes: Changes, judged: sql.Composable, fine: sql.Composable) -
     source = sql.SQL("select {} from {} j where not {} and {}").format(
         columns_of(changes.written), judged, judge.DELETED, fine
     )
+    if frees(changes):
+        # As in the source: what could not be freed before is given up by the row that changed first.
+        ordering = columns_of(changes.sequence)
+        source = sql.SQL("{} order by {}").format(source, ordering)
     table = changes.plan.table.identifier
     guard = judge.newer(changes, sql.SQL("excluded"), table)
     upsert = inserting(changes.plan, source, changes.key, changes.written)

@@ -35,13 +35,17 @@ def releasing(
     Args:
         fine: whether the row of ``j`` is applied; ``q_fine``: that of ``q``.
     """
-    wanted = [
+    return [_releasing(changes, each, judged, fine, q_fine) for each in frees(changes)]
+
+
+def frees(changes: Changes) -> list[Unique]:
+    """The unique constraints besides the key that the server checks row by row."""
+    return [
         each
         for each in changes.plan.table.constraints.besides(changes.key)
         if each.columns and set(each.columns) <= set(changes.written)
         if not (each.deferrable or each.excludes)
     ]
-    return [_releasing(changes, each, judged, fine, q_fine) for each in wanted]
 
 
 def _releasing(

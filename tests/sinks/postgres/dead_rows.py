@@ -142,15 +142,19 @@ class Played:
         self._jobs = count()
         self._fill()
 
+    def job(self, *, buries: bool) -> TablesJob:
+        """A run of a new job; a task of partition n writes to table n."""
+        dead = {"deadlettermax": "1"} if buries else {}
+        given = [
+            each | dead | ({"deadletter": f"{each['dbtable']}_dead"} if buries else {})
+            for each in self._given
+        ]
+        return TablesJob(Tables(given, [self.schema] * len(given)), f"job{next(self._jobs)}")
+
     def apply(self, rows: Sequence[Numbered], *, buries: bool) -> None:
         """Apply the rows as the first epoch of a job of its own, to what was there before."""
         self._empty()
-        given = [
-            each
-            | ({"deadletter": f"{each['dbtable']}_dead", "deadlettermax": "1"} if buries else {})
-            for each in self._given
-        ]
-        job = TablesJob(Tables(given, [self.schema] * len(given)), f"job{next(self._jobs)}")
+        job = self.job(buries=buries)
         parts = [[row for n, row in rows if n == number] for number in range(len(self.names))]
         job.apply(0, *parts)
 
