@@ -51,6 +51,7 @@ class Changes:
         place: schema and name of the positions table.
         tombstones: seconds for which a tombstone is kept.
         left_out: the input's columns that are not written, which a change may list as unchanged.
+        whole: whether a change says all that a row of the table has.
     """
 
     plan: CopyPlan
@@ -62,6 +63,7 @@ class Changes:
     unchanged: str | None
     place: tuple[str, str]
     tombstones: float
+    whole: bool
     left_out: tuple[str, ...] = ()
 
     @property
@@ -193,17 +195,19 @@ def plan_changes(
     not_written = {staged[name].name for name in extra}
     _check_roles(key, sequence, not_written)
     digest = blake2b(table.label.encode(), digest_size=16).hexdigest()
+    written = tuple(name for name in plan.names if name not in not_written)
     made = Changes(
         plan=_relaxed(plan, key),
         key=key,
         sequence=tuple(column.name for column in sequence),
-        written=tuple(name for name in plan.names if name not in not_written),
+        written=written,
         side=side,
         deletes=replace(options.applyasdeletes, column=staged[roles[0]].name),
         unchanged=None if options.unchanged is None else staged[roles[1]].name,
         place=(options.stateschema, f"positions_{digest}"),
         tombstones=options.tombstones,
         left_out=(*dropped, *ignored),
+        whole=all(column.name in written or column.generated for column in table.columns),
     )
     _check_types(made, staged[roles[0]])
     made.check_shared(connection)

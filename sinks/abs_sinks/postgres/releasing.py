@@ -101,9 +101,8 @@ def _can_be_null(changes: Changes, unique: Unique) -> str | None:
 def _may_be_written_again(changes: Changes) -> bool:
     """Whether a row can be deleted and inserted without a loss, and without others' notice."""
     table = changes.plan.table
-    whole = all(each.name in changes.written or each.generated for each in table.columns)
     hangs = any(key.of == table.oid for key in table.constraints.foreign)
-    return whole and not (hangs or table.constraints.fires_on_delete)
+    return changes.whole and not (hangs or table.constraints.fires_on_delete)
 
 
 def _columns(of: str, names: Sequence[str]) -> sql.Composed:
