@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as Spark users call it
 from pyspark.sql import types as T  # noqa: N812
 
+from abs_clients.arrow import MAX_DECIMAL_DIGITS
 from abs_clients.avro.connect import CONNECT_SCHEMA
 from abs_core.errors import OptionError, SchemaError
 from abs_spark.cdc import settings as known
@@ -25,7 +26,7 @@ from abs_spark.cdc.reader import PLACE, EventReader, Rules
 from abs_spark.cdc.settings import Settings
 from abs_spark.cdc.target import TargetColumn
 from abs_spark.cdc.values import READABLE
-from abs_spark.cdc.wire import Wire, row_wires
+from abs_spark.cdc.wire import DATE, DECIMAL, ZONED_TIMESTAMP, Wire, row_wires
 from abs_spark.schema import arrow_schema
 
 log = logging.getLogger("abs_spark.debezium")
@@ -267,11 +268,18 @@ def _added(
 ) -> list[TargetColumn]:
     """The columns of the source that the table lacks, for the sink to add."""
     there = {target.name for target in targets} | set(left_out)
-    return [
-        _target(name, _ADDED.get(sent.type if not sent.name else "", T.StringType()))
-        for name, sent in wires.items()
-        if name not in there and sent.type != "array"
-    ]
+    return [_target(name, _added_type(sent)) for name, sent in wires.items() if name not in there]
+
+
+def _added_type(sent: Wire) -> T.DataType:
+    """The type of a new column, which holds all of its values; else text."""
+    if sent.items is not None:
+        return T.ArrayType(_added_type(sent.items))
+    if sent.name == DECIMAL:
+        digits, scale = sent.number("connect.decimal.precision"), sent.number("scale")
+        if digits is not None and scale is not None and scale <= digits <= MAX_DECIMAL_DIGITS:
+            return T.DecimalType(digits, scale)
+    return _ADDED.get(sent.name or sent.type, T.StringType())
 
 
 _ADDED: Mapping[str, T.DataType] = {
@@ -282,6 +290,10 @@ _ADDED: Mapping[str, T.DataType] = {
     "float": T.FloatType(),
     "double": T.DoubleType(),
     "bytes": T.BinaryType(),
+    DATE: T.DateType(),
+    ZONED_TIMESTAMP: T.TimestampType(),
+    "io.debezium.time.Timestamp": T.TimestampNTZType(),
+    "io.debezium.time.MicroTimestamp": T.TimestampNTZType(),
 }
 
 

@@ -31,7 +31,7 @@ from abs_spark.cdc.reader import EventReader, Rules
 from abs_spark.cdc.settings import Settings
 from abs_spark.cdc.target import TargetColumn
 from abs_spark.cdc.wire import Wire
-from abs_spark.change_events import UNAVAILABLE
+from abs_spark.change_events import UNAVAILABLE, _added_type
 
 STRING = T.StringType()
 
@@ -464,3 +464,16 @@ def test_a_meaning_that_changes_is_no_evolution_of_avro() -> None:
     less = parsed(AVRO % (MICROS, ""))
     assert dropped(more, less) == ["vip"]
     assert dropped(less, more) == []
+
+
+def test_a_column_that_avro_has_more_gets_the_type_that_holds_its_values() -> None:
+    precise = {"scale": "2", "connect.decimal.precision": "10"}
+    for sent, made in (
+        (Wire("bytes", wire.DECIMAL, tuple(precise.items())), T.DecimalType(10, 2)),
+        (Wire("bytes", wire.DECIMAL, (("scale", "2"),)), STRING),
+        (Wire("struct", wire.VARIABLE_DECIMAL), STRING),
+        (Wire("int32", wire.DATE), T.DateType()),
+        (Wire("int64", TIME + "MicroTimestamp"), T.TimestampNTZType()),
+        (Wire("array", items=Wire("int64")), T.ArrayType(T.LongType())),
+    ):
+        assert _added_type(sent) == made

@@ -195,3 +195,18 @@ def test_wrong_arguments_are_refused_by_name(spark: SparkSession) -> None:
             abs_spark.debezium(df, **given)
     with pytest.raises(SchemaError, match="cannot be read as map"):
         abs_spark.debezium(df, "id INT, m MAP<STRING, STRING>")
+
+
+def test_a_new_column_of_the_source_is_read_if_it_is_told(
+    spark: SparkSession, database: str, db: Connection[tuple[object, ...]]
+) -> None:
+    db.execute("create table copy (id int primary key, loaded timestamptz default now())")
+    where = {"url": database, "dbtable": "copy"}
+    changes = abs_spark.debezium(
+        frame(spark, [event("c", id=1, vip=True)]),
+        table=where,
+        more="vip BOOLEAN",
+        ignore=["loaded"],
+    )
+    write(changes.coalesce(1), database, schemachange="add")
+    assert db.execute("select id, vip, loaded is null from copy").fetchall() == [(1, True, False)]
