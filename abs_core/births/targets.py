@@ -40,13 +40,17 @@ def refused(
     return (_ahead if ahead else _gone)(state, epoch, ahead or wrong, token)
 
 
-def consented(verdict: Verdict, looks: Sequence[LookedBack]) -> Verdict:
+def consented(before: JobState | None, verdict: Verdict, looks: Sequence[LookedBack]) -> Verdict:
     """The start's verdict with what was consented to: gone epochs are no longer compared.
 
-    The generation exceeds all that the targets have seen, so that no new epoch counts as committed.
+    Nor are those of a target that the job has left. The generation exceeds all that the targets have
+    seen, so that no new epoch counts as committed.
     """
     if not isinstance(verdict, Changed):
         return verdict
+    if before is not None and verdict.state.target != before.target and not verdict.state.sinks:
+        noted = {(r.epoch, s.sink) for r in verdict.state.recent for s in r.shown}
+        return Changed(without(verdict.state, noted))
     gone = {(epoch, look.sink) for look in looks for epoch in look.gone}
     above = max((look.ahead[0] for look in looks if look.ahead is not None), default=0)
     state = without(verdict.state, gone)

@@ -330,7 +330,7 @@ class Coordinator:
             self._certifier.look_around(epoch)
         # Before anything is swept: a restored target may hold committed handles as prepared again.
         looks = self._look_back(before, rule, epoch) if looks_back else ()
-        state = self._cell.change(lambda state: targets.consented(rule(state), looks))
+        state = self._cell.change(lambda state: targets.consented(state, rule(state), looks))
         reached(CrashPoint.AFTER_START)
         minted = state.register == register or state.generation == 1
         # Another task of this run may have been first, and reports it. A new register's id shows who

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from abs_core.errors import ProtocolError, ReplayMismatchError, TargetWentBackError
-from abs_core.model import job_key
+from abs_core.contracts import Task
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import (
+    ConfigError,
+    ProtocolError,
+    ReplayMismatchError,
+    TargetWentBackError,
+)
+from abs_core.model import AND, Wrote, job_key
+from abs_core.protocol import RunIdentity
+from abs_core.several import CompositeCommitter
+from abs_core.sinkmap import STRIDE, number_of
 from abs_testing.case import JOB, Case, raises, rows
-from abs_testing.harness import Row
+from abs_testing.harness import Row, batch_of
 from tests.kit.command import abs_, abs_prints
 from tests.sinks.delta.harness import TableHarness
 
@@ -97,3 +108,48 @@ def test_a_checkpoint_with_another_input_is_told(
 ) -> None:
     result = abs_(*repair(harness, "1", "--checkpoint", str(tmp_path / "none")))
     assert isinstance(result.exception, ReplayMismatchError)
+
+
+def test_one_of_several_targets_is_repaired_alone(tmp_path: Path) -> None:
+    tables = {name: TableHarness(str(tmp_path / name), {}) for name in ("here", "there")}
+    sinks = {name: table.new_sink() for name, table in tables.items()}
+    named = tuple((name, sink.target_id) for name, sink in sinks.items())
+
+    def started() -> Coordinator:
+        committers = [([n], sink.committer()) for n, sink in enumerate(sinks.values())]
+        committer = CompositeCommitter(committers, number_of, lambda *_: ConfigError("", remedy=""))
+        target = AND.join(identity for _, identity in named)
+        who = RunIdentity(JOB, "lineage", secrets.token_hex(4), target, sinks=named)
+        return Coordinator(who, sinks["here"].register(), committer, co_commit=False)
+
+    def epoch(number: int, *written: list[Row]) -> None:
+        run, shares = started(), list[Wrote]()
+        state, _ = run.begin(number)
+        for place, (sink, some) in enumerate(zip(sinks.values(), written, strict=True)):
+            name = state.register, JOB, state.generation, number, place * STRIDE
+            writer = sink.writer(Task(*name, secrets.token_hex(6)))
+            writer.write(batch_of(some))
+            shares.append(Wrote(len(some), writer.pre_commit()))
+        run.commit(Report(number, shares, f"epoch {number}"))
+
+    epoch(0, FIRST, FIRST)
+    back = tables["there"].backup()
+    epoch(1, SECOND, THIRD)
+    back()
+    error = raises(TargetWentBackError, lambda: started().begin(2))
+    assert "(sink there) no longer has the 4 rows of the finished epoch(s) 1." in error.what
+    file = tmp_path / "sinks.toml"
+    told = [
+        f'[sinks.{name}]\nformat = "abs-delta"\noptions = {{ path = "{table.options.path}" }}\n'
+        for name, table in tables.items()
+    ]
+    file.write_text(f'job = "{JOB}"\nregister = "here"\n' + "\n".join(told))
+    command = ("register", "repair", JOB, "--sinks", file, "--epochs", "1", "--sink", "there")
+    [lost] = json.loads(abs_prints(0, *command, "--json"))
+    assert (lost["rows"], lost["token"].endswith("-there")) == (4, True)
+    with Case(tables["there"]) as case:
+        write_again(case, lost["token"], THIRD)
+    abs_prints(0, *command, "--done")
+    epoch(2, LAST, LAST)
+    for name, expected in (("here", SECOND), ("there", THIRD)):
+        assert sorted(tables[name].read()) == sorted([*FIRST, *expected, *LAST]), name

@@ -104,7 +104,7 @@ def records_the_newest_epoch_only_once(patch: Patch) -> None:
 
 
 def forgets_no_gone_epoch_by_consent(patch: Patch) -> None:
-    patch.setattr(targets, "consented", lambda verdict, looks: verdict)
+    patch.setattr(targets, "consented", lambda before, verdict, looks: verdict)
 
 
 def raises_the_generation_before_it_looks(patch: Patch) -> None:

@@ -62,9 +62,11 @@ def look_back(snapshot: Snapshot | None, past: Past, epochs: int) -> list[Looked
     def is_there(mark: str) -> bool | None:
         noted = Logged.read(mark)
         last = None if snapshot is None else snapshot.version_of(noted.application)
-        if snapshot is None or last is None or last < noted.version:
+        if snapshot is None or (last is not None and last < noted.version):
             return False
-        return snapshot.has(noted.place)
+        there = snapshot.has(noted.place)
+        # Without the mark, which the log forgets after a time, that place may be another commit's.
+        return None if there and last is None else there
 
     why = "Its log was cut, or was restored or rolled back to an older state."
     every = snapshot is not None and (snapshot.log_is_read or _others_committed(past))
