@@ -7,6 +7,7 @@ Its jars come by Maven, once (68 files, 38 MB); the feeds of ``tests/spark/debez
 from __future__ import annotations
 
 import gzip
+import hashlib
 import random
 import shutil
 import subprocess
@@ -98,7 +99,9 @@ def installed() -> Path:
     Raises:
         ConfigError: Maven or a compiler is missing, or Maven could not fetch the jars.
     """
-    folder = user_cache_path("abs-sinks") / "debezium-3.6.1"
+    sources = [HERE / name for name in ("pom.xml", "Recorder.java")]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    folder = user_cache_path("abs-sinks") / f"debezium-3.6.1-{digest[:12]}"
     if (folder / "Recorder.class").exists():
         return folder
     for tool in ("mvn", "javac"):
@@ -124,9 +127,13 @@ def recording(url: str, table: str, file: Path, **settings: str) -> Iterator[Non
 
     Args:
         url: of a superuser.
-        settings: of Debezium, with ``_`` for ``.``.
+        table: a row of it, whose columns may all be NULL, ends the recording. More tables: by
+            ``table_include_list``.
+        settings: of Debezium, with ``_`` for ``.``. ``name``: of the slot, where several record one
+            table.
     """
     folder, parts = installed(), conninfo_to_dict(url)
+    name = settings.pop("name", table)
     given = {
         "name": "recorder",
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -139,26 +146,29 @@ def recording(url: str, table: str, file: Path, **settings: str) -> Iterator[Non
         "database.dbname": str(parts.get("dbname")),
         "topic.prefix": "db",
         "table.include.list": f"public.{table}",
-        "slot.name": f"slot_{table}",
-        "publication.name": f"publication_{table}",
+        "slot.name": f"slot_{name}",
+        "publication.name": f"publication_{name}",
         "slot.drop.on.stop": "true",
         "publication.autocreate.mode": "filtered",
-    } | {name.replace("_", "."): value for name, value in settings.items()}
+    } | {setting.replace("_", "."): value for setting, value in settings.items()}
     command = ["java", "-cp", f"{folder}/lib/*:{folder}", "Recorder", str(file)]
-    command += [f"{name}={value}" for name, value in given.items()]
+    command += [f"{setting}={value}" for setting, value in given.items()]
     with (
+        file.with_suffix(".log").open("wb") as log,
         psycopg.connect(url, autocommit=True) as db,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log
         ) as java,
     ):
         try:
             active = "select from pg_replication_slots where slot_name = %s and active"
-            slot = (f"slot_{table}",)
-            assert within(120, lambda: db.execute(active, slot).fetchone() is not None)
+            slot = (f"slot_{name}",)
+            assert within(180, lambda: db.execute(active, slot).fetchone() is not None)
             yield
-            db.execute(f"insert into {table} (id) values ({LAST})")
-            assert within(120, lambda: f'"after":{{"id":{LAST},' in file.read_text())
+            db.execute(f"insert into {table} (id) values ({LAST}) on conflict do nothing")
+            assert within(180, lambda: f'"after":{{"id":{LAST}' in file.read_text()), (
+                file.with_suffix(".log").read_text()[-2000:]
+            )
         finally:
             assert java.stdin is not None
             java.stdin.close()

@@ -1,0 +1,291 @@
+"""The check: a recorded feed ends as the source's table, or is refused by name; nothing else.
+
+A row may differ only where Debezium sent two different values alike: then the recording itself proves
+that no reader can tell them apart, and the page names the values.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Protocol, cast
+
+import psycopg
+import pyarrow as pa
+from psycopg import Connection
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as Spark users call it
+from pyspark.sql.types import StructType
+
+import abs_spark
+from abs_core.errors import AbsError
+from abs_core.model import Wrote
+from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_spark import change_events
+from abs_spark.schema import arrow_schema, spark_schema
+from abs_testing.engine import Run
+from tests.kit.debezium.avro import decoded
+from tests.kit.debezium.feeds import Case, Feed, groups, texts
+from tests.kit.debezium.kinds import Kind
+from tests.kit.debezium.scenarios import Scenario
+
+ENCODINGS = ("with schema", "without schema", "avro")
+EQUAL, REFUSED, LOST, WRONG = "equal", "refused", "lost", "WRONG"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the copy of a feed ended.
+
+    Args:
+        how: equal; refused by name before anything was written; lost: equal but for values that
+            Debezium sent alike; WRONG: anything else.
+        why: the error, or the first rows that differ: key, copy, source.
+        lost: the values that Debezium did not send, as PostgreSQL writes them, and what it sent.
+    """
+
+    how: str
+    why: str = ""
+    lost: tuple[tuple[str, str], ...] = ()
+
+
+def options(feed: Feed, encoding: str) -> dict[str, Any]:
+    """What the page tells to set for this type and setting of Debezium's."""
+    case, given = feed.case, dict[str, Any]()
+    if isinstance(case, Scenario):
+        given |= case.given
+        told = case.bare.get(str(feed.value), {}).get("binary")
+        given |= {"binary": told} if told not in (None, "bytes") else {}
+    if encoding == "with schema":
+        given["schemas"] = True
+    if case.setting == "binary" and feed.value != "bytes":
+        given["binary"] = feed.value  # a text is a text in the schema
+    if case.setting == "unknown" and feed.value == "true":
+        given["binary"] = next(g for g in groups() if g["unknown"] == "true")["binary"]
+    if encoding == "without schema" and isinstance(case, Scenario):
+        given |= case.bare.get(str(feed.value), {})
+    elif encoding == "without schema":
+        given |= _bare(case, str(feed.value))
+    return given
+
+
+def _bare(kind: Kind, value: str) -> dict[str, Any]:
+    if kind.setting == "decimal":
+        scaled = re.search(r"numeric\(\d+,(-?\d+)\)", kind.type)
+        if value == "precise" and (scaled or kind.type in ("price", "money", "money[]")):
+            return {"decimals": value, "scales": {"v": int(scaled[1]) if scaled else 2}}
+        return {"decimals": value}
+    if kind.setting == "binary":
+        return {"binary": value}
+    if kind.setting != "time":
+        return {}
+    named = "time|timestamp" if value == "adaptive" else "timestamp"
+    sized = re.fullmatch(rf"(?:{named})\((\d)\)(\[\])?", kind.type)
+    coarse = kind.type == "moment" or (sized is not None and int(sized[1]) <= 3)
+    told = {"milliseconds": ("v",) if coarse else ()} if value.startswith("adaptive") else {}
+    return {"times": value, **told}
+
+
+def part(feed: Feed, encoding: str, epoch: int) -> pa.Table:
+    """The events; without schema in two epochs: what the snapshot found, and what was streamed."""
+    if encoding == "avro":
+        return decoded(feed)
+    if encoding == "with schema":
+        return pa.table({"value": feed.wrapped})
+    streamed = next(n for n, event in enumerate(feed.bare) if '"op":"r"' not in event)
+    return pa.table({"value": feed.bare[streamed:] if epoch else feed.bare[:streamed]})
+
+
+class Way(Protocol):
+    """How changes get from events into a table."""
+
+    def __call__(self, events: pa.Table, told: Mapping[str, Any], sink: Mapping[str, str]) -> None:
+        """Read the events as ``debezium`` is told, and write one epoch by a sink with these options."""
+
+
+class BySpark:
+    """As a user does it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, events: pa.Table, told: Mapping[str, Any], sink: Mapping[str, str]) -> None:
+        frame = self._spark.createDataFrame(events)
+        field = events.schema.field("value")
+        metadata = {key.decode(): text.decode() for key, text in (field.metadata or {}).items()}
+        frame = frame.select(F.col("value").alias("value", metadata=metadata))
+        changes = abs_spark.debezium(frame, **told)
+        changes.coalesce(1).write.format("abs-postgres").mode("append").options(**sink).save()
+
+
+class InProcess:
+    """The same reader and the same sink in this process, without Spark's: for thousands of copies."""
+
+    def __call__(self, events: pa.Table, told: Mapping[str, Any], sink: Mapping[str, str]) -> None:
+        with _no_column_functions():
+            changes = abs_spark.debezium(cast(DataFrame, _Frame(events)), **told)
+        assert isinstance(changes, pa.Table)
+        given = {name: text for name, text in sink.items() if name not in ("job", "epoch")}
+        target = PostgresSink(PostgresOptions.parse(given), changes.schema, co_commit=True)
+        run, epoch = Run(target, sink["job"]), int(sink["epoch"])
+        writer = run.attempt(epoch).writer
+        for batch in changes.to_batches():
+            writer.write(batch)
+        run.commit(epoch, [Wrote(changes.num_rows, writer.pre_commit())])
+
+
+class _Frame:
+    """What ``debezium`` needs of a DataFrame."""
+
+    def __init__(self, events: pa.Table) -> None:
+        self._events = events
+        self.schema = spark_schema(events.schema)
+        self.columns = events.column_names
+
+    def select(self, *_: object) -> _Frame:
+        return self
+
+    def mapInArrow(
+        self, read: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]], out: StructType
+    ) -> pa.Table:
+        return pa.Table.from_batches(read(self._events.to_batches()), arrow_schema(out))
+
+
+@contextmanager
+def _no_column_functions() -> Iterator[None]:
+    """A column of Spark is made by a JVM, which need not be there."""
+    real = change_events.F
+    change_events.F = SimpleNamespace(col=str)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        change_events.F = real
+
+
+def copy(
+    way: Way,
+    url: str,
+    feed: Feed,
+    encoding: str,
+    type: str | None = None,  # noqa: A002
+    **given: Any,
+) -> Verdict:
+    """Copy the feed into a new table, and compare.
+
+    Args:
+        type: of the target's column, if it is another than the source's. It must hold all values.
+        given: options of ``debezium`` beyond those that the page tells to set.
+    """
+    table = f"copy_{secrets.token_hex(6)}"
+    where = {"url": url, "dbtable": table}
+    told = {**options(feed, encoding), "table": where, **given}
+    if feed.case.key != ("id",):
+        told["key"] = feed.case.key
+    operation, position, unchanged = told.get("names", ("op", "lsn", "unchanged"))
+    sink = {**where, "job": table, "protocol": "wal", "write": "changes", "positions": "side"}
+    sink |= {"sequenceby": position, "unchanged": unchanged}
+    sink["applyasdeletes"] = f"{operation}=d"
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(feed.case.ddl(table, type))
+        truth = feed.truth if type is None else _as(db, feed, table, type)
+        header = feed.truth.split("\n", 1)[0].split("\t")
+        epochs = 2 if encoding == "without schema" else 1
+        for epoch in range(epochs):
+            before = texts(db, table)
+            try:
+                events = part(feed, encoding, epoch)
+                way(events, told, {**sink, "epoch": str(epoch)})
+            except Exception as error:  # noqa: BLE001 - of many kinds; its text is judged
+                why = reason(error)
+                rows = (json.loads(text)["after"] or {} for text in feed.bare)
+                names = {"op", *header, *(name for row in rows for name in row)}
+                named = any(re.search(rf"\b{re.escape(name)}\b", why) for name in names)
+                untouched = texts(db, table) == before
+                return Verdict(REFUSED if named and untouched else WRONG, why)
+        if truth is None:
+            return Verdict(WRONG, "the source's values do not fit the target")
+        return compared(feed, texts(db, table), truth)
+
+
+def _as(db: Connection[Any], feed: Feed, table: str, type: str) -> str | None:  # noqa: A002
+    """The source's table in the end, with other types, as PostgreSQL converts them; None: not all."""
+    db.execute(feed.case.ddl(f"{table}_truth"))
+    with db.cursor().copy(f"copy {table}_truth from stdin (header)") as into:
+        into.write(feed.truth)
+    db.execute(feed.case.ddl(f"{table}_other", type))
+    try:
+        db.execute(f"insert into {table}_other select * from {table}_truth")
+    except psycopg.Error:
+        return None
+    return texts(db, f"{table}_other")
+
+
+def reason(error: Exception) -> str:
+    """The first line of the error's text that names what happened; not the traceback."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, AbsError):
+        return " ".join(text.split())
+    for line in text.splitlines():
+        if match := re.search(r"abs_core\.errors\.(\w+: .*)", line):
+            return match[1]
+    return " ".join(text.split())
+
+
+def compared(feed: Feed, copy: str, truth: str) -> Verdict:
+    """Whether two tables are equal, as pg_dump writes them, but for what was sent alike."""
+    if copy == truth:
+        return Verdict(EQUAL)
+    ours, theirs = _by_key(copy, feed.case), _by_key(truth, feed.case)
+    alike = sent_alike(feed, theirs)
+    wrong, lost = [], {}
+    for key in sorted({*ours, *theirs}):
+        one, other = ours.get(key), theirs.get(key)
+        if one is None or other is None:
+            wrong.append(f"{key}: {one} is {other}")
+            continue
+        for name in other:
+            if one[name] != other[name] and (key, name) in alike:
+                lost[other[name]] = alike[key, name]
+            elif one[name] != other[name]:
+                wrong.append(f"{key} {name}: {one[name][:90]} is {other[name][:90]}")
+    if wrong:
+        return Verdict(WRONG, "; ".join(wrong[:8]))
+    return Verdict(
+        LOST, lost=tuple(sorted((value[:60], sent[:60]) for value, sent in lost.items()))
+    )
+
+
+Rows = Mapping[tuple[str, ...], Mapping[str, str]]
+
+
+def _by_key(copy: str, case: Case) -> Rows:
+    header, *lines = copy.splitlines()
+    names = header.split("\t")
+    rows = (dict(zip(names, line.split("\t"), strict=True)) for line in lines)
+    return {tuple(row[name] for name in case.key): row for row in rows}
+
+
+def sent_alike(feed: Feed, truth: Rows) -> Mapping[tuple[tuple[str, ...], str], str]:
+    """Key and column of the values that were sent as another value of the column was, and how."""
+    last: dict[tuple[tuple[str, ...], str], str] = {}
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for text in feed.bare:
+        row = json.loads(text)["after"]
+        if row is not None and all(name in row for name in feed.case.key):
+            key = tuple(str(row[name]) for name in feed.case.key)
+            for name in row:
+                last[key, name] = _JAVA.sub("@", json.dumps(row[name]))
+    for (key, name), sent in last.items():
+        if name in truth.get(key, {}):
+            values[name, sent].add(truth[key][name])
+    return {at: sent for at, sent in last.items() if len(values[at[1], sent]) > 1}
+
+
+_JAVA = re.compile("@[0-9a-f]+")
+"""What Debezium sends of inner arrays of text: the address of a Java object."""
