@@ -11,7 +11,7 @@ from tests.kit.debezium.kinds import KINDS, NAMES, SETTINGS
 from tests.kit.debezium.scenarios import SCENARIOS
 from tests.kit.debezium.verdicts import ANY, Verdicts, kept
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "debezium.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "debezium.md"
 BEGIN, END = "<!-- made by tests/kit/debezium/page.py -->\n", "<!-- until here -->\n"
 SHOWN = 3
 """So many lost values are named in a cell."""
