@@ -29,9 +29,10 @@ from tests.kit.debezium.copying import (
     Verdict,
     copy,
 )
-from tests.kit.debezium.feeds import CASES, INCREMENTAL, Feed, prepare, read
+from tests.kit.debezium.feeds import CASES, Feed, prepare, read
 from tests.kit.debezium.kinds import SETTINGS
 from tests.kit.debezium.page import PAGE, page
+from tests.kit.debezium.scenarios import INCREMENTAL
 from tests.kit.debezium.verdicts import ANY, OTHERS, feeds_of, found, kept, tells
 from tests.sample import cut
 
@@ -128,7 +129,7 @@ def test_a_feed_that_is_told_wrong_is_never_wrong(
         if {feed.value, other} <= {"bytes", "base64"}:
             continue  # one and the same in JSON
         if other not in (feed.value, "double"):
-            more = {"scales": {"v": 2}} if name == "numeric(10,2)" else {}
+            more: dict[str, Any] = {"scales": {"v": 2}} if name == "numeric(10,2)" else {}
             verdict = copy(InProcess(), target[0], feed, "without schema", **{told: other}, **more)
             assert verdict.how != WRONG, f"{feed.value} read as {other}: {verdict}"
 
@@ -163,7 +164,7 @@ def test_planted_bugs_are_found(
         planted.setitem(
             named, "io.debezium.time.Timestamp", named["io.debezium.time.MicroTimestamp"]
         )
-        assert check("timestamp(3)", "adaptive", "with schema").how == WRONG
+        assert check("timestamp(3)", "adaptive", "with schema", type="timestamp").how == WRONG
     with monkeypatch.context() as planted:  # base64 takes what is none
         planted.setattr(
             decode,
@@ -192,8 +193,15 @@ def test_what_must_be_exact_is_equal_in_at_least_one_setting() -> None:
     names += [f"{kind}[]" for kind in (*kinds, "timestamptz", "uuid", "jsonb", "bytea", "mood")]
     verdicts = kept()
     for name, encoding in product(names, ENCODINGS):
-        ends = {by_encoding[encoding].how for by_encoding in verdicts[name].values()}
-        assert EQUAL in ends, f"{name}, {encoding}: {ends}"
+        ends = [by_encoding[encoding] for by_encoding in verdicts[name].values()]
+        assert any(map(exact, ends)), f"{name}, {encoding}: {ends}"
+
+
+def exact(verdict: Verdict) -> bool:
+    """Equal, but for arrays that Debezium sends as NULL: large ones that an update leaves, and some
+    with a NULL in them; the page names them."""
+    arrays = all(value.startswith("{") and sent == "null" for value, sent in verdict.lost)
+    return verdict.how == EQUAL or (verdict.how == LOST and arrays)
 
 
 def test_the_page_shows_what_the_check_found() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
-from abs_clients.avro.connect import CONNECT_SCHEMA, connect_schema
 
+from abs_clients.avro.connect import CONNECT_SCHEMA, connect_schema
 from abs_clients.avro.schema import parsed
 from abs_sources.kafka.avro.columns import Decoder
 from tests.kit.debezium.feeds import Feed

@@ -6,6 +6,7 @@ that no reader can tell them apart, and the page names the values.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import secrets
@@ -36,6 +37,8 @@ from tests.kit.debezium.kinds import Kind
 from tests.kit.debezium.scenarios import Scenario
 
 ENCODINGS = ("with schema", "without schema", "avro")
+CUT = 60
+"""So many characters of a lost value are kept."""
 EQUAL, REFUSED, LOST, WRONG = "equal", "refused", "lost", "WRONG"
 
 
@@ -70,7 +73,7 @@ def options(feed: Feed, encoding: str) -> dict[str, Any]:
         given["binary"] = next(g for g in groups() if g["unknown"] == "true")["binary"]
     if encoding == "without schema" and isinstance(case, Scenario):
         given |= case.bare.get(str(feed.value), {})
-    elif encoding == "without schema":
+    elif encoding == "without schema" and isinstance(case, Kind):
         given |= _bare(case, str(feed.value))
     return given
 
@@ -160,12 +163,12 @@ class _Frame:
 @contextmanager
 def _no_column_functions() -> Iterator[None]:
     """A column of Spark is made by a JVM, which need not be there."""
-    real = change_events.F
-    change_events.F = SimpleNamespace(col=str)  # type: ignore[assignment]
+    module = cast(Any, change_events)
+    real, module.F = module.F, SimpleNamespace(col=str)
     try:
         yield
     finally:
-        change_events.F = real
+        module.F = real
 
 
 def copy(
@@ -242,7 +245,7 @@ def compared(feed: Feed, copy: str, truth: str) -> Verdict:
     if copy == truth:
         return Verdict(EQUAL)
     ours, theirs = _by_key(copy, feed.case), _by_key(truth, feed.case)
-    alike = sent_alike(feed, theirs)
+    alike = Alike(feed, theirs)
     wrong, lost = [], {}
     for key in sorted({*ours, *theirs}):
         one, other = ours.get(key), theirs.get(key)
@@ -250,14 +253,16 @@ def compared(feed: Feed, copy: str, truth: str) -> Verdict:
             wrong.append(f"{key}: {one} is {other}")
             continue
         for name in other:
-            if one[name] != other[name] and (key, name) in alike:
-                lost[other[name]] = alike[key, name]
-            elif one[name] != other[name]:
+            if one[name] == other[name]:
+                continue
+            if sent := alike.of(key, name, one[name], other[name]):
+                lost[other[name]] = sent
+            else:
                 wrong.append(f"{key} {name}: {one[name][:90]} is {other[name][:90]}")
     if wrong:
         return Verdict(WRONG, "; ".join(wrong[:8]))
     return Verdict(
-        LOST, lost=tuple(sorted((value[:60], sent[:60]) for value, sent in lost.items()))
+        LOST, lost=tuple(sorted((value[:CUT], sent[:CUT]) for value, sent in lost.items()))
     )
 
 
@@ -271,20 +276,46 @@ def _by_key(copy: str, case: Case) -> Rows:
     return {tuple(row[name] for name in case.key): row for row in rows}
 
 
-def sent_alike(feed: Feed, truth: Rows) -> Mapping[tuple[tuple[str, ...], str], str]:
-    """Key and column of the values that were sent as another value of the column was, and how."""
-    last: dict[tuple[tuple[str, ...], str], str] = {}
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for text in feed.bare:
-        row = json.loads(text)["after"]
-        if row is not None and all(name in row for name in feed.case.key):
-            key = tuple(str(row[name]) for name in feed.case.key)
-            for name in row:
-                last[key, name] = _JAVA.sub("@", json.dumps(row[name]))
-    for (key, name), sent in last.items():
-        if name in truth.get(key, {}):
-            values[name, sent].add(truth[key][name])
-    return {at: sent for at, sent in last.items() if len(values[at[1], sent]) > 1}
+class Alike:
+    """The values, and the items of arrays, that were sent as another one of the column was."""
+
+    def __init__(self, feed: Feed, truth: Rows) -> None:
+        self._last: dict[tuple[tuple[str, ...], str], Any] = {}
+        self._meant: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for text in feed.bare:
+            row = json.loads(_JAVA.sub("@", text))["after"]
+            if row is not None and all(name in row for name in feed.case.key):
+                key = tuple(str(row[name]) for name in feed.case.key)
+                self._last |= {(key, name): value for name, value in row.items()}
+        for (key, name), sent in self._last.items():
+            if name in truth.get(key, {}):
+                self._meant[name, json.dumps(sent)].add(truth[key][name])
+                for item, meant in _items(sent, truth[key][name]):
+                    self._meant[f"{name}[]", item].add(meant)
+
+    def of(self, key: tuple[str, ...], name: str, ours: str, theirs: str) -> str:
+        """What was sent, if it stands for more than one value; else nothing."""
+        sent = self._last.get((key, name))
+        if len(self._meant[name, json.dumps(sent)]) > 1:
+            return json.dumps(sent)
+        one, other = _items(sent, ours), _items(sent, theirs)
+        wrong = [item for (item, a), (_, b) in zip(one, other, strict=False) if a != b]
+        alike = (
+            wrong
+            and len(one) == len(other)
+            and all(len(self._meant[f"{name}[]", item]) > 1 for item in wrong)
+        )
+        return json.dumps(sent) if alike else ""
+
+
+def _items(sent: Any, text: str) -> list[tuple[str, str]]:
+    """Each item of an array of one dimension, as it was sent and as PostgreSQL writes it."""
+    if not isinstance(sent, list) or not re.match(r"\{[^{]", text):
+        return []
+    meant = next(csv.reader([text[1:-1]], escapechar="\\"))
+    return [(json.dumps(s), m) for s, m in zip(sent, meant, strict=False)] * (
+        len(sent) == len(meant)
+    )
 
 
 _JAVA = re.compile("@[0-9a-f]+")

@@ -538,12 +538,13 @@ def _all() -> Iterator[Kind]:
     )
     yield Kind("point[]", _listed("point[]", "'(1.5,2.5)'"))
     yield Kind("whole[]", _listed("whole[]", "5", "-7"), "unknown", long=_long("g::whole", 4000))
-    for kind, values in (
-        ("numeric(10,2)", ("'NaN'", "1")),
-        ("numeric", ("'NaN'", "'Infinity'", "'-Infinity'", "1")),
-    ):
-        yield Kind(kind, values, "decimal", note="not finite")
-        yield Kind(f"{kind}[]", _listed(f"{kind}[]", *values), "decimal", note="not finite")
+    not_finite: dict[str, tuple[str, ...]] = {
+        "numeric(10,2)": ("'NaN'", "1"),
+        "numeric": ("'NaN'", "'Infinity'", "'-Infinity'", "1"),
+    }
+    for kind, several in not_finite.items():
+        yield Kind(kind, several, "decimal", note="not finite")
+        yield Kind(f"{kind}[]", _listed(f"{kind}[]", *several), "decimal", note="not finite")
     yield Kind("date[]", _each("date[]", _OLD_DATES), "time", note="before 1583")
     last = "'294276-12-31 23:59:59.999999'"
     yield Kind("timestamp", (last,), "time", note="after 294246")

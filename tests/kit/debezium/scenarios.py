@@ -98,7 +98,7 @@ _HISTORY = (
     "update {t} set id = 7 where id = 3",
     "delete from {t} where id = 4",
 )
-_BARE_ALL = {
+_BARE_ALL: Mapping[str, Mapping[str, Any]] = {
     "0": {
         "decimals": "precise",
         "scales": {"price_": 2, "wide_": 30, "prices_": 2},

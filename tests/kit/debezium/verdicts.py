@@ -108,7 +108,8 @@ if __name__ == "__main__":
 
     import psycopg
 
-    from tests.kit.debezium.feeds import CASES, INCREMENTAL, prepare
+    from tests.kit.debezium.feeds import CASES, prepare
+    from tests.kit.debezium.scenarios import INCREMENTAL
 
     with psycopg.connect(sys.argv[1], autocommit=True) as db:
         prepare(db)
