@@ -192,3 +192,23 @@ def test_past_the_limit_the_search_stops() -> None:
     model.waits = False
     with pytest.raises(TooManyDead):
         find_dead(model, 10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_large_epochs_no_row_and_no_linked_rows_can_come_back(seed: int) -> None:
+    draw = random.Random(seed)
+    values = [*(f"v{n}" for n in range(40)), *["bad"] * 3, None]
+    rows = [
+        Row(draw.randrange(40), draw.choice(values), draw.choice([None, draw.randrange(40)]))
+        for _ in range(60)
+    ]
+    model = Model(rows)
+    dead = set(find_dead(model, 60))
+    rest = [n for n in range(60) if n not in dead]
+    assert model.refusal(rest) is None
+    for row in dead:
+        together, edge = {row}, {row}
+        while edge := model.linked(edge, dead, 60) - together:
+            together |= edge
+        for some in ({row}, together):
+            assert model.refusal([*rest, *some]) is not None
