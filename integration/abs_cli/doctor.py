@@ -57,7 +57,8 @@ Format = Annotated[
         "--format",
         metavar="NAME",
         help="The format of the sink, as in writeStream.format(...). Default: that of the first option "
-        "which only one format has, such as topic, path or dbtable.",
+        "which only one format has, such as topic or dbtable. A path in a bucket is taken for that of "
+        "abs-s3, a folder for that of abs-delta.",
     ),
 ]
 
@@ -107,7 +108,7 @@ def _meant(given: dict[str, str]) -> str:
     """The sink that these options belong to; raises ConfigError if none is specific to one sink."""
     from abs_sinks.door import format_names, recognised
 
-    name = recognised(list(given))
+    name = recognised(given)
     if name is None:
         raise ConfigError(
             "The options do not show which format the job writes to.",

@@ -214,6 +214,11 @@ class SinkFormat(ABC):
         """The segments of a write-ahead log at a URL of this system; None if it keeps none."""
         return None
 
+    def recognises(self, given: Mapping[str, str]) -> bool:
+        """Whether these options, by lower-case names, can be of no other system."""
+        prefixes = tuple(mark for mark in self.marks if mark.endswith("."))
+        return any(name in self.marks or name.startswith(prefixes) for name in given)
+
     def claims(self, url: str) -> bool:
         """Whether a URL is of this system."""
         return scheme_of(url) in self.schemes
@@ -316,14 +321,10 @@ def format_at(url: str) -> SinkFormat:
     return found
 
 
-def recognised(names: Sequence[str]) -> str | None:
-    """The name of the first format that has an option among these as a mark; None if none has."""
-    known = [name.lower() for name in names]
-    for found in _each():
-        prefixes = tuple(mark for mark in found.marks if mark.endswith("."))
-        if any(name in found.marks or name.startswith(prefixes) for name in known):
-            return found.name
-    return None
+def recognised(given: Mapping[str, str]) -> str | None:
+    """The name of the first format that recognises these options as its own; None if none does."""
+    known = {name.lower(): value for name, value in given.items()}
+    return next((found.name for found in _each() if found.recognises(known)), None)
 
 
 def shown(url: str) -> str:

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from abs_clients.delta.log import DeltaSnapshot
 from abs_core.errors import TargetError
+from abs_sinks.door import recognised
 from abs_sinks.lake.folder import FolderStore
 from abs_sinks.lake.table import NONE
 from abs_testing.case import JOB, Case, raises, rows
@@ -169,3 +170,27 @@ def test_staged_files_of_nobody_are_left_alone(harness: TableHarness) -> None:
     (staged / "other").write_text("kept")
     assert [found.key for found in FolderStore(Path(harness.options.path)).list("")] == ["other"]
     assert json.loads(done("in-doubt", "list", "--url", url(harness), "--json")) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"path": "/folder"}, "abs-delta"),
+        ({"Path": "file:///folder"}, "abs-delta"),
+        ({"path": "s3://bucket/path"}, "abs-s3"),
+        ({"table": "db.t", "catalog.type": "sql"}, "abs-iceberg"),
+        ({"table": "db.t", "catalog": "prod"}, "abs-iceberg"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "abs-kafka"),
+        ({"dbtable": "t"}, "abs-postgres"),
+        ({"table": "db.t"}, None),
+    ],
+)
+def test_a_format_is_recognised_by_its_own_options_and_their_values(
+    given: dict[str, str], name: str | None
+) -> None:
+    assert recognised(given) == name
+
+
+def test_doctor_takes_a_folder_for_a_tables(tmp_path: Path) -> None:
+    told = done("doctor", "-o", f"path={tmp_path}/t", "-o", "createtable=true")
+    assert "no problems found" in told

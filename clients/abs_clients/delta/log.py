@@ -80,12 +80,11 @@ class DeltaLog:
                 # Others have cleaned the log since it was listed.
                 return DeltaSnapshot(self._table(), self)
 
-    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
-        """Make the table; nothing if somebody else just did.
+    def check_may_create(self, schema: pa.Schema) -> None:
+        """Raise as ``create``. A table is a folder, whose parents are made with it."""
+        self._wanted(schema)
 
-        Raises:
-            SchemaError: Delta has no type for a column.
-        """
+    def _wanted(self, schema: pa.Schema) -> Schema:
         try:
             wanted = Schema.from_arrow(schema)
         except Exception as error:
@@ -99,6 +98,15 @@ class DeltaLog:
                 "deltalake makes no readable table that has a TIMESTAMP_NTZ in maps alone.",
                 remedy="cast it to TIMESTAMP in Spark, or let Spark make the table.",
             )
+        return wanted
+
+    def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        """Make the table; nothing if somebody else just did.
+
+        Raises:
+            SchemaError: Delta has no type for a column.
+        """
+        wanted = self._wanted(schema)
         with mapped(f"creating the Delta table {self.url}"):
             try:
                 DeltaTable.create(

@@ -95,7 +95,7 @@ def mapped(doing: str) -> Iterator[None]:
         ) from error
     except NoSuchNamespaceError as error:
         raise RefusedError(
-            f"The namespace does not exist, {doing}.", remedy="create it in the catalog."
+            f"The namespace does not exist: {doing}.", remedy="create it in the catalog."
         ) from error
     except Exception as error:
         raise _mapped(error, doing) from error

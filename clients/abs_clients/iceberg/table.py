@@ -25,6 +25,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
+    ForbiddenError,
     NoSuchTableError,
     NotInstalledError,
     TableAlreadyExistsError,
@@ -82,6 +83,18 @@ class IcebergTable:
             except NoSuchTableError:
                 return None
 
+    def check_may_create(self, schema: pa.Schema) -> None:
+        """Raise as ``create``; RefusedError, too, if the namespace is missing."""
+        namespace = self.name.rpartition(".")[0]
+        doing = f"looking for the namespace {namespace} of the Iceberg table {self.name}"
+        # A catalog may let nobody look into namespaces: then the creation tells.
+        with mapped(doing), suppress(ForbiddenError):
+            self._opened().load_namespace_properties(namespace)
+        try:
+            Catalog._convert_schema_if_needed(schema)
+        except (UnsupportedPyArrowTypeException, ValueError) as error:
+            raise _typeless(error) from error
+
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         """Make the table; nothing if somebody else just did.
 
@@ -98,10 +111,7 @@ class IcebergTable:
                     for column in partitions:
                         spec.add_identity(column)
             except (UnsupportedPyArrowTypeException, ValueError, ValidationError) as error:
-                raise SchemaError(
-                    f"Iceberg has no type for a column: {text_of(error)}.",
-                    remedy="cast or drop the column in Spark.",
-                ) from error
+                raise _typeless(error) from error
             except (TableAlreadyExistsError, CommitFailedException):
                 if self.load() is None:
                     raise
@@ -133,6 +143,13 @@ class IcebergTable:
     def _opened(self) -> Catalog:
         # A connection must not be shared with a forked process.
         return _catalog(os.getpid(), self.catalog, self.given, self.server)
+
+
+def _typeless(error: Exception) -> SchemaError:
+    return SchemaError(
+        f"Iceberg has no type for a column: {text_of(error)}.",
+        remedy="cast or drop the column in Spark.",
+    )
 
 
 class IcebergSnapshot:

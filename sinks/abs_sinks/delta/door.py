@@ -30,6 +30,10 @@ class DeltaFormat(LakeFormat):
 
         return DeltaOptions.parse(given)
 
+    def recognises(self, given: Mapping[str, str]) -> bool:
+        """A folder: no other sink writes to one. A table in a bucket looks like any path there."""
+        return given.get("path", "").strip().startswith(("/", "file:"))
+
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> DeltaOptions:
         named, _, query = url.partition("?")
         return self.parse({**dict(parse_qsl(query)), "path": named.removeprefix("delta:")})

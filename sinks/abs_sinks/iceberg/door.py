@@ -23,6 +23,7 @@ class IcebergFormat(LakeFormat):
 
     name = "abs-iceberg"
     schemes = ("iceberg",)
+    marks = ("catalog", "catalog.")
     library = "abs_sinks.iceberg.sink"
 
     def parse(self, given: Mapping[str, str]) -> IcebergOptions:

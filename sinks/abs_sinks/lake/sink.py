@@ -107,8 +107,9 @@ class LakeSink(Sink):
             snapshot = self._table.load()
             if snapshot is None:
                 self._check_missing()
-            if snapshot is None and not self._options.createtable:
-                raise absent()
+                if not self._options.createtable:
+                    raise absent()
+                self._check_new()
             if snapshot is not None and not self._schema.names:
                 findings += [Finding.error(what, remedy) for what, remedy in snapshot.problems()]
             elif snapshot is not None:
@@ -165,7 +166,10 @@ class LakeSink(Sink):
         check()
 
     def _check_new(self) -> None:
-        """Refuse columns of which no table is made."""
+        """Refuse columns of which no table is made, and a place where none is."""
+        self._table.check_may_create(self._schema)
+        if not self._schema.names:  # the input is not known
+            return
         check_partitioning(self._options.partitionby, self._schema.names)
         Partitioning(self._schema, self._options.partitionby)
         if misfits := [*unwritable(self._schema)]:

@@ -158,6 +158,14 @@ class LakeTable(Protocol):
         """The newest snapshot; None: there is no table."""
         ...
 
+    def check_may_create(self, schema: pa.Schema) -> None:
+        """Raise as ``create``, without making anything.
+
+        Raises:
+            RefusedError: what a table must lie in is missing, and is not made by ``create``.
+            SchemaError: it has no type for a column.
+        """
+
     def create(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
         """Make the table; nothing if somebody else just did.
 

@@ -29,7 +29,6 @@ class S3Format(SinkFormat):
 
     name = "abs-s3"
     schemes = ("s3", "s3a", "s3n")
-    marks = ("path",)
     library = "abs_sinks.s3.sink"
     buries = True
     audit = "abs_audit.s3:S3Side"
@@ -38,6 +37,10 @@ class S3Format(SinkFormat):
         from abs_sinks.s3.options import S3Options
 
         return S3Options.parse(given)
+
+    def recognises(self, given: Mapping[str, str]) -> bool:
+        """A path in a bucket; one on this machine is none of S3's."""
+        return "path" in given and not given["path"].strip().startswith(("/", "file:"))
 
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> S3Options:
         return self.parse(self._given(url))

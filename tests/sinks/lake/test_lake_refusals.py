@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog import load_catalog
 
-from abs_core.errors import OptionError
-from abs_core.model import Committable, HandleName
+from abs_clients.iceberg.table import IcebergTable
+from abs_core.errors import AbsError, OptionError
+from abs_core.model import Committable, HandleName, Severity
 from abs_core.sinkmap import STRIDE
 from abs_services import S3Service
 from abs_sinks.delta import DeltaOptions, DeltaSink
@@ -89,3 +93,59 @@ def test_sinks_of_one_job_have_applications_of_their_own() -> None:
     assert len({application(number * STRIDE + 3) for number in range(4)}) == 4
     # The embedded runtime's own sinks have theirs below it.
     assert len({application(number << 16) for number in range(4)}) == 4
+
+
+NEW: dict[str, tuple[pa.Schema, dict[str, str]]] = {
+    "well": (pa.schema({"a": pa.int64()}), {}),
+    "no partition column": (pa.schema({"a": pa.int64()}), {"partitionby": "b"}),
+    "all columns partition": (pa.schema({"a": pa.int64()}), {"partitionby": "a"}),
+    "no type": (pa.schema({"a": pa.month_day_nano_interval()}), {}),
+    "no type inside": (pa.schema({"a": pa.list_(pa.duration("us"))}), {}),
+    "only nulls": (pa.schema({"a": pa.null()}), {}),
+}
+"""Input and options of a table that is to be made."""
+
+
+def at(kind: str, folder: Path, **more: str) -> Any:
+    """The options of a table that is not there; an Iceberg one's namespace is not there either."""
+    catalog = {"type": "sql", "uri": f"sqlite:///{folder}/c.db", "warehouse": f"file://{folder}/w"}
+    properties = {f"catalog.{name}": value for name, value in catalog.items()}
+    where = {"path": f"{folder}/t"} if kind == "delta" else {"table": "db.t", **properties}
+    return TABLES[kind][0].parse({**where, "createtable": "true", **more})
+
+
+def found_early_and_late(kind: str, options: Any, schema: pa.Schema) -> tuple[str, str]:
+    """What the preflight says is wrong, and what the first use of the sink says; empty: nothing."""
+    sink = (DELTA if kind == "delta" else ICEBERG).sink(options, schema)
+    errors = [one.what for one in sink.preflight("j") if one.severity is Severity.ERROR]
+    try:
+        assert sink.target_id
+    except AbsError as error:
+        return "; ".join(errors), error.what
+    return "; ".join(errors), ""
+
+
+@pytest.mark.parametrize("namespace", [True, False])
+@pytest.mark.parametrize("case", NEW)
+@pytest.mark.parametrize("kind", TABLES)
+def test_the_preflight_finds_whatever_the_making_of_a_table_refuses(
+    kind: str, case: str, namespace: bool, tmp_path: Path
+) -> None:
+    schema, more = NEW[case]
+    options = at(kind, tmp_path, **more)
+    if namespace and kind == "iceberg":
+        # The way out that the message names, by the catalog's own client.
+        load_catalog("default", **dict(options.properties)).create_namespace("db")
+    early, late = found_early_and_late(kind, options, schema)
+    assert early == late
+    assert (late == "") == (case == "well" and (namespace or kind == "delta"))
+
+
+def test_a_check_that_does_not_look_for_the_namespace_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The planted bug: the preflight as it was.
+    monkeypatch.setattr(IcebergTable, "check_may_create", lambda self, schema: None)
+    early, late = found_early_and_late("iceberg", at("iceberg", tmp_path), NEW["well"][0])
+    assert early == ""
+    assert "namespace does not exist" in late
