@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -23,7 +23,7 @@ from abs_core.errors import AbsError, ConfigError
 _FOUND = re.compile(
     r"(?P<what>[^\n]*?) \[(?P<code>ABS-[A-Z-]+)(?P<where>(?:, [^\]\n]*)?)\](?P<rest>[^\n]*)"
 )
-_BEFORE = re.compile(r"^.*?(?:(?:abs_core\.errors\.|abs-sinks: )\w+: |error: )")
+_BEFORE = re.compile(r"^(?:.*?(?:(?:abs_core\.errors\.|abs-sinks: )\w+: |error: )|\w+Error: )")
 """What a log and Spark's traceback print before the sentence."""
 
 
@@ -45,7 +45,12 @@ def reported(text: str) -> Reported:
     Raises:
         ConfigError: there is none.
     """
+    from abs_spark.hooks import sentence_for_spark
+
     found = next(iter([*_FOUND.finditer(text)][-1:]), None)
+    after = text if found is None else text[found.end() :]
+    if sentence := sentence_for_spark(after):
+        return reported(sentence)
     if found is None:
         raise ConfigError(
             "There is no error of abs-sinks in this text: none has a code [ABS-...].",
@@ -79,7 +84,8 @@ def explain_error(
     error: Annotated[
         str,
         typer.Argument(
-            metavar="TEXT|FILE|-", help="An error's text, a log, or - for standard input."
+            metavar="TEXT|FILE|CODE|-",
+            help="An error's text, a log, a code, or - for standard input.",
         ),
     ],
     url: Url = None,
@@ -90,9 +96,13 @@ def explain_error(
 ) -> None:
     """Say what an error means, what its job looks like now, and what to do.
 
-    Reads the last error in the text. With --url or --sinks it also asks the target for the job's
-    register and handles; nothing is changed.
+    Reads the last error in the text; a code alone, such as ABS-FENCED, shows all that it may mean.
+    With --url or --sinks it also asks the target for the job's register and handles; nothing is
+    changed.
     """
+    if error in {one.code for one in cases()}:
+        _tell_code(error, as_json=as_json)
+        return
     told = reported(_text(error))
     case = case_of(told.code, f"{told.what} {told.remedy}")
     if case is None:
@@ -119,13 +129,32 @@ def _text(given: str) -> str:
 
 
 def _page(case: Case) -> str:
-    return f"docs/{case.more}" if case.more else "docs/reference/errors.md"
+    """The page on this machine: the wheel has the pages, as a clone has them."""
+    here = Path(__file__).parent
+    pages = here / "docs" if (here / "docs").exists() else here.parents[1] / "docs"
+    return str(pages / (case.more or "reference/errors.md"))
+
+
+def _tell_code(code: str, *, as_json: bool) -> None:
+    """Print every situation that a code stands for."""
+    found = [case for case in cases() if case.code == code]
+    if as_json:
+        print_json([{**asdict(case), "see": _page(case)} for case in found])
+        return
+    for case in found:
+        sign = f', where the text says "{case.sign}"' if case.sign else ""
+        people.print(f"[bold]{code}[/]{escape(sign)}", soft_wrap=True)
+        _show_case(case, list(case.steps))
 
 
 def _show(told: Reported, case: Case, steps: list[str], state: list[str]) -> None:
     people.print(f"[bold]{told.code}[/]  {escape(told.what)}", soft_wrap=True)
     if told.remedy:
         people.print(escape(told.remedy), soft_wrap=True)
+    _show_case(case, steps, state)
+
+
+def _show_case(case: Case, steps: Sequence[str], state: Sequence[str] = ()) -> None:
     people.print(escape(case.meaning), soft_wrap=True)
     for line in state:
         people.print(f"now: {escape(line)}", soft_wrap=True)

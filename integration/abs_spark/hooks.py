@@ -36,24 +36,32 @@ _OURS = re.compile(
 """An error's name and text: through the line of its remedy, if no traceback comes before that."""
 _NEXT_LINE = re.compile(r"(:?)\s*\n\s*(?:- )?")
 _NO_UPDATE = (
-    "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
+    "OptionError: {}: Spark gives a Python sink no outputMode update. [ABS-OPTION] What to do: give "
     "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
     "aggregates current; or use outputMode append with a watermark."
 )
 _NO_TIME = (
-    "{}: Spark has the type TIME switched off. What to do: set spark.sql.timeType.enabled to true "
-    "in the session, or cast the column."
+    "{}: Spark has the type TIME switched off. [ABS-CONFIG] What to do: set "
+    "spark.sql.timeType.enabled to true in the session, or cast the column."
 )
 _TWO_DRIVERS = (
     "FencedError: {}: another driver runs this query on the same checkpoint, and has taken over. "
-    "What to do: nothing, if you restarted the job; otherwise stop one of the two drivers."
+    "[ABS-FENCED] What to do: nothing, if you restarted the job; otherwise stop one of the two drivers."
 )
 _BY_SPARK = (
-    (re.compile(r"\[(CONCURRENT_STREAM_LOG_UPDATE)\b"), _TWO_DRIVERS),
+    (re.compile(r"\b(CONCURRENT_STREAM_LOG_UPDATE)\b"), _TWO_DRIVERS),
     (re.compile(r"(abs-\w+) does not support Update mode"), _NO_UPDATE),
     (re.compile(r"\[(UNSUPPORTED_TIME_TYPE)\]"), _NO_TIME),
 )
 """Errors by which Spark itself ends or refuses a query, with our sentence for each."""
+
+
+def sentence_for_spark(text: str) -> str | None:
+    """Our sentence for an error by which Spark itself ends or refuses a query; None: not known."""
+    for pattern, sentence in _BY_SPARK:
+        if refused := pattern.search(text):
+            return sentence.format(refused[1])
+    return None
 
 
 def sentence_of(error: BaseException) -> str | None:
@@ -70,9 +78,8 @@ def sentence_of(error: BaseException) -> str | None:
             name, sentence = found[-1]
             one_line = _NEXT_LINE.sub(lambda end: f"{end[1] or ';'} ", sentence.strip())
             return f"{name}: {one_line}"
-        for pattern, sentence in _BY_SPARK:
-            if refused := pattern.search(str(at)):
-                return sentence.format(refused[1])
+        if by_spark := sentence_for_spark(str(at)):
+            return by_spark
         at = at.__cause__ or at.__context__
     return None
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from abs_cli.explain_error import cases
 from abs_sinks.door import format_names
 from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
 from tests.spark.other_sparks import OLDEST
@@ -74,6 +75,13 @@ def test_the_wheel_asks_for_no_tool_of_people(built: Path) -> None:
     needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
     base = [line.split()[1].split(">")[0] for line in needed if "extra ==" not in line]
     assert sorted(base) == ["numpy", "opentelemetry-api", "pyarrow", "tenacity", "xxhash"]
+
+
+def test_the_wheel_has_each_page_that_explain_error_names(built: Path) -> None:
+    with zipfile.ZipFile(built) as archive:
+        names = set(archive.namelist())
+    pages = {(case.more or "reference/errors.md").split("#")[0] for case in cases()}
+    assert {page for page in pages if f"abs_cli/docs/{page}" not in names} == set()
 
 
 def test_the_base_install_is_imported_without_any_extra(base: tuple[Path, dict[str, str]]) -> None:
