@@ -101,7 +101,7 @@ def lived(life: Sequence[str]) -> None:
         of.ends()
 
 
-@sample.cases(40)
+@sample.cases(24)
 @pytest.mark.parametrize("life", LIVES, ids=", ".join)
 def test_a_start_refuses_exactly_a_target_without_finished_rows(life: Sequence[str]) -> None:
     lived(life)

@@ -20,7 +20,14 @@ from tests.kit.kafka_modes import open_variant
 
 pytestmark = pytest.mark.services
 FIRST, SECOND, LAST = rows(0, 3), rows(10, 2), rows(30, 1)
-WAYS = ["2pc", "2pc-foreign-register", "wal", "wal-foreign-register", "idempotent"]
+WAYS = [
+    "2pc",
+    "wal",
+    *(
+        pytest.param(way, marks=pytest.mark.campaign)
+        for way in ("2pc-foreign-register", "wal-foreign-register", "idempotent")
+    ),
+]
 
 
 def noted(state: JobState) -> dict[str, Ends]:
