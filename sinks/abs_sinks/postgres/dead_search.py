@@ -21,6 +21,9 @@ from typing import Protocol
 LARGEST = 10
 """Rows of a group of which all combinations are tried."""
 
+EARLY = 2000
+"""Refused rows from which adding may stop early: later rows of their keys could replace fewer."""
+
 PROBES = 5000
 """Combinations that are tried in one epoch."""
 
@@ -136,7 +139,7 @@ class _Search:
                 continue
             self._why[block[0]] = refusal
             refused.append(block[0])
-            if not self.trials.waits:
+            if not self.trials.waits and len(refused) > max(4 * self._most, EARLY):
                 self._check(refused)
         return refused
 

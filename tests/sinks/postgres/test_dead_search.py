@@ -58,7 +58,8 @@ class Model:
 
     def probe(self, rows: Sequence[int]) -> Refusal | None:
         keys = {self.rows[row].key: row for row in self._applied}
-        late = [row for row in rows if keys.get(self.rows[row].key, -1) > row]
+        # A change of an odd key is refused if a newer one was applied, as one with unchanged columns.
+        late = [n for n in rows if (key := self.rows[n].key) % 2 and keys.get(key, -1) > n]
         if late:
             return Refusal("older", "", None, Kind.LATE)
         return self.refusal((*self._applied, *rows))
@@ -185,6 +186,12 @@ def test_independent_bad_rows_cost_one_application_of_all(monkeypatch: pytest.Mo
 def test_rows_that_refer_to_a_later_one_live_with_it() -> None:
     rows = [Row(n, f"v{n}", n + 1 if n % 10 else None) for n in range(1, 201)]
     assert sorted(find_dead(Model([*rows, Row(999, "bad")]), 5)) == [200]
+
+
+def test_bad_rows_that_a_later_one_of_their_key_replaces_are_not_counted() -> None:
+    model = Model([*(Row(2, "bad") for _ in range(300)), Row(2, "good"), Row(4, "bad")])
+    model.waits = False
+    assert sorted(find_dead(model, 10)) == [301]
 
 
 def test_past_the_limit_the_search_stops() -> None:
