@@ -44,11 +44,13 @@ class Judged(Exception):  # noqa: N818 - no error: the caller decides again
 
     Args:
         committables: all that were given, with the new counts of dead letters in ``extra``.
+        why: what the target said, for people.
     """
 
-    def __init__(self, committables: Sequence[Committable]) -> None:
+    def __init__(self, committables: Sequence[Committable], why: str = "") -> None:
         super().__init__()
         self.committables = tuple(committables)
+        self.why = why
 
 
 def noted(counts: Iterable[Count]) -> tuple[tuple[str, str], ...]:
@@ -164,10 +166,12 @@ def counted(
     return tuple(Dead(count.sink, count.rows, count.dead) for count in counts)
 
 
-def unsettled(job: str, epoch: int) -> ContentionError:
-    """The error after ``JUDGEMENTS``."""
+def unsettled(job: str, epoch: int, why: str = "") -> ContentionError:
+    """The error after ``JUDGEMENTS``; ``why``: what the target said at last."""
+    last = f" At last: {why}" if why else ""
     return ContentionError(
-        f"The target refused other rows each of {JUDGEMENTS} times: something else changes it.",
+        f"The target refused other rows each of {JUDGEMENTS} times: something else changes it, or a "
+        f"trigger of it decides by more than the row.{last}",
         job=job,
         epoch=epoch,
         remedy="restart the query; the epoch is written again.",

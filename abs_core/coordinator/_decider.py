@@ -172,12 +172,13 @@ class Decider:
         return permission
 
     def _co_commit(self, report: Report) -> JobState:
+        why = ""
         for _ in range(JUDGEMENTS):
             try:
                 return self._co_commit_once(report)
             except Judged as judged:
-                report = report.judged(judged.committables)
-        raise unsettled(self._who.job, report.epoch)
+                report, why = report.judged(judged.committables), judged.why
+        raise unsettled(self._who.job, report.epoch, why)
 
     def _co_commit_once(self, report: Report) -> JobState:
         shown = shown_by(self._committer, report.committables, self._observe)

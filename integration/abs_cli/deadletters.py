@@ -34,6 +34,7 @@ Job = Annotated[str | None, typer.Option("--job", help="Only those of this job."
 Code = Annotated[str | None, typer.Option("--code", help="Only those with this reason.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Schema = Annotated[str | None, SCHEMA]
+_AS_IN_JOB = typer.Option(help="As in the job.")
 _SHOWN = ("id", "job", "sink", "epoch", "at", "code", "column", "key", "message")
 
 
@@ -91,8 +92,19 @@ def replay(
         str | None,
         typer.Option("--dbtable", "--topic", help="The table or topic that the rows go to."),
     ] = None,
-    write: Annotated[str | None, typer.Option(help="append or upsert, as in the job.")] = None,
-    key: Annotated[str | None, typer.Option(help="As in the job, for upsert.")] = None,
+    write: Annotated[
+        str | None,
+        typer.Option(
+            help="append, upsert or changes, as in the job. Letters that are changes tell it "
+            "themselves, with the options below."
+        ),
+    ] = None,
+    key: Annotated[str | None, _AS_IN_JOB] = None,
+    sequenceby: Annotated[str | None, _AS_IN_JOB] = None,
+    applyasdeletes: Annotated[str | None, _AS_IN_JOB] = None,
+    exceptcolumns: Annotated[str | None, _AS_IN_JOB] = None,
+    positions: Annotated[str | None, _AS_IN_JOB] = None,
+    unchanged: Annotated[str | None, _AS_IN_JOB] = None,
     stateschema: Schema = None,
     *,
     yes: Yes = False,
@@ -101,15 +113,28 @@ def replay(
     """Write the rows of dead letters to their target, exactly once, and mark them as replayed.
 
     All of them or none: a row that is refused again is an error. Correct the target first. Rows of
-    other columns are written apart; what cannot be read is named, and stays.
+    other columns are written apart; what cannot be read is named, and stays. Changes are applied by
+    their positions: one that is older than its row changes nothing.
     """
-    kept = _kept(url, deadletter, dbtable, write=write, key=key, stateschema=stateschema)
+    kept = _kept(
+        url,
+        deadletter,
+        dbtable,
+        write=write,
+        key=key,
+        sequenceby=sequenceby,
+        applyasdeletes=applyasdeletes,
+        exceptcolumns=exceptcolumns,
+        positions=positions,
+        unchanged=unchanged,
+        stateschema=stateschema,
+    )
     confirm(f"write {len(set(ids))} rows to {dbtable or 'their target'}?", yes=yes)
     rows = kept.replay(sorted(set(ids)))
     if as_json:
         print_json({"did": "replayed", "rows": rows})
     else:
-        people.print(f"{rows} rows written and marked as replayed")
+        people.print(f"{rows} dead letters replayed")
 
 
 def _kept(url: str, deadletter: str, table: str | None = None, **more: str | None) -> KeptLetters:

@@ -18,6 +18,7 @@ from abs_core.patience import Patience, several
 from abs_core.several import CompositeCommitter, SinkGroup
 from abs_core.sinkmap import number_of
 from abs_sinks.door import SinkFormat
+from abs_sinks.options import on_one_target
 from abs_spark.sink_spec import SinkSpec, commit_at_once, group_of, groups
 
 _TRUSTED = (
@@ -90,13 +91,29 @@ class OpenSinks:
 
         Args:
             longest: limits the patience, in seconds.
+
+        Raises:
+            OptionError: see ``_check_apart``.
         """
         asked = (
             (name, partial(attrgetter("target_id"), sink)) for name, sink in self._sinks.items()
         )
-        return tuple(
+        found = tuple(
             (name, self._patience(name, job).at_most(longest).retry(ask)) for name, ask in asked
         )
+        self._check_apart(found)
+        return found
+
+    def _check_apart(self, identities: Sequence[tuple[str, str]]) -> None:
+        """Raise OptionError if a sink writes changes to a target that another sink has, too.
+
+        The changes of a sink are put in order among themselves, and compared with what was there
+        before the epoch: not with those of another sink.
+        """
+        for name, target in identities:
+            fellows = [other for other, theirs in identities if theirs == target and other != name]
+            if fellows and self._sinks[name].guarantee().write == "changes":
+                raise on_one_target(name, fellows[0], target)
 
     def if_missing(self, check: Callable[[str], None]) -> None:
         """What each sink calls, with its name, where its target is missing; see ``Sink``."""

@@ -7,7 +7,7 @@ A sink says which rows are bad (``_judged`` raises ``BadValuesError``) and where
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, replace
 from datetime import UTC, datetime
@@ -165,15 +165,21 @@ class JudgingWriter(StepwiseWriter):
 
 
 def as_rows(
-    batch: pa.RecordBatch, bad: BadRows, task: Task, sink: str, shown: Shown
+    batch: pa.RecordBatch,
+    bad: BadRows,
+    task: Task,
+    sink: str,
+    shown: Shown,
+    written: Mapping[str, str] | None = None,
 ) -> pa.RecordBatch:
     """The dead letters of a batch's bad rows, as rows of ``LETTERS``.
 
     Args:
         sink: what they say that they were refused by.
+        written: see ``schema_text``.
     """
     place = (task.job, sink, task.epoch, datetime.now(UTC))
-    schema = schema_text(batch.schema)
+    schema = schema_text(batch.schema, written)
     made = dead_letters(batch, why_bad(bad), shown)
     rows = [(*place, *astuple(letter), schema) for letter in made]
     columns = [pa.array([row[n] for row in rows], field.type) for n, field in enumerate(LETTERS)]

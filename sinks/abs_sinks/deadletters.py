@@ -204,9 +204,25 @@ def _schema_of(letter: dict[str, Any]) -> pa.Schema:
         ) from error
 
 
-def schema_text(schema: pa.Schema) -> str:
-    """The schema of the rows, for the field ``schema``."""
-    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+_WRITTEN = b"abs:written"
+
+
+def schema_text(schema: pa.Schema, written: Mapping[str, str] | None = None) -> str:
+    """The schema of the rows, for the field ``schema``.
+
+    Args:
+        written: options that say how the rows are written, where they are no plain ones (changes).
+    """
+    schema = schema.remove_metadata()
+    if written:
+        schema = schema.with_metadata({_WRITTEN: json.dumps(written)})
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def written_as(text: str) -> dict[str, str]:
+    """The options that ``schema_text`` was given; empty: none, or a release before 0.2 wrote it."""
+    told = (schema_of(text).metadata or {}).get(_WRITTEN)
+    return {} if told is None else dict(json.loads(told))
 
 
 def schema_of(text: str) -> pa.Schema:

@@ -186,3 +186,14 @@ class Deletes:
 
 DELETES = Deletes("op", ("d",))
 """Debezium's."""
+
+
+def on_one_target(changing: object, other: object, target: str) -> OptionError:
+    """The error of two sinks of one epoch with one target, of which the first writes changes."""
+    return OptionError(
+        f"The sinks {changing} and {other} of one epoch write to {target}, and {changing} writes "
+        "changes: those of one epoch are put in order for each sink by itself, so an older change "
+        "could overwrite a newer one.",
+        remedy=f"let one sink write the rows of both: `where` of {changing} OR `where` of {other}, or "
+        "one stream that is the union of both inputs.",
+    )

@@ -53,8 +53,8 @@ def test_letters_are_listed_shown_and_replayed(harness: Buried) -> None:
     )
     harness.db.execute(f"alter table {harness.table} drop constraint c")
     again = ("deadletters", "replay", ids[1], *where, "--dbtable", harness.table, "--yes")
-    assert _abs(harness, *again) == (0, "1 rows written and marked as replayed\n")
-    assert _abs(harness, *again) == (0, "0 rows written and marked as replayed\n")
+    assert _abs(harness, *again) == (0, "1 dead letters replayed\n")
+    assert _abs(harness, *again) == (0, "0 dead letters replayed\n")
     code, printed = _abs(harness, *again, "--json")
     assert (code, json.loads(printed)) == (0, {"did": "replayed", "rows": 0})
     assert sorted(harness.read()) == [*rows(0, 5), (7, "bad")]

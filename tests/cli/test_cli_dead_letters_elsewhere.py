@@ -90,6 +90,6 @@ def test_letters_of_a_folder_are_listed_shown_replayed_and_audited(
         assert code == 0, printed
         parquet = ("--url", url(fileformat="parquet"), "--deadletter", harness.dead)
         again = ("deadletters", "replay", *ids, *parquet, "--yes")
-        assert _abs(*again) == (0, "2 rows written and marked as replayed\n")
-        assert _abs(*again) == (0, "0 rows written and marked as replayed\n")
+        assert _abs(*again) == (0, "2 dead letters replayed\n")
+        assert _abs(*again) == (0, "0 dead letters replayed\n")
         assert listed(*where) == []

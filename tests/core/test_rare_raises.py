@@ -152,7 +152,7 @@ def test_rows_that_are_refused_anew_each_time_are_not_decided(
         self: TransactionCommitter, committables: Sequence[Committable], *_: object
     ) -> Version | Conflict:
         judged.append(committables)
-        raise Judged(committables)
+        raise Judged(committables, "it says no")
 
     with open_fake("wal", "append") as harness, closing(Case(harness)) as case:
         run = case.run()
@@ -162,6 +162,7 @@ def test_rows_that_are_refused_anew_each_time_are_not_decided(
         monkeypatch.setattr(TransactionCommitter, "co_commit", refusing)
         error = raises(ContentionError, lambda: run.commit(1, shares))
         assert f"other rows each of {JUDGEMENTS} times" in error.what
+        assert error.what.endswith("At last: it says no")
         assert (len(judged), run.state()) == (JUDGEMENTS, kept)
 
 

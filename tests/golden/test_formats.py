@@ -42,7 +42,7 @@ from abs_core.model import (
 )
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.burying import LETTERS
-from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text
+from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text, written_as
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns
@@ -323,6 +323,22 @@ def test_a_dead_letter_is_written_as_its_golden_file_is() -> None:
     assert text == (FOLDER / "dead-letter.json").read_bytes().strip()
     read = json.loads(text)
     assert rows_of([read["row"]], schema_of(read["schema"])).equals(rows)
+
+
+def test_a_dead_change_tells_its_options_as_its_golden_file_does() -> None:
+    """Older releases read the schema, and drop what they do not know."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("op", pa.string())])
+    options = {
+        "write": "changes",
+        "sequenceby": "at",
+        "positions": "side",
+        "applyasdeletes": "op=d",
+    }
+    text = (FOLDER / "dead-change-schema.txt").read_text(encoding="ascii")
+    assert schema_text(schema, options) == text
+    assert written_as(text) == options
+    assert schema_of(text).equals(schema)
+    assert written_as(schema_text(schema)) == {}
 
 
 def test_a_row_digest_is_written_and_read_as_its_golden_file_is() -> None:

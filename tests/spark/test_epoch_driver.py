@@ -334,3 +334,37 @@ def test_a_run_refuses_what_it_cannot_go_on_with_before_a_row_is_written(
         pass
     gap = raises(EpochGapError, started(database, tmp_path, 5, one, epoch=2).__enter__)
     assert "failed and was not written" in gap.what
+
+
+CHANGED = {"protocol": "wal", "write": "changes", "sequenceby": "at", "positions": "side"}
+OTHERS = [CHANGED, {"protocol": "wal", "write": "upsert", "key": "id"}, {"protocol": "2pc"}]
+
+
+@pytest.mark.services
+@pytest.mark.parametrize(
+    ("spelled", "other"),
+    [(name, CHANGED) for name in ("copy", '"copy"', "public.copy", "COPY")]
+    + [("public.copy", other) for other in OTHERS[1:]],
+)
+def test_two_sinks_on_one_table_of_which_one_writes_changes_are_refused(
+    database: str, spelled: str, other: dict[str, str]
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table copy (id bigint primary key, v text)")
+        connection.execute("create table apart (id bigint primary key, v text)")
+    kind = format_named("abs-postgres")
+    names = [("id", pa.int64()), ("at", pa.int64()), ("op", pa.string()), ("v", pa.string())]
+
+    def spec(table: str, given: dict[str, str]) -> SinkSpec:
+        place = {"url": database, "dbtable": table, "schemachange": "ignore"}
+        return SinkSpec(kind, kind.parse(place | given), pa.schema(names))
+
+    def identities(*targets: SinkSpec) -> tuple[tuple[str, str], ...]:
+        with closing(OpenSinks(["one", "two"], targets, "one")) as opened:
+            return opened.identities("job")
+
+    for both in ((CHANGED, other), (other, CHANGED)):
+        with pytest.raises(OptionError, match=r"The sinks (one and two|two and one)") as caught:
+            identities(spec("copy", both[0]), spec(spelled, both[1]))
+        assert "let one sink write the rows of both" in caught.value.remedy
+    assert len(identities(spec("copy", CHANGED), spec("apart", other))) == 2

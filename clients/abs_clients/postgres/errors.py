@@ -118,9 +118,7 @@ def _translated(error: psycopg.Error, doing: str) -> AbsError:
     if state is None:
         return _without_state(error, doing)
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
-    copied = _COPY_CONTEXT.match(error.diag.context or "")
-    if state.startswith("42") and copied and copied["column"]:
-        # The text input of a type with a syntax of its own: tsquery, jsonpath, regclass.
+    if refuses_copied_value(error):
         kind, remedy = _BY_CLASS["22"]
     primary = _without_stop(error.diag.message_primary or str(error).splitlines()[0])
     if issubclass(kind, RowError):
@@ -136,6 +134,18 @@ def _translated(error: psycopg.Error, doing: str) -> AbsError:
     if hint and not remedy:
         remedy = hint if hint.endswith(".") else f"{hint}."
     return kind(f"PostgreSQL failed while {doing}: {primary}{further} [{state}].", remedy=remedy)
+
+
+def refuses_copied_value(error: psycopg.Error) -> bool:
+    """Whether a COPY ended at a value that the type's own input refused, with a code of another class.
+
+    So do types with a syntax of their own: tsquery, jsonpath, regclass (42601, 42P01); and those of
+    extensions (XX000, which is for errors without a code): hstore of PostgreSQL 15 and older.
+    """
+    state = error.sqlstate or ""
+    copied = _COPY_CONTEXT.match(error.diag.context or "")
+    of_type = state.startswith("42") or state == "XX000"
+    return of_type and copied is not None and copied["column"] is not None
 
 
 @contextmanager

@@ -104,7 +104,7 @@ def inserting(
         return sql.SQL("{} on conflict {} do nothing").format(statement, inferred)
     if not key:
         return statement
-    changed = [name for name in names if name not in key or name in _written_anew(plan)]
+    changed = [name for name in names if name not in key or name in written_anew(plan)]
     # A row of key columns only is set to itself, so that it is counted and locked.
     changed = changed or list(key[:1])
     return sql.SQL("{} on conflict ({}) do update set {}").format(
@@ -122,8 +122,8 @@ _SAME_IF_EQUAL = frozenset(
 )
 
 
-def _written_anew(plan: CopyPlan) -> set[str]:
-    """The columns whose equal values can be written otherwise: 1.0 and 1.00, Abc and abc in citext."""
+def written_anew(plan: CopyPlan) -> set[str]:
+    """Columns whose equal values can be written otherwise: 1.0 and 1.00, Abc and abc in citext."""
     return {
         planned.column.name
         for planned in plan.columns

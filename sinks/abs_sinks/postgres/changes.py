@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +18,11 @@ from abs_clients.arrow import alike
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.options import Deletes
-from abs_sinks.postgres.apply import columns_of, resolve_key
+from abs_sinks.postgres.apply import columns_of, resolve_key, written_anew
 from abs_sinks.postgres.newcolumns import settle, types_for
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan, plan_columns
+from abs_sinks.postgres.positions import follow, positions_name, positions_of
 from abs_sinks.postgres.table import CatalogTable
 from abs_sinks.postgres.types import Column, PgType
 from abs_sinks.refusals import MisfitError
@@ -67,6 +67,12 @@ class Changes:
     left_out: tuple[str, ...] = ()
 
     @property
+    def spelled(self) -> tuple[str, ...]:
+        """Columns of the key of which equal values can be written in several ways (1.0, 1.00)."""
+        anew = written_anew(self.plan)
+        return tuple(name for name in self.key if name in anew)
+
+    @property
     def positions(self) -> sql.Identifier:
         """The positions table."""
         return sql.Identifier(*self.place)
@@ -89,7 +95,7 @@ class Changes:
                 positions in another state schema.
         """
         schema, name = self.place
-        found = connection.execute(_PLACES, (name,)).fetchall()
+        found = positions_of(connection, self.plan.table)
         for other, comment in found:
             if other != schema or comment != self.agreement():
                 raise SchemaError(
@@ -103,8 +109,13 @@ class Changes:
         return bool(found)
 
     def ensure(self, connection: Connection[Any], options: PostgresOptions) -> None:
-        """Create the positions table if it is missing. Raises as ``check_shared``."""
+        """Create the positions table, or give it the types that its columns have by now.
+
+        Raises:
+            SchemaError: see ``check_shared`` and ``follow``.
+        """
         if self.check_shared(connection):
+            follow(connection, self)
             return
         options.state.ensure(connection)
         statements = self._creating()
@@ -142,12 +153,6 @@ class Changes:
             agreement=self.agreement(),
         )
 
-
-_PLACES = """
-select n.nspname, coalesce(obj_description(c.oid, 'pg_class'), '')
-  from pg_class c join pg_namespace n on n.oid = c.relnamespace
- where c.relname = %s and c.relkind = 'r'
-"""
 
 _CREATE = """
 create table {positions} as select {columns}, null::timestamptz as {gone} from {table} with no data;
@@ -194,7 +199,6 @@ def plan_changes(
     key = resolve_key(plan, wanted)
     not_written = {staged[name].name for name in extra}
     _check_roles(key, sequence, not_written)
-    digest = blake2b(table.label.encode(), digest_size=16).hexdigest()
     written = tuple(name for name in plan.names if name not in not_written)
     made = Changes(
         plan=_relaxed(plan, key),
@@ -204,7 +208,7 @@ def plan_changes(
         side=side,
         deletes=replace(options.applyasdeletes, column=staged[roles[0]].name),
         unchanged=None if options.unchanged is None else staged[roles[1]].name,
-        place=(options.stateschema, f"positions_{digest}"),
+        place=(options.stateschema, positions_name(table)),
         tombstones=options.tombstones,
         left_out=(*dropped, *ignored),
         whole=all(column.name in written or column.generated for column in table.columns),

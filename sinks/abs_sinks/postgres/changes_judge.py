@@ -92,13 +92,13 @@ class _Parts:
             "positions": changes.positions,
             "gone": sql.Identifier(GONE),
             "on_positions": equal(changes.key, "s", "p"),
-            "fresh": sql.SQL("{} and {}").format(
-                newer(changes, s, t), later(changes.sequence, s, p)
+            "fresh": sql.SQL("{} and ({} or {})").format(
+                newer(changes, s, t), later(changes.sequence, s, p), self._respelled()
             ),
-            "same": _same(changes),
+            "same": sql.SQL("{} and not {}").format(_same(changes), self._respelled()),
             "differs": self._differs(),
             "key": columns_of(changes.key),
-            "sequence": columns_of(changes.sequence),
+            "order": self._order(),
             "clash": self._clash(),
             "incomplete": self._incomplete(),
             "first": sql.Literal(FIRST),
@@ -153,17 +153,54 @@ class _Parts:
         ]
         return sql.SQL("row({})").format(sql.SQL(", ").join(columns))
 
+    def _order(self) -> sql.Composed:
+        """The order of the changes of a key; of one position, a delete is the first."""
+        order = columns_of(self._changes.sequence)
+        return sql.SQL("{}, {} desc").format(order, DELETED) if self._changes.spelled else order
+
     def _clash(self) -> sql.Composed:
-        """Whether the change before has the same key and position, and is another one."""
+        """Whether the change before has the same key and position, and is another one.
+
+        A source that writes a key anew (1.0 as 1.00) sends a delete and a create of one position, whose
+        keys are equal here: they are one change.
+        """
         lag = [
             sql.SQL("lag({0}) over w = {0}").format(sql.Identifier(name))
             for name in self._changes.sequence
         ]
+        anew = [
+            sql.SQL("lag({0}::text) over w is distinct from {0}::text").format(sql.Identifier(name))
+            for name in self._changes.spelled
+        ]
         text = (
-            "{} and (lag({d}) over w <> {d} or"
-            " not {d} and record_image_ne(lag({image}) over w, {image}))"
+            "{} and (lag({d}) over w <> {d} and not ({anew}) or"
+            " not {d} and not lag({d}) over w and record_image_ne(lag({image}) over w, {image}))"
         )
-        return sql.SQL(text).format(sql.SQL(" and ").join(lag), d=DELETED, image=self._image())
+        return sql.SQL(text).format(
+            sql.SQL(" and ").join(lag),
+            d=DELETED,
+            image=self._image(),
+            anew=sql.SQL(" or ").join(anew) if anew else sql.SQL("false"),
+        )
+
+    def _respelled(self) -> sql.Composable:
+        """Whether a change writes a deleted key anew, with the position of its delete."""
+        changes = self._changes
+        if not changes.spelled:
+            return sql.SQL("false")
+        anew = [
+            sql.SQL("s.{0}::text is distinct from p.{0}::text").format(sql.Identifier(name))
+            for name in changes.spelled
+        ]
+        return sql.SQL(
+            "coalesce(p.{} is not null and not s.{} and {} = {} and ({}), false)"
+        ).format(
+            sql.Identifier(GONE),
+            DELETED,
+            row_of(changes.sequence, sql.SQL("s")),
+            row_of(changes.sequence, sql.SQL("p")),
+            sql.SQL(" or ").join(anew),
+        )
 
     def _incomplete(self) -> sql.Composed:
         names = [*self._changes.key, *self._changes.sequence]
@@ -183,37 +220,69 @@ class _Parts:
         return sql.SQL("case when {1} then d.{0} else s.{0} end").format(column, self._lists(name))
 
     def _of_unchanged(self, kept: Sequence[str]) -> dict[str, sql.Composable]:
-        key = sql.Identifier(self._changes.key[0])
-        olds = [sql.SQL(', t.{} is not null as "abs:there"').format(key)]
-        lasts, filled = [], []
-        for number, name in enumerate(self._free):
-            old, last = sql.Identifier(f"abs:old {number}"), sql.Identifier(f"abs:last {number}")
-            column = sql.Identifier(name)
-            olds.append(sql.SQL(", t.{} as {}").format(column, old))
-            lasts.append(
-                sql.SQL(', max("abs:n") filter (where not {} and not {}) over a as {}').format(
-                    DELETED, self._lists(name), last
-                )
-            )
-            filled.append(sql.SQL(_FILLED).format(column=column, last=last, old=old))
-        # In the order of the kept columns, since a table is created of them.
-        by_name = dict(zip(self._free, filled, strict=True))
-        columns = [by_name.get(name, sql.Identifier(name)) for name in kept]
         assert self._unchanged is not None
-        partial = sql.SQL("(not coalesce({} <@ {}::text[], true) and not {})").format(
-            sql.Identifier(self._unchanged), list(self._changes.left_out), DELETED
+        changes, listed = self._changes, sql.Identifier(self._unchanged)
+        # What is not written anyway is left as it is by every change.
+        partial = sql.SQL("(coalesce(not {} <@ {}::text[], false) and not {})").format(
+            listed, list(changes.left_out), DELETED
         )
+        may = [*(self._source[name] for name in self._free), *changes.left_out]
         return {
             "partial": partial,
             "exists": sql.SQL(_EXISTS).format(partial=partial),
-            "unknown": sql.SQL("not coalesce({} <@ {}::text[], true)").format(
-                sql.Identifier(self._unchanged),
-                [*(self._source[name] for name in self._free), *self._changes.left_out],
+            "unknown": sql.SQL("not coalesce({} <@ {}::text[], true)").format(listed, may),
+            "olds": sql.SQL(', t.{} is not null as "abs:there", (t.*)::{} as "abs:old"').format(
+                sql.Identifier(changes.key[0]), changes.plan.table.identifier
             ),
-            "olds": sql.SQL("").join(olds),
-            "lasts": sql.SQL("").join(lasts),
-            "filled": sql.SQL(", ").join(columns),
+            "filling": self._filling(kept),
         }
+
+    def _filling(self, kept: Sequence[str]) -> sql.Composed:
+        """The last ``with`` queries, which give each change the values of what it leaves as it is."""
+        key = columns_of(self._changes.key)
+        if len(self._free) <= AT_ONCE:
+            columns = self._filled(kept, self._free)
+            return sql.SQL(_FILL_ALL).format(key=key, lasts=self._lasts(self._free), filled=columns)
+        parts = [self._free[at : at + AT_ONCE] for at in range(0, len(self._free), AT_ONCE)]
+        names = [sql.Identifier(f"abs:part {number}") for number in range(len(parts))]
+        queries: list[sql.Composable] = [sql.SQL(_NUMBERED).format(key=key)]
+        for name, part in zip(names, parts, strict=True):
+            own = dict.fromkeys([*self._changes.key, self._unchanged or "", *part])
+            query = sql.SQL(_FILL_PART).format(
+                part=name,
+                key=key,
+                own=columns_of(list(own)),
+                lasts=self._lasts(part),
+                filled=self._filled(part, part),
+            )
+            queries.append(query)
+        part_of = {name: f"abs:part {n}" for n, part in enumerate(parts) for name in part}
+        filled = sql.SQL(_PUT_TOGETHER).format(
+            columns=sql.SQL(", ").join(sql.Identifier(part_of.get(n, "n"), n) for n in kept),
+            joins=sql.SQL("").join(
+                sql.SQL(' join {} using ("abs:id")').format(name) for name in names
+            ),
+        )
+        return sql.SQL(", ").join([*queries, filled])
+
+    def _lasts(self, names: Sequence[str]) -> sql.Composed:
+        """Of each column, the number of the last change that has it."""
+        return sql.SQL("").join(
+            sql.SQL(_LAST).format(last=sql.Identifier(f"abs:last {n}"), lists=self._lists(name))
+            for n, name in enumerate(names)
+        )
+
+    def _filled(self, names: Sequence[str], free: Sequence[str]) -> sql.Composed:
+        """These columns, in this order, since a table is created of them; ``free`` are filled."""
+        lasts = {name: sql.Identifier(f"abs:last {n}") for n, name in enumerate(free)}
+        columns: list[sql.Composable] = []
+        for name in names:
+            column = sql.Identifier(name)
+            if name in lasts:
+                columns.append(sql.SQL(_FILLED).format(column=column, last=lasts[name]))
+            else:
+                columns.append(column)
+        return sql.SQL(", ").join(columns)
 
 
 def _same(changes: Changes) -> sql.Composed:
@@ -244,7 +313,7 @@ _JUDGE = (
     select {kept}, "abs:deleted", "abs:fresh" and lead(true) over w is null as "abs:apply",
            case when {incomplete} then 'null' when {clash} then 'clash'
                 when "abs:first" then {first} end as "abs:problem"
-      from met window w as (partition by {key}, "abs:fresh" order by {sequence})
+      from met window w as (partition by {key}, "abs:fresh" order by {order})
 )
 select {kept}, "abs:deleted", "abs:problem"{more} from ordered
 """
@@ -263,9 +332,40 @@ case when max("abs:n") filter (where not {partial}) over v is null then "abs:the
      else coalesce(max("abs:n") filter (where not {partial} and not "abs:deleted") over v, 0)
           = max("abs:n") filter (where not {partial}) over v end"""
 
+AT_ONCE = 400
+"""So many columns are filled by one query. The server takes 1,664 expressions in a SELECT, and two to
+three are needed for each."""
+
+_LAST = """,
+           max("abs:n") filter (where not "abs:deleted" and not {lists}) over a as {last}"""
+
 _FILLED = """
 case when {last} > coalesce("abs:last deleted", 0) then nth_value({column}, {last}::int) over b
-     else {old} end as {column}"""
+     else ("abs:old").{column} end as {column}"""
+
+_NUMBERING = """numbered as (
+    select *, max("abs:n") filter (where "abs:deleted") over a as "abs:last deleted"{lasts}
+      from ordered window a as (partition by {key}, "abs:fresh")
+)"""
+
+_WINDOW = """
+    window b as (partition by {key}, "abs:fresh" order by "abs:n"
+                 rows between unbounded preceding and unbounded following)
+)"""
+
+_FILL_ALL = f"""{_NUMBERING}, filled as (
+    select {{filled}}, "abs:deleted", "abs:problem", "abs:apply" from numbered{_WINDOW}"""
+
+_NUMBERED = _NUMBERING.replace("{lasts}", ', row_number() over () as "abs:id"')
+
+_FILL_PART = f"""{{part}} as (
+    select "abs:id", {{filled}}
+      from (select "abs:id", "abs:n", "abs:fresh", "abs:last deleted", "abs:old", {{own}}{{lasts}}
+              from numbered window a as (partition by {{key}}, "abs:fresh")) q{_WINDOW}"""
+
+_PUT_TOGETHER = """filled as (
+    select {columns}, n."abs:deleted", n."abs:problem", n."abs:apply" from numbered n{joins}
+)"""
 
 # Changes of a key are numbered in order. A column that the last one leaves as it is has the value of
 # the last one that has it, unless a delete came later; else what the table has.
@@ -273,7 +373,7 @@ _JUDGE_UNCHANGED = (
     _MET
     + """placed as (
     select *, row_number() over w as "abs:n"
-      from met window w as (partition by {key}, "abs:fresh" order by {sequence})
+      from met window w as (partition by {key}, "abs:fresh" order by {order})
 ), ordered as (
     select *, "abs:fresh" and lead(true) over w is null as "abs:apply",
            case when {incomplete} then 'null' when {clash} then 'clash' when {unknown} then 'name'
@@ -282,17 +382,10 @@ _JUDGE_UNCHANGED = (
                 when not "abs:fresh" and not bool_or("abs:same") over (partition by {key}) then 'older'
                 when "abs:fresh" and not {exists} then 'missing'
                 end as "abs:problem"
-      from placed window w as (partition by {key}, "abs:fresh" order by {sequence}, "abs:n"),
-        v as (partition by {key}, "abs:fresh" order by {sequence}, "abs:n"
+      from placed window w as (partition by {key}, "abs:fresh" order by {order}, "abs:n"),
+        v as (partition by {key}, "abs:fresh" order by {order}, "abs:n"
               rows between unbounded preceding and 1 preceding)
-), numbered as (
-    select *, max("abs:n") filter (where "abs:deleted") over a as "abs:last deleted"{lasts}
-      from ordered window a as (partition by {key}, "abs:fresh")
-), filled as (
-    select {filled}, "abs:deleted", "abs:problem", "abs:apply" from numbered
-    window b as (partition by {key}, "abs:fresh" order by "abs:n"
-                 rows between unbounded preceding and unbounded following)
-)
+), {filling}
 select {kept}, "abs:deleted", "abs:problem"{more} from filled
 """
 )

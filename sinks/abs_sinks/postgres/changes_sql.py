@@ -115,16 +115,20 @@ def _keeping(changes: Changes, judged: sql.Composable, fine: sql.Composable) -> 
         key=columns_of(changes.key),
         set=sql.SQL(", ").join(
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
-            for name in (*changes.sequence, GONE)
+            for name in (*changes.spelled, *changes.sequence, GONE)
         ),
         newer=judge.later(changes.sequence, sql.SQL("excluded"), sql.SQL("p")),
+        # A key that is written anew has the position of its delete.
+        anew=sql.SQL(
+            "p.{0} is not null and excluded.{0} is null" if changes.spelled else "false"
+        ).format(gone),
     )
 
 
 _KEEP = """
 insert into {positions} as p ({columns}, {gone})
 select {columns}, case when {deleted} then now() end from {judged} j where {which} and {fine}
-on conflict ({key}) do update set {set} where {newer}
+on conflict ({key}) do update set {set} where {newer} or {anew}
 """
 
 
@@ -159,7 +163,10 @@ PROBLEMS = {
     ),
     "clash": (
         "Two different changes of one key have the same position",
-        "add a column to sequenceby that tells them apart; or keep one of them in Spark.",
+        (
+            "add a column to sequenceby that tells them apart; or keep one of them in Spark. If the "
+            "source wrote a key anew in another form (1.0 as 1.00), read the key as text."
+        ),
     ),
     "older": (
         "A change with unchanged columns is older than its row",

@@ -181,7 +181,9 @@ class CopyWriter(StepwiseWriter):
         if isinstance(options.deadletter, ToSink) and self.number not in self._elsewhere:
             raise not_alone(options.deadletter)
         letters = shown(options, plan, target.key)
-        self._letters.append(as_rows(part, bad, self._task, sink_of(plan), letters))
+        self._letters.append(
+            as_rows(part, bad, self._task, sink_of(plan), letters, options.written)
+        )
         count = self._letters[-1].num_rows
         self._count(self.number, -count, 0)
         self._rows -= count

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import translate_errors
+from abs_clients.postgres.errors import refuses_copied_value, translate_errors
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_clients.postgres.name import TableName
 from abs_core.deadletters import miscount
@@ -103,7 +103,7 @@ def moving(
         sink=sink_of(plan),
         epoch=handle.epoch,
         staged=columns_of(STAGED),
-        schema=schema_text(plan.schema),
+        schema=schema_text(plan.schema, options.written),
         source=source,
         dead=IS_DEAD,
     )
@@ -128,7 +128,8 @@ def write(
     statement = sql.SQL("copy {} ({}) from stdin").format(
         options.letters.identifier, columns_of(names)
     )
-    place, schema = (handle.job, sink_of(plan), handle.epoch), schema_text(plan.schema)
+    place = (handle.job, sink_of(plan), handle.epoch)
+    schema = schema_text(plan.schema, options.written)
     rows = [(*place, *astuple(letter), schema) for letter in letters]
     kept = _copied(connection, statement, rows)
     if kept != len(rows):  # a trigger of the table may drop rows
@@ -186,9 +187,10 @@ def ddl(name: TableName) -> str:
 
 def by_data(error: BaseException | None) -> bool:
     """Whether the server refused a row for what it holds: by its value, a constraint or a trigger."""
-    return isinstance(error, psycopg.Error) and (error.sqlstate or "")[:2] in (
-        *("22", "23", "44", "P0"),
-    )
+    if not isinstance(error, psycopg.Error):
+        return False
+    of_class = (error.sqlstate or "")[:2] in ("22", "23", "44", "P0")
+    return of_class or refuses_copied_value(error)
 
 
 @contextmanager

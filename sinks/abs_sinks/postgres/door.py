@@ -73,8 +73,11 @@ class PostgresFormat(SinkFormat):
     def dead_letters(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
+        from abs_sinks.postgres.kept import PostgresLetters
+
         place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
-        return self.kept(self.parse({"protocol": "wal", **more, **place}))
+        place |= {"protocol": "wal"}
+        return PostgresLetters(self.parse(place), {**more, **place})
 
     def kept(self, options: PostgresOptions) -> KeptLetters:
         from abs_sinks.postgres.kept import PostgresLetters

@@ -82,8 +82,8 @@ class EpochTransaction:
         once = partial(self._co_commit, staged, expected, state, buried)
         try:
             return persistently(self._options, state, once)
-        except NeedsJudgement:
-            raise Judged(self._letters.judgement(staged, _DOING)) from None
+        except NeedsJudgement as refused:
+            raise Judged(self._letters.judgement(staged, _DOING), refused.why) from None
 
     def _co_commit(
         self,
@@ -131,13 +131,15 @@ class EpochTransaction:
                 rows are missing; nothing was changed.
             PreflightError, ContentionError: the server has no room for a prepared transaction.
         """
+        why = ""
         for _ in range(JUDGEMENTS):
             try:
                 return self._compose(staged)
-            except NeedsJudgement:
+            except NeedsJudgement as refused:
+                why = refused.why
                 staged = self._letters.judgement(staged, _DOING)
                 judged.update({committable.handle: committable for committable in staged})
-        raise unsettled(staged[0].handle.job, staged[0].handle.epoch)
+        raise unsettled(staged[0].handle.job, staged[0].handle.epoch, why)
 
     def _compose(self, staged: Sequence[Committable]) -> Committable:
         composed = composed_of(staged, self._options.stateschema)

@@ -19,7 +19,7 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import to_abs_error
 from abs_core.deadletters import MIN_DEAD
-from abs_core.errors import DeadLettersError
+from abs_core.errors import AbsError, DeadLettersError
 from abs_core.model import MAX_RECENT
 from abs_sinks.deadletters import OWN, PLAIN, Shown
 from abs_sinks.postgres.deadletters import STAGED, by_data
@@ -149,6 +149,14 @@ case when {0} is not null then json_build_array(
 
 class NeedsJudgement(Exception):  # noqa: N818 - no error: the epoch is judged, then tried again
     """The server refused staged rows by their data; the transaction is rolled back."""
+
+    @property
+    def why(self) -> str:
+        """What it said, without a value."""
+        cause = self.__cause__
+        if isinstance(cause, psycopg.Error):
+            cause = to_abs_error(cause, "applying staged rows")
+        return cause.what if isinstance(cause, AbsError) else ""
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -12,6 +14,7 @@ import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
+from abs_clients.arrow import alike
 from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Task, Version
@@ -19,13 +22,21 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Committable, JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters import KeptLetters, readable, tell_unread
+from abs_sinks.deadletters import KeptLetters, readable, tell_unread, written_as
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.options import PostgresOptions, quoted_list
+from abs_sinks.postgres.positions import positions_of
 from abs_sinks.postgres.sink import PostgresSink
+from abs_sinks.postgres.table import read_table
 from abs_sinks.postgres.target import SinkTable, SinkTables
 from abs_sinks.postgres.wal import WalCoCommitter
+
+OF_CHANGES = ("key", "sequenceby", "applyasdeletes", "exceptcolumns", "positions", "unchanged")
+"""Options that the command takes beside ``write`` and ``stateschema``."""
+
+_CODES = ("contradiction", "older-than-row", "row-missing", "column-unknown")
+"""Codes that only changes have."""
 
 _LIST = "take those that `abs deadletters list` shows."
 _FIELDS = 'id, job, sink, epoch, at, code, message, "column", key, position'
@@ -36,11 +47,13 @@ class PostgresLetters(KeptLetters):
 
     Args:
         options: of the sink; ``deadletter`` names the table. ``replay`` needs protocol ``wal``.
+        given: the options as text, to which letters add how they are written; None: they do not.
     """
 
-    def __init__(self, options: PostgresOptions) -> None:
+    def __init__(self, options: PostgresOptions, given: Mapping[str, str] | None = None) -> None:
         assert options.letters is not None
         self._options = options
+        self._given = given
         self._name: TableName = options.letters
 
     def found(
@@ -59,17 +72,64 @@ class PostgresLetters(KeptLetters):
 
     def replay(self, ids: Sequence[int | str]) -> int:
         groups, unread = readable([one for one in self.shown(ids) if one["replayed"] is None])
-        for letters, batch in groups:
-            self._replay(sorted(letter["id"] for letter in letters), batch)
+        ways = [self._written_by(letters, batch) for letters, batch in groups]
+        for (letters, batch), options in zip(groups, ways, strict=True):
+            self._replay(sorted(letter["id"] for letter in letters), batch, options)
         written = sum(len(letters) for letters, _ in groups)
         tell_unread(unread, written)
         return written
 
-    def _replay(self, ids: Sequence[int], batch: pa.RecordBatch) -> None:
+    def _written_by(
+        self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch
+    ) -> PostgresOptions:
+        """The options by which rows of these letters are written again.
+
+        Raises:
+            OptionError: the rows are changes, and would be written as if they were none.
+        """
+        told, given = written_as(letters[0]["schema"]), self._given
+        if told and given is not None and given.get("write", "changes") == "changes":
+            return PostgresOptions.parse({**told, **given})
+        options = self._options if given is None else PostgresOptions.parse(given)
+        if not options.changes and (told := told or self._kept_for(letters, batch)):
+            more = (
+                ""
+                if "applyasdeletes" in told
+                else (
+                    "; and --applyasdeletes, --unchanged and --exceptcolumns, if the job has them"
+                )
+            )
+            raise OptionError(
+                f"The letters are changes of table {options.dbtable} (the first is "
+                f"{letters[0]['id']}): with write={options.write} an old one overwrites a newer row, "
+                "and a delete writes one. Nothing was written.",
+                remedy=f"replay them with {_arguments(told)}{more}.",
+            )
+        return options
+
+    def _kept_for(self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch) -> dict[str, str]:
+        """As ``written_as``, for letters of an older release: by their codes, or by the table."""
+        with leased(self._options.server, doing="looking at the table") as connection:
+            table = read_table(connection, self._options.dbtable)
+            for schema, comment in positions_of(connection, table):
+                shared = json.loads(comment)
+                if all(alike(name, batch.schema.names) for name in shared["sequenceby"]):
+                    return {
+                        "write": "changes",
+                        "key": quoted_list(shared["key"]),
+                        "sequenceby": quoted_list(shared["sequenceby"]),
+                        "positions": shared["positions"],
+                        "stateschema": schema,
+                    }
+        if any(letter["code"] in _CODES for letter in letters):
+            return {"write": "changes", "sequenceby": "COLUMNS"}
+        return {}
+
+    def _replay(self, ids: Sequence[int], batch: pa.RecordBatch, options: PostgresOptions) -> None:
         token = blake2b(",".join(map(str, ids)).encode(), digest_size=8).hexdigest()
         job = job_key(f"deadletters of {self._name}", token)
         # A row that is refused again is an error, and no other dead letter.
-        plain = replace(self._options, deadletter=None)
+        plain = replace(options, deadletter=None)
         sink = PostgresSink(plain, batch.schema)
         committer = _Marking(self._name, SinkTable(plain, batch.schema), ids, token)
         run = secrets.token_hex(8)
@@ -103,6 +163,12 @@ class PostgresLetters(KeptLetters):
         with leased(self._options.server, doing="reading dead letters") as connection:
             deadletters.check(connection, self._name)
             return connection.cursor(row_factory=dict_row).execute(query).fetchall()
+
+
+def _arguments(told: Mapping[str, str]) -> str:
+    """Arguments of ``abs deadletters replay``, as a shell reads them."""
+    names = ("write", *OF_CHANGES, "stateschema")
+    return " ".join(f"--{name} {shlex.quote(told[name])}" for name in names if name in told)
 
 
 class _Marking(WalCoCommitter):

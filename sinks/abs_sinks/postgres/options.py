@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
@@ -62,6 +62,18 @@ def column_list(text: str) -> tuple[str, ...]:
                 f"{text!r} names the column {name!r} twice.", remedy="name each column once."
             )
     return tuple(names)
+
+
+def quoted_list(names: Sequence[str]) -> str:
+    """Inverse of ``column_list``."""
+    return ",".join(name if _PLAIN.fullmatch(name) else _quoted(name) for name in names)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+_PLAIN = re.compile(r"\w+")
 
 
 def _identifier(text: str) -> str:
@@ -210,6 +222,30 @@ class PostgresOptions:
         if self.write != "changes":
             return ()
         return (self.stateschema, *(getattr(self, name) for name in _OF_CHANGES))
+
+    @property
+    def written(self) -> dict[str, str]:
+        """The options by which changes are applied again, as text; empty for another ``write``."""
+        if not self.changes:
+            return {}
+        lists = {
+            "key": self.key,
+            "sequenceby": self.sequenceby,
+            "exceptcolumns": self.exceptcolumns,
+        }
+        told = {name: quoted_list(names) for name, names in lists.items() if names}
+        deletes = replace(self.applyasdeletes, column=quoted_list([self.applyasdeletes.column]))
+        if self.unchanged is not None:
+            told["unchanged"] = self.unchanged
+        return {
+            "write": "changes",
+            "applyasdeletes": str(deletes),
+            "positions": self.positions,
+            "tombstones": f"{int(self.tombstones)}s",
+            "schemachange": self.schemachange,
+            "stateschema": self.stateschema,
+            **told,
+        }
 
     @property
     def replaces(self) -> bool:

@@ -26,14 +26,16 @@ from abs_sinks.refusals import MisfitError
 
 _SHAPE = """
 select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, attnotnull,
-                                         attgenerated, attidentity), ',' order by attnum), ''))
+                                         attgenerated, attidentity), ',' order by attnum), '')
+           || coalesce(row_security_active(to_regclass({table})), false))
   from pg_attribute
  where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
    and lower(attname) = any({names}::text[]) and attname <> all({added}::text[])
 """
 """A digest of the names and types of the columns that the input has, and of those whose names differ
-from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
-accepted silently. Columns that the input lacks may be added or dropped."""
+from them in case only; and whether row security applies. A binary COPY of an int8 into a column that
+has become a timestamp would be accepted silently. Columns that the input lacks may be added or
+dropped."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,12 +265,8 @@ def judge_table(
             "the server checks them at PREPARE, when it is too late for a dead letter.",
             "set protocol=wal; or make them DEFERRABLE INITIALLY IMMEDIATE; or leave deadletter out.",
         )
-    if table.row_security:
-        yield Finding.error(
-            f"Row-level security of table {table.label} applies to role {server.role}, so the server "
-            "refuses COPY.",
-            "use a role that owns the table or has BYPASSRLS.",
-        )
+    if hidden := table.hidden():
+        yield Finding.of(hidden)
     if not table.logged:
         yield Finding.warning(
             f"Table {table.label} is UNLOGGED: a crash of the server empties it, and committed rows "

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 from psycopg import sql
 
+from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.births.rules import vanished_target
 from abs_core.contracts import Committer, Sink, Task, Writer
@@ -17,6 +18,7 @@ from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.burying import dead_letters_of
+from abs_sinks.options import on_one_target
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
@@ -308,5 +310,17 @@ class PostgresGroup:
         return GroupTwoPhaseWriter(self._by_number, task)
 
     def committer(self, *, co_commit: bool) -> ByProtocol:
-        """See ``SinkGroup``."""
+        """See ``SinkGroup``.
+
+        Raises:
+            OptionError: one sink writes changes to a table that another one has, too, as their options
+                name it. (Engines compare the tables themselves, before.)
+        """
+        tables: dict[TableName, int] = {}
+        for number, table in self._by_number.items():
+            options = table.options
+            other = tables.setdefault(options.dbtable, number)
+            if other != number and (options.changes or self._by_number[other].options.changes):
+                pair = (number, other) if options.changes else (other, number)
+                raise on_one_target(*pair, f"table {options.dbtable}")
         return committer_of(self.tables, co_commit=co_commit)

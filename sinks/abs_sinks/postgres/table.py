@@ -50,6 +50,16 @@ class CatalogTable:
         """The qualified name as SQL writes it."""
         return self.identifier.as_string()
 
+    def hidden(self) -> PreflightError | None:
+        """The error of row-level security that applies to this role."""
+        if not self.row_security:
+            return None
+        return PreflightError(
+            f"Row-level security of table {self.label} applies to the job's role: the server refuses "
+            "COPY, and leaves rows that it hides as they are.",
+            remedy="use a role that owns the table or has BYPASSRLS.",
+        )
+
     def column(self, name: str) -> Column | None:
         """The column of exactly this name."""
         return next((column for column in self.columns if column.name == name), None)

@@ -84,6 +84,8 @@ def resolve(
         create = options.createtable
         planned = plan_for(connection, options, schema, create=create, if_missing=if_missing)
         plan, unique, ordering, changes = planned
+        if hidden := plan.table.hidden():
+            raise hidden
         if changes is not None:
             changes.ensure(connection, options)
         shape = connection.execute(plan.shape_query()).fetchone()
