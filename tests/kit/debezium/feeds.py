@@ -8,7 +8,7 @@ import lzma
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,15 @@ def texts(db: Connection[Any], table: str) -> str:
 
 
 def prepare(db: Connection[Any]) -> frozenset[str]:
-    """Make the types that tables use; the extensions that the server has."""
+    """Make the types that tables use; the extensions that the server has, and ``xml`` if it reads it."""
     there = {name for (name,) in db.execute("select name from pg_available_extensions")}
     wanted = {kind.needs for kind in KINDS if kind.needs} & there
     for name in wanted:
         db.execute(f"create extension if not exists {name}")
     db.execute(PREPARE)
+    with suppress(psycopg.errors.FeatureNotSupported):
+        db.execute("select '<a/>'::xml")
+        wanted.add("xml")
     return frozenset(wanted)
 
 

@@ -43,7 +43,7 @@ class Kind:
 
     Args:
         long: an expression of a value that is stored beside the row.
-        needs: an extension.
+        needs: an extension, or ``xml``: servers are built without it, too.
         note: which values these are, where others of the type are recorded apart.
     """
 
@@ -327,6 +327,7 @@ def _all() -> Iterator[Kind]:
         "xml",
         ("'<a>1</a>'", "'<a b=\"1\"/>'", "''"),
         long=f"('<a>' || {_LONG_TEXT} || '</a>')::xml",
+        needs="xml",
     )
     yield Kind(
         "bytea",
@@ -499,6 +500,7 @@ def _all() -> Iterator[Kind]:
         "xml[]",
         _listed("xml[]", "'<a>1</a>'", "'<b/>'"),
         long=_long("('<a>' || md5(g::text) || '</a>')::xml", 500),
+        needs="xml",
     )
     yield Kind(
         "bytea[]",
