@@ -42,7 +42,7 @@ def texts(db: Connection[Any], table: str) -> str:
 
 
 def prepare(db: Connection[Any]) -> frozenset[str]:
-    """Make the types that tables use; the extensions that the server has, and ``xml`` if it reads it."""
+    """Make the types that tables use; the extensions that are there, and ``xml`` if it is read."""
     there = {name for (name,) in db.execute("select name from pg_available_extensions")}
     wanted = {kind.needs for kind in KINDS if kind.needs} & there
     for name in wanted:
