@@ -30,7 +30,9 @@ UNSHOWN = {"queryName"}
 HEAD = """# Options
 
 `python docs/make_options.py` writes this page. Upper and lower case of option names do not matter. An unknown or contradictory
-option is an error that suggests the nearest valid one, before anything is written.
+option is an error that suggests the nearest valid one, before anything is written; so is a value that an option does not take.
+`abs_spark.sink` and `abs doctor` say so at once. Of a format (`writeStream.format`) Spark reads the options when the first rows come:
+a query whose source has nothing new starts with a wrong one.
 """
 
 BUCKET = {

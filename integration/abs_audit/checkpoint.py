@@ -7,11 +7,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from abs_audit.files import Files
-from abs_core.errors import ConfigError, CorruptionError
+from abs_core.errors import ConfigError
 from abs_core.strictjson import parse
 
 _COMPACT = ".compact"
-_AS_WHOLES = "audit the targets as wholes: which rows are in which epoch cannot be told here."
+_AS_WHOLES = "audit the targets as wholes (without --epochs): their epochs cannot be told here."
 
 
 def epochs_in(checkpoint: str) -> dict[int, Files]:
@@ -21,8 +21,7 @@ def epochs_in(checkpoint: str) -> dict[int, Files]:
         checkpoint: the query's ``checkpointLocation``, on this machine.
 
     Raises:
-        ConfigError: there is no such folder here.
-        CorruptionError: the query does not read one folder of files.
+        ConfigError: there is no such folder here, or the query does not read one folder of files.
     """
     folder = Path(_local(checkpoint) if checkpoint.startswith("file:") else checkpoint)
     if not (folder / "offsets").is_dir():
@@ -40,7 +39,7 @@ def files_of_epochs(checkpoint: Path) -> dict[int, tuple[str, ...]]:
     ``sources/0``, where every tenth file repeats all entries before it.
 
     Raises:
-        CorruptionError: the checkpoint is no such query's.
+        ConfigError: the checkpoint is no such query's.
     """
     ends = {
         int(path.name): _number(_only(path.read_text().splitlines()[2:], path), "logOffset", path)
@@ -65,7 +64,7 @@ def files_of_epochs(checkpoint: Path) -> dict[int, tuple[str, ...]]:
 def _only(lines: Sequence[str], path: Path) -> str:
     """The offset of the only source."""
     if len(lines) != 1:
-        raise CorruptionError(f"{path} tells of {len(lines)} sources.", remedy=_AS_WHOLES)
+        raise ConfigError(f"The query reads {len(lines)} sources: {path}.", remedy=_AS_WHOLES)
     return lines[0]
 
 
@@ -73,8 +72,8 @@ def _field(line: str, name: str, path: Path) -> object:
     try:
         return parse(line)[name]
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptionError(
-            f"{path} is not what Spark writes for a source of files: it has no field {name!r}.",
+        raise ConfigError(
+            f"The query does not read a folder of files: {path} has no field {name!r}.",
             remedy=_AS_WHOLES,
         ) from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from io import StringIO
@@ -18,6 +20,7 @@ from abs_audit.report import Differences, LeftBehind, Report
 from abs_clients.tablelog import TableHistory
 
 _PAGE_COLUMNS = 160
+_BRACES = str.maketrans({"{": "{{", "}": "}}"})
 
 SHOWN = 5
 """Commits and files that are shown of a finding; ``--json`` has all."""
@@ -42,14 +45,37 @@ def show(report: Report, console: Console) -> None:
     console.print(_counts(report), *lines, sep="\n", highlight=False)
 
 
+_PAGE = """<!DOCTYPE html>
+<html lang=en><meta charset=utf-8><meta name=viewport content="width=device-width">
+<title>VERDICT - abs audit</title>
+<style>
+{stylesheet}
+body {{ color: {foreground}; background: {background}; font: 15px/1.5 system-ui, sans-serif;
+  max-width: 1000px; margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere }}
+pre {{ white-space: pre-wrap; font: 13px/1.5 monospace }}
+</style>
+<h1>VERDICT</h1>
+<p>EXPECTED against ACTUAL, TIME</p>
+<pre>{code}</pre>
+</html>
+"""
+
+
 def page(report: Report) -> str:
-    """What ``show`` prints, as one HTML page that loads nothing."""
+    """What ``show`` prints, as one HTML page that loads nothing; lines wrap on a narrow screen."""
     console = Console(record=True, file=StringIO(), width=_PAGE_COLUMNS, force_terminal=True)
-    console.print(
-        f"[bold]abs audit[/]  {datetime.now(UTC).isoformat(' ', 'seconds')}", highlight=False
-    )
     show(report, console)
-    return console.export_html(theme=DEFAULT_TERMINAL_THEME)
+    words = {
+        "VERDICT": "Clean" if report.clean else "Not clean",
+        "EXPECTED": report.expected_name,
+        "ACTUAL": report.actual_name,
+        "TIME": datetime.now(UTC).isoformat(" ", "seconds"),
+    }
+    # Names may have braces, which would be fields of the library's format.
+    form = re.sub(
+        "|".join(words), lambda word: html.escape(words[word[0]]).translate(_BRACES), _PAGE
+    )
+    return console.export_html(theme=DEFAULT_TERMINAL_THEME, code_format=form)
 
 
 def show_round(found: Round, console: Console) -> None:
@@ -150,6 +176,9 @@ def _samples(differences: Differences) -> Iterator[str]:
             for side, places in (("expected", sample.expected_in), ("found", sample.found_in)):
                 if places:
                     yield f"    [dim]{side} in {escape('; '.join(places))}[/]"
+        total, shown = differences.figures()[kind], sum(sample.records for sample in samples)
+        if shown < total:
+            yield f"[dim]{shown:,} of {total:,} {kind} are shown; --samples {total} shows all[/]"
 
 
 def _value(text: str | None) -> str:

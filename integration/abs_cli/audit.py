@@ -12,15 +12,18 @@ import typer
 from abs_cli.audit_job import compared_by, progress_shown, report_job
 from abs_cli.output import (
     FAILED,
+    UNAVAILABLE,
+    USAGE,
     AsJson,
     ReportTo,
     errors,
     exit_code,
     people,
     print_json,
+    show_error,
     write_report,
 )
-from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
+from abs_core.errors import AbsError, DataError, UnavailableError
 
 if TYPE_CHECKING:
     from abs_audit import AuditSettings, Relation
@@ -276,14 +279,17 @@ def _report_target(
 
 @contextlib.contextmanager
 def exit_code_1_for_findings_only() -> Iterator[None]:
-    """Keep exit code 1 for "not clean"; an audit that could not run gets another one."""
+    """Keep exit code 1 for "not clean"; an audit that could not run gets another one.
+
+    The error stays what it is: one that is no outage is not told as one.
+    """
     try:
         yield
     except AbsError as error:
         if exit_code(error) != FAILED:
             raise
-        kind = ConfigError if isinstance(error, DataError) else UnavailableError
-        raise kind(error.what, remedy=error.remedy) from error
+        show_error(error)
+        raise typer.Exit(USAGE if isinstance(error, DataError) else UNAVAILABLE) from error
 
 
 def followed(

@@ -207,7 +207,9 @@ def _report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     else:
         for name, found in looked.items():
             people.print(f"[bold]{escape(name)}[/]")
-            show(found)
+            show(
+                found, speed=False
+            )  # abs_spark.epoch, which takes such a file's sinks, does it itself
         people.print("[bold]all sinks together[/]")
         show_findings(shared)
         people.print("one decision: after recovery an epoch is in all targets or in none")
@@ -268,7 +270,12 @@ def _show_each(findings: Sequence[Finding]) -> None:
             people.print(f"  what to do: {escape(finding.remedy)}")
 
 
-def show(looked: Looked) -> None:
+def show(looked: Looked, *, speed: bool = True) -> None:
+    """Print what was found out about a sink.
+
+    Args:
+        speed: whether Spark's session has to be set for it.
+    """
     findings, promise = looked.findings, looked.promise
     _show_each(looked.logins)
     show_findings(findings)
@@ -282,4 +289,5 @@ def show(looked: Looked) -> None:
         people.print(f"  limit: {limit}")
     for note in promise.notes:
         people.print(f"  {note}")
-    people.print(f"  speed: {SPEED}", soft_wrap=True)
+    if speed:
+        people.print(f"  speed: {SPEED}", soft_wrap=True)

@@ -12,7 +12,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from abs_cli import (
     audit,
@@ -30,7 +29,7 @@ from abs_cli import (
     wal,
     watch,
 )
-from abs_cli.output import INTERRUPTED, errors, exit_code
+from abs_cli.output import INTERRUPTED, exit_code, show_error
 from abs_core.errors import AbsError
 
 app = typer.Typer(
@@ -75,7 +74,7 @@ def main() -> None:
     try:
         app()
     except AbsError as error:
-        errors.print(f"[bold red]error:[/] [red]{escape(str(error))}[/]", soft_wrap=True)
+        show_error(error)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -22,6 +22,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from abs_core.errors import AbsError, ConfigError, ContentionError, OptionError, UnavailableError
@@ -54,6 +55,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, f
 
 _WIDEST = 10_000
 """Columns; no table is wider than that."""
+
+
+def show_error(error: AbsError) -> None:
+    """Print an error's line to stderr."""
+    errors.print(f"[bold red]error:[/] [red]{escape(str(error))}[/]", soft_wrap=True)
 
 
 def print_table(table: Table) -> None:

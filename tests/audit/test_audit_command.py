@@ -16,7 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from abs_cli.explain_error import kinds
 from abs_cli.main import main
+from abs_core.errors import AbsError
 
 EXPECTED = pa.table({"id": [1, 2, 3], "a, b": ["x", "y", None]})
 
@@ -212,3 +214,43 @@ def test_a_postgres_target_is_audited_by_command(
         code, error = run(ABS_AUDIT_ACTUAL=wrong)
         assert code == 3
         assert "authentication" in error
+
+
+@pytest.mark.parametrize("kind", list(kinds()), ids=lambda kind: kind.__name__)
+def test_an_audit_that_could_not_run_tells_the_error_as_what_it_is(
+    kind: type[AbsError],
+    abs_audit: Callable[..., Done],
+    paths: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    error = AbsError.__new__(kind)
+    AbsError.__init__(error, "It is so.", remedy="do this.")
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("abs_audit.audit", fail)
+    done = abs_audit("--expected", paths["expected"], "--actual", paths["same"])
+    assert f"It is so. [{kind.code}]" in done.stderr
+    assert done.returncode in (2, 3)
+
+
+def test_a_report_says_how_many_more_differences_there_are(
+    abs_audit: Callable[..., Done], tmp_path: Path
+) -> None:
+    for name, rows in (("all", range(12)), ("none", range(0))):
+        pq.write_table(pa.table({"id": pa.array(rows, pa.int64())}), tmp_path / f"{name}.parquet")
+    sides = [f"{tmp_path}/all.parquet", f"{tmp_path}/none.parquet"]
+    page = tmp_path / "report.html"
+    arguments = ("--key", "id", "--report", str(page))
+    for expected, actual, kind in ((*sides, "missing"), (*reversed(sides), "unexpected")):
+        done = abs_audit("--expected", expected, "--actual", actual, *arguments)
+        more = f"10 of 12 {kind} are shown; --samples 12 shows all"
+        for text in (done.stdout, page.read_text()):
+            assert more in text
+            assert text.count("id=") == 10
+        whole = abs_audit("--expected", expected, "--actual", actual, *arguments, "--samples", "12")
+        assert "shows all" not in whole.stdout
+        assert whole.stdout.count("id=") == 12
+    assert "<h1>Not clean</h1>" in page.read_text()
+    assert "white-space: pre-wrap" in page.read_text()

@@ -69,3 +69,45 @@ def test_the_readme_leads_to_every_page_of_each_kind(kind: str) -> None:
     pages = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / kind).glob("*.md")]
     assert pages
     assert [page for page in pages if f"({page}" not in readme] == []
+
+
+_ROW = re.compile(r"^\|.*\|\s*$")
+_RULE = re.compile(r"^\|(\s*:?-+:?\s*\|)+\s*$")
+
+
+def torn_tables(text: str) -> list[str]:
+    """Rows of tables that no reader shows as rows: each table begins with a heading and a rule.
+
+    Args:
+        text: of a page, without its code.
+    """
+    torn, block = [], list[str]()
+    for line in [*text.splitlines(), ""]:
+        if _ROW.match(line):
+            block.append(line)
+            continue
+        if block:
+            columns = [len(re.findall(r"(?<!\\\\)\|", row)) for row in block]
+            if len(block) < 2 or not _RULE.match(block[1]):
+                torn.append(block[0])
+            torn += [row for row, n in zip(block, columns, strict=True) if n != columns[0]]
+            if line.startswith("|"):
+                torn.append(line)
+        block = []
+    return torn
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_table_is_torn(page: Path) -> None:
+    assert torn_tables(text_of(page)) == []
+
+
+_TABLE = "| a | b |\n| --- | --- |\n| 1 | 2 |\n| 3 | 4 |\n"
+
+
+@pytest.mark.parametrize("row", [2, 3])
+def test_a_table_that_a_blank_line_splits_is_found(row: int) -> None:
+    assert torn_tables(_TABLE) == []
+    rows = _TABLE.splitlines()
+    assert torn_tables("\n".join([*rows[:row], "", *rows[row:]])) != []
+    assert torn_tables("\n".join([*rows[:row], rows[row] + " 5 |", *rows[row + 1 :]])) != []

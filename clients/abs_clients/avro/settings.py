@@ -55,6 +55,15 @@ def _url(given: str) -> str:
     return given.strip()
 
 
+_CREDENTIALS = ("STATIC_TOKEN", "OAUTHBEARER", "OAUTHBEARER_AZURE_IMDS")
+
+
+def _credentials_source(given: str) -> str:
+    if given.strip().upper() not in _CREDENTIALS:
+        raise ValueError(f"one of {', '.join(_CREDENTIALS)}")
+    return given.strip().upper()
+
+
 def _secret() -> Any:
     return field(default=None, repr=False)
 
@@ -96,7 +105,7 @@ class RegistrySettings:
         str | None, Option("registry.ssl.key.password", text, secret=True)
     ] = _secret()
     bearer_auth_credentials_source: Annotated[
-        str | None, Option("registry.bearer.auth.credentials.source", text)
+        str | None, Option("registry.bearer.auth.credentials.source", _credentials_source)
     ] = None
     bearer_auth_token: Annotated[
         str | None, Option("registry.bearer.auth.token", text, secret=True)
