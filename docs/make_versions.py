@@ -1,4 +1,4 @@
-"""Writes ``docs/reference/versions.md`` and the README's table of versions: what the tests run.
+"""Writes ``docs/reference/versions.md``: what the tests run.
 
     python -m docs.make_versions
 
@@ -14,12 +14,10 @@ from pathlib import Path
 from abs_services.containers.engine import IMAGES
 from abs_services.native.kafka_jars import KAFKA
 from abs_services.native.postgres import RELEASES
-from tests.spark.other_sparks import OLDEST, RUNTIMES
+from tests.spark.other_sparks import RUNTIMES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "versions.md"
-README = ROOT / "README.md"
-BEGIN, END = "<!-- versions -->\n", "<!-- /versions -->"
 CLIENTS = (
     ("PostgreSQL", ("psycopg", "pgpq")),
     ("Kafka", ("confluent-kafka", "kafka-python")),
@@ -83,26 +81,8 @@ def page() -> str:
     )
 
 
-def table() -> str:
-    """The README's lines."""
-    sparks = [one.spark for one in RUNTIMES]
-    pythons = sorted({one.python for one in RUNTIMES} | {"3.11"})
-    rows = [
-        ("Spark", f"{OLDEST.spark}, {', '.join(sparks[1:])}; `format(...)` from 4.1 on"),
-        ("Python", ", ".join(pythons)),
-        *servers(),
-    ]
-    return "| | |\n| --- | --- |\n" + "".join(f"| {name} | {what} |\n" for name, what in rows)
-
-
-def readme() -> str:
-    before, rest = README.read_text().split(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
-
-
 def main() -> None:
     PAGE.write_text(page())
-    README.write_text(readme())
 
 
 if __name__ == "__main__":

@@ -35,9 +35,8 @@ def test_the_readmes_rows_are_made_from_the_result() -> None:
 def test_a_figure_that_is_changed_by_hand_is_found() -> None:
     result = document()
     text = README.read_text()
-    result["rows"] = [{**row, "killed": 123_456.0} for row in result["rows"]]
+    result["rows"][0]["plain"] *= 10
     assert in_readme(text, result) != text
-    assert "123,456" in in_readme(text, result)
 
 
 def test_the_result_tells_commit_machine_seed_and_sizes() -> None:
@@ -51,12 +50,11 @@ def test_a_readme_without_marks_is_refused() -> None:
         in_readme("# Nothing", document())
 
 
-def test_every_contestant_has_a_driver_and_the_readme_names_five_of_them() -> None:
+def test_every_contestant_has_a_driver_and_the_readme_compares_ours_with_some() -> None:
     names = [one.name for one in CONTESTANTS]
     assert len({*names}) == len(names)
     assert {one.way for one in CONTESTANTS} == {*WAYS}
-    assert len(SHORT) == 5
-    assert {*SHORT} <= {*names}
+    assert {*SHORT, *SHORT.values()} <= {*names}
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,17 @@ def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_readme_leads_to_every_page_of_each_kind(kind: str) -> None:
-    readme = text_of(ROOT / "README.md")
-    pages = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / kind).glob("*.md")]
+    assert "(docs/contents.md)" in text_of(ROOT / "README.md")
+    contents = text_of(ROOT / "docs" / "contents.md")
+    pages = [
+        page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs" / kind).glob("*.md")
+    ]
     assert pages
-    assert [page for page in pages if f"({page}" not in readme] == []
+    assert [page for page in pages if f"({page}" not in contents] == []
+
+
+def test_the_first_page_is_read_in_a_few_minutes() -> None:
+    assert len(text_of(ROOT / "README.md").split()) <= 1000
 
 
 _ROW = re.compile(r"^\|.*\|\s*$")

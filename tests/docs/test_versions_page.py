@@ -16,7 +16,3 @@ def made() -> dict[str, Any]:
 
 def test_the_page_of_versions_is_written_from_what_the_tests_run() -> None:
     assert (ROOT / "docs" / "reference" / "versions.md").read_text() == made()["page"](), HINT
-
-
-def test_the_versions_of_the_readme_are_those_of_the_page() -> None:
-    assert (ROOT / "README.md").read_text() == made()["readme"](), HINT

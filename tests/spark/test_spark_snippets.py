@@ -27,8 +27,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from abs_services import KafkaService, S3Service
 from abs_sinks.kafka import KafkaOptions
 from tests.kit.kafka import make_topic
+from tests.kit.kafka_reading import all_records, new_reader
 from tests.sinks.iceberg.harness import catalog_in
 from tests.spark.bucket import Bucket
+from tests.spark.drivers import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
@@ -38,18 +40,19 @@ ROWS = 60
 READING = "readStream"
 
 JOBS = {
-    "postgres stream": ("README.md", 'payments.writeStream.format("abs-postgres")'),
-    "postgres wal": ("README.md", '.option("protocol", "wal")\n    .option("write", "upsert")'),
-    "postgres idempotent": ("README.md", '.option("protocol", "idempotent")'),
-    "postgres batch": ("README.md", 'df.write.format("abs-postgres")'),
-    "changes": ("README.md", "abs_spark.debezium("),
+    "first": ("README.md", "rate-micro-batch"),
+    "postgres stream": ("targets.md", 'payments.writeStream.format("abs-postgres")'),
+    "postgres wal": ("targets.md", '.option("protocol", "wal")\n    .option("write", "upsert")'),
+    "postgres idempotent": ("targets.md", '.option("protocol", "idempotent")'),
+    "postgres batch": ("targets.md", 'df.write.format("abs-postgres")'),
+    "changes": ("targets.md", "abs_spark.debezium("),
     "changes page": ("changes.md", "abs_spark.debezium(events, table=target"),
     "changes into a topic": ("changes.md", 'write="changes", sequenceby="lsn", checkpoint'),
-    "kafka stream": ("README.md", '.writeStream.format("abs-kafka")'),
-    "kafka source": ("README.md", '(\n    spark.readStream.format("abs-kafka")'),
-    "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
+    "kafka stream": ("targets.md", '.writeStream.format("abs-kafka")'),
+    "kafka source": ("targets.md", '(\n    spark.readStream.format("abs-kafka")'),
+    "s3 stream": ("targets.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
-    "several sinks": ("README.md", "abs_spark.epoch("),
+    "several sinks": ("targets.md", "abs_spark.epoch("),
     "lake": ("lake.md", "abs_spark.epoch("),
     "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
     "aggregates' table": ("aggregates.md", "create table"),
@@ -57,14 +60,15 @@ JOBS = {
     "a day's table": ("replace-a-day.md", "create table"),
     "a day": ("replace-a-day.md", '.write.format("abs-postgres")'),
     "quarantine": ("quarantine.md", "abs_spark.epoch("),
-    "audit": ("README.md", "abs audit --expected"),
+    "audit": ("targets.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
 }
 """The snippets that a test below runs: the page, and what tells the snippet from others on it."""
 
 ELSEWHERE = {
     ("README.md", "make demo     #"): "CI, and tests/demo",
-    ("README.md", "pip install"): "tests/spark/test_spark_discovery.py",
+    ("README.md", "abs up postgres kafka"): "tests/services/test_abs_up.py",
+    ("targets.md", "pip install"): "tests/spark/test_spark_discovery.py",
     ("running-on-spark.md", ""): "tests/spark/test_running_on_spark.py",
     ("several-sinks.md", "[sinks.table]"): "tests/cli/test_cli_sinks_file.py",
     ("several-sinks.md", "abs doctor --sinks"): "tests/cli/test_cli_sinks_file.py",
@@ -176,7 +180,7 @@ def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def in_postgres(place: Place, database: str) -> Place:
-    """The snippets' database: the table as the README's job needs it."""
+    """The snippets' database: the table as the page's job needs it."""
     parts: dict[str, Any] = dict(conninfo_to_dict(database))
     password = str(parts.pop("password", ""))
     place.names["postgresql://app@db.example/shop"] = make_conninfo(**parts)
@@ -215,13 +219,13 @@ def in_s3(place: Place, bucket: Bucket) -> Place:
 
 
 def payments_of(place: Place) -> None:
-    """``payments``, as the README's first job makes it."""
+    """``payments``, as the page's first job makes it."""
     made, _, _ = place.text("postgres stream").partition("query =")
     place.run(made)
 
 
 def audited(place: Place, to: str, environment: Mapping[str, str]) -> str:
-    """Run the README's audit of one target by a shell; its output, if it found the target clean."""
+    """Run the page's audit of one target by a shell; its output, if it found the target clean."""
     lines = place.text("audit").splitlines()
     (command,) = [line for line in lines if line.startswith("abs ") and to in line]
     ended = subprocess.run(
@@ -234,6 +238,39 @@ def audited(place: Place, to: str, environment: Mapping[str, str]) -> str:
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
+
+
+def test_the_first_code_of_the_readme_runs_as_it_stands(
+    in_postgres: Place,
+    kafka: KafkaService,
+    topic: str,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka.start()
+    monkeypatch.setenv("ABS_POSTGRES_URL", database)
+    monkeypatch.setenv("ABS_KAFKA_BOOTSTRAP", kafka.bootstrap)
+    place = in_postgres
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("drop table payments")
+    code = snippet("first").replace("/tmp/payments", str(place.folder / "checkpoint"))
+    code = code.replace('NewTopic("payments"', f'NewTopic("{topic}"')
+    code = code.replace('"topic": "payments"', f'"topic": "{topic}"')
+    start, wait, _ = code.partition("query.awaitTermination()")
+    assert wait
+    query = place.run(start)
+    until(
+        lambda: (query.lastProgress or {"batchId": 0})["batchId"] >= 2, "three epochs are written"
+    )
+    query.stop()
+    with psycopg.connect(database) as connection:
+        row = connection.execute("select count(*), count(distinct value) from payments").fetchone()
+    assert row is not None
+    assert row[0] == row[1] >= 2000
+    reader = new_reader(kafka.bootstrap)
+    sent = [record.value for record in all_records(reader, topic, 4)]
+    reader.close()
+    assert len(sent) == len({*sent}) == row[0]
 
 
 def test_the_stream_to_postgresql_and_its_audit(in_postgres: Place, database: str) -> None:
