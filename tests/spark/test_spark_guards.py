@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +12,14 @@ import pyarrow as pa
 import pytest
 
 from abs_core.coordinator.certifier import EPOCH
-from abs_core.errors import ConfigError, ProtocolError, ReplayMismatchError
+from abs_core.errors import ConfigError, IdentityError, ProtocolError, ReplayMismatchError
 from abs_core.model import Wrote
+from abs_core.patience import Patience
 from abs_core.sinkmap import STRIDE
 from abs_spark import run as runs
 from abs_spark.datasource.batch import BatchWriter
 from abs_spark.datasource.stream import EpochMessage, reported_by
+from abs_spark.foreach import tasks
 from abs_spark.foreach.tasks import shares_of, take_part
 from abs_spark.names import Announced, RunName
 from abs_spark.process import executor as context
@@ -54,6 +56,18 @@ def test_two_results_of_one_partition_decide_nothing() -> None:
     one, other = (pickle.dumps((number, [Wrote(0, None)], 0.0)) for number in (0, 1))
     assert shares_of([one, other]) == ([Wrote(0, None)] * 2, 0.0)
     assert "two results of partition 0" in raises(ProtocolError, lambda: shares_of([one, one])).what
+
+
+def test_a_task_makes_no_table_that_is_gone() -> None:
+    """Its sink asks before it makes what is missing; the driver had made what may be made."""
+    checks: list[Callable[[], None]] = []
+    sink = SimpleNamespace(if_missing=checks.append, reach=lambda: None)
+    options = SimpleNamespace(patience=Patience(0.0))
+    target: Any = SimpleNamespace(sink=lambda *, alone: sink, options=options)
+    work: Any = SimpleNamespace(own=True, task=SimpleNamespace(job="job"))
+    tasks._reached(target, work)
+    (check,) = checks
+    raises(IdentityError, check)
 
 
 def test_more_partitions_than_handles_can_name_are_refused_before_a_row() -> None:

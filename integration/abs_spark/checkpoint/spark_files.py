@@ -62,7 +62,9 @@ def offsets(checkpoint: str, epoch: int) -> tuple[Any, ...]:
     Empty where the checkpoint does not tell it, as before the first epoch.
     """
     content = _read(checkpoint, f"offsets/{epoch}") or b""
-    lines = content.decode().splitlines()[2:]  # after the version and what else the epoch knows
+    lines = content.decode(errors="replace").splitlines()[
+        2:
+    ]  # after the version and what else the epoch knows
     return tuple(None if line == "-" else _as_option(parse(line)) for line in lines)
 
 

@@ -6,7 +6,6 @@ that was applied before, so the rows would never come back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ from abs_core.model import AND, JobState
 from abs_sinks.postgres.changes import GONE
 from abs_sinks.postgres.changes_sql import lock_of
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.positions import agreed_in
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.target import within
 
@@ -67,7 +67,7 @@ def _sides(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The side table of a target: its name, and what jobs have agreed on for it."""
     for name, comment, database in connection.execute(_PLACES, (options.stateschema,)).fetchall():
-        agreed = json.loads(comment)
+        agreed = agreed_in(comment, name)
         parts = connection.execute("select parse_ident(%s)", (agreed["table"],)).fetchone()
         assert parts is not None
         if target.endswith(f"/{within(database, *parts[0])}"):

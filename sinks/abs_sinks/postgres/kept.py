@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,7 @@ from abs_sinks.deadletters import KeptLetters, readable, tell_unread, written_as
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions, quoted_list
-from abs_sinks.postgres.positions import positions_of
+from abs_sinks.postgres.positions import agreed_in, positions_of
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sinks.postgres.table import read_table
 from abs_sinks.postgres.target import SinkTable, SinkTables
@@ -112,7 +111,7 @@ class PostgresLetters(KeptLetters):
         with leased(self._options.server, doing="looking at the table") as connection:
             table = read_table(connection, self._options.dbtable)
             for schema, comment in positions_of(connection, table):
-                shared = json.loads(comment)
+                shared = agreed_in(comment, schema)
                 if all(alike(name, batch.schema.names) for name in shared["sequenceby"]):
                     return {
                         "write": "changes",

@@ -11,6 +11,7 @@ from psycopg import Connection, sql
 
 from abs_clients.postgres.name import TableName
 from abs_core.errors import SchemaError
+from abs_core.strictjson import fields, parse, reading
 from abs_sinks.postgres.apply import columns_of
 from abs_sinks.postgres.table import CatalogTable, read_table
 
@@ -29,6 +30,17 @@ def positions_name(table: CatalogTable) -> str:
 def positions_of(connection: Connection[Any], table: CatalogTable) -> list[tuple[str, str]]:
     """State schema and ``agreement`` of each positions table that the table has."""
     return connection.execute(_PLACES, (positions_name(table),)).fetchall()
+
+
+def agreed_in(comment: str, name: str) -> dict[str, Any]:
+    """What a positions table's comment says that its jobs have agreed on.
+
+    Raises:
+        CorruptionError: somebody has changed the comment.
+    """
+    remedy = "give it back the comment that it had (a JSON object)"
+    with reading(f"The comment of the positions table {name}", remedy):
+        return fields(parse(comment))
 
 
 def follow(connection: Connection[Any], changes: Changes) -> None:

@@ -37,6 +37,7 @@ from abs_sinks.postgres import (
     PostgresRegister,
     apply,
     deadletters,
+    epoch_transaction,
     idempotent,
     prepared,
     register,
@@ -111,6 +112,26 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_composed(monkeypatch: 
     transaction._letters = SimpleNamespace(judgement=lambda staged, _: staged)
     raises(ContentionError, lambda: transaction.compose([STAGED], {}))
     assert len(tries) == JUDGEMENTS
+
+
+def test_a_decision_of_an_older_version_that_the_server_refuses_is_not_judged_again(
+    monkeypatch: Patch,
+) -> None:
+    @contextmanager
+    def leased(*_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace()
+
+    def refuse(*_: object) -> None:
+        raise NeedsJudgement from RefusedError("a constraint")
+
+    transaction: Any = EpochTransaction.__new__(EpochTransaction)
+    transaction._options, transaction._state = OPTIONS, SimpleNamespace(ensure=lambda _: None)
+    transaction._staging = SimpleNamespace(existing=lambda _, handles: {*handles})
+    transaction._prepared = SimpleNamespace(marking=lambda _: sql.SQL("mark"))
+    monkeypatch.setattr(epoch_transaction, "leased", leased)
+    monkeypatch.setattr(transaction, "_begin", refuse)
+    error = raises(RefusedError, lambda: transaction.apply_with_markers([STAGED]))
+    assert error.what == "a constraint"
 
 
 def test_dead_letters_that_are_missing_are_not_left_out(monkeypatch: Patch) -> None:
