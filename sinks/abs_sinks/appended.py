@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from abs_core.contracts import Committer, RegisterStore, Task
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import ContentionError
+from abs_core.errors import ContentionError, OptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
 from abs_sinks.burying import LETTERS, JudgingWriter
-from abs_sinks.deadletters import KeptLetters, readable, tell_unread
+from abs_sinks.deadletters import KeptLetters, readable, tell_unread, written_as
 
 REPLAYED = "replayed"
 """The code of a letter that marks others; its row is the list of their ids."""
@@ -85,6 +85,14 @@ class AppendedLetters(KeptLetters):
 
     def replay(self, ids: Sequence[int | str]) -> int:
         groups, unread = readable(self._waiting(ids))
+        for letters, _ in groups:
+            if written_as(letters[0]["schema"]):
+                raise OptionError(
+                    f"Letter {letters[0]['id']} of {self._place} is a change: written again it would "
+                    "come after newer ones, and a delete would be a row. Nothing was written.",
+                    remedy="leave such letters out of the call; see what they hold (`abs deadletters "
+                    "show`), and send what still holds through the job's input, with a new position.",
+                )
         written = 0
         for letters, batch in groups:
             sink = self._sink(batch.schema)

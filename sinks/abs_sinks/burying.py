@@ -86,6 +86,9 @@ class JudgingWriter(StepwiseWriter):
     offers: ClassVar[str] = ""
     """What the option ``deadletter`` names, for errors; empty: the sink has no such option."""
 
+    written: Mapping[str, str] | None = None
+    """See ``schema_text``."""
+
     def __init__(self, options: Keeping, task: Task, sink: str, key: tuple[str, ...] = ()) -> None:
         super().__init__()
         self._keeping = options
@@ -146,7 +149,8 @@ class JudgingWriter(StepwiseWriter):
             if self._keeping.deadletter is None:
                 with offering(self._keeping, self.offers):
                     raise bad.error(batch, self._rows) from None
-            self._put_aside(as_rows(batch, bad, self._task, self._letters_sink, self._shown))
+            place = self._letters_sink
+            self._put_aside(as_rows(batch, bad, self._task, place, self._shown, self.written))
             batch = batch.filter(pa.array(bad.which < 0))
             if not batch.num_rows:
                 return

@@ -203,6 +203,17 @@ class KafkaOptions:
         return self.common.protocol
 
     @property
+    def written(self) -> dict[str, str]:
+        """What dead letters tell of how rows are written: that they are changes, or nothing."""
+        if self.write != "changes":
+            return {}
+        return {
+            "write": "changes",
+            "sequenceby": ",".join(self.sequenceby),
+            "applyasdeletes": str(self.applyasdeletes),
+        }
+
+    @property
     def letters(self) -> str | None:
         """The topic of dead letters."""
         return None if isinstance(self.deadletter, ToSink) else self.deadletter

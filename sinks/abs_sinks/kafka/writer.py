@@ -54,6 +54,7 @@ class RecordWriter(JudgingWriter):
         self._columns = plan_columns(self._encoding.schema, options.topic)
         refuse_wall_clock(self._encoding.schema, self._columns)
         self._changes = plan_changes(schema, options)
+        self.written = options.written
         self._encoded: pa.RecordBatch | None = None  # what was judged last
         self._patience = replace(options.patience, job=task.job)
         self._overhead = RECORD_OVERHEAD + more_bytes

@@ -138,6 +138,7 @@ class _Parts:
             deleted=DELETED,
             there=self._there(),
             mine=mine,
+            anew=self._anew("s.{0}", "d.{0}"),
             table=changes.plan.table.identifier,
             on=equal(changes.key, "s", "d"),
         )
@@ -168,39 +169,33 @@ class _Parts:
             sql.SQL("lag({0}) over w = {0}").format(sql.Identifier(name))
             for name in self._changes.sequence
         ]
-        anew = [
-            sql.SQL("lag({0}::text) over w is distinct from {0}::text").format(sql.Identifier(name))
-            for name in self._changes.spelled
-        ]
         text = (
-            "{} and (lag({d}) over w <> {d} and not ({anew}) or"
+            "{} and (lag({d}) over w <> {d} and not {anew} or"
             " not {d} and not lag({d}) over w and record_image_ne(lag({image}) over w, {image}))"
         )
         return sql.SQL(text).format(
             sql.SQL(" and ").join(lag),
             d=DELETED,
             image=self._image(),
-            anew=sql.SQL(" or ").join(anew) if anew else sql.SQL("false"),
+            anew=self._anew("lag({0}) over w", "{0}"),
         )
 
     def _respelled(self) -> sql.Composable:
         """Whether a change writes a deleted key anew, with the position of its delete."""
-        changes = self._changes
-        if not changes.spelled:
-            return sql.SQL("false")
-        anew = [
-            sql.SQL("s.{0}::text is distinct from p.{0}::text").format(sql.Identifier(name))
-            for name in changes.spelled
-        ]
-        return sql.SQL(
-            "coalesce(p.{} is not null and not s.{} and {} = {} and ({}), false)"
-        ).format(
+        text = "coalesce(p.{} is not null and not s.{} and {} = {} and {}, false)"
+        return sql.SQL(text).format(
             sql.Identifier(GONE),
             DELETED,
-            row_of(changes.sequence, sql.SQL("s")),
-            row_of(changes.sequence, sql.SQL("p")),
-            sql.SQL(" or ").join(anew),
+            row_of(self._changes.sequence, sql.SQL("s")),
+            row_of(self._changes.sequence, sql.SQL("p")),
+            self._anew("p.{0}", "s.{0}"),
         )
+
+    def _anew(self, old: str, new: str) -> sql.Composable:
+        """Whether equal keys are written otherwise; ``old`` and ``new``: SQL of a column {0}."""
+        text = _ANEW.format(old=old, new=new)
+        each = [sql.SQL(text).format(sql.Identifier(name)) for name in self._changes.spelled]
+        return sql.SQL("({})").format(sql.SQL(" or ").join(each)) if each else sql.SQL("false")
 
     def _incomplete(self) -> sql.Composed:
         names = [*self._changes.key, *self._changes.sequence]
@@ -285,6 +280,10 @@ class _Parts:
         return sql.SQL(", ").join(columns)
 
 
+_ANEW = '(({old})::text collate "C") is distinct from (({new})::text collate "C")'
+"""The collation of a key can take different texts for equal ones."""
+
+
 def _same(changes: Changes) -> sql.Composed:
     """Whether a change has the position of what is there, or of the tombstone."""
     there = sql.SQL("p") if changes.side else sql.SQL("t")
@@ -295,8 +294,8 @@ def _same(changes: Changes) -> sql.Composed:
 
 
 _DIFFERS = """
-coalesce((select s.{deleted} or record_image_ne({there}, {mine}) from {table} d where {on}),
-         not s.{deleted})"""
+coalesce((select case when s.{deleted} then not {anew} else record_image_ne({there}, {mine}) end
+            from {table} d where {on}), not s.{deleted})"""
 
 _MET = """
 with staged as (

@@ -18,7 +18,7 @@ from psycopg import Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
-from abs_clients.postgres.errors import translate_errors
+from abs_clients.postgres.errors import to_abs_error, translate_errors
 from abs_clients.postgres.pool import pool
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -179,6 +179,7 @@ class IdempotentWriter(CopyWriter):
             target.shape,
             inserting(plan, source, target.key),
         )
+        why = ""
         for _ in range(JUDGEMENTS):
             statements = sql.SQL("; ").join(
                 [
@@ -199,12 +200,13 @@ class IdempotentWriter(CopyWriter):
                 if self._options.letters is None or not by_data(error):
                     raise
                 self._judge(connection, target)
+                why = to_abs_error(error, "upserting rows").what
                 continue
             changed = [cursor.rowcount]
             while cursor.nextset():
                 changed.append(cursor.rowcount)
             return changed[-3]  # the last ones are of the check and the COMMIT
-        raise unsettled(self._task.job, self._task.epoch)
+        raise unsettled(self._task.job, self._task.epoch, why)
 
     def _change(self, connection: Connection[Any], target: ResolvedTable, changes: Changes) -> int:
         """Apply the changes, if the epoch may be written; returns how many were judged.
@@ -225,6 +227,7 @@ class IdempotentWriter(CopyWriter):
         end = [CHECKED, *([] if keeps else [sql.SQL("COMMIT")])]
         last = [*changes_sql.applying(changes, judged), *end]
         finding = changes_sql.finding(changes, judged)
+        why = ""
         for _ in range(JUDGEMENTS):
             before = [sql.SQL("savepoint staged"), *self._keeping(target)]
             statements = sql.SQL("; ").join(
@@ -236,6 +239,7 @@ class IdempotentWriter(CopyWriter):
                 if not keeps or not by_data(error):
                     raise
                 self._judge(connection, target)
+                why = to_abs_error(error, "applying changes").what
                 continue
             judged_rows, found = results[-len(last) - 2 :][:2]
             wrong = changes_sql.error_of(changes, found.row)
@@ -246,7 +250,8 @@ class IdempotentWriter(CopyWriter):
             if not keeps:
                 raise wrong
             self._judge(connection, target)
-        raise unsettled(self._task.job, self._task.epoch)
+            why = wrong.what
+        raise unsettled(self._task.job, self._task.epoch, why)
 
     def _execute(
         self, connection: Connection[Any], statements: sql.Composed, plan: CopyPlan

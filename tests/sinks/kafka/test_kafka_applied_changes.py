@@ -171,6 +171,11 @@ def test_a_change_without_key_operation_or_position_is_refused_or_dead(
         assert by_key(harness) == {"a": ["v"]}
         (letter,) = KafkaLetters(harness.options).found()
         assert letter["code"] == code.strip()
+        plain = replace(harness.options, write="append", sequenceby=())
+        for options in (harness.options, plain):
+            with pytest.raises(OptionError, match="is a change"):
+                KafkaLetters(options).replay([letter["id"]])
+        assert by_key(harness) == {"a": ["v"]}
         case.close()
 
 

@@ -118,7 +118,7 @@ ORDERS = {
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("key", ANEW)
 def test_a_key_that_is_written_anew_is_one_change(
-    shared_database: str, key: str, order: str, *, side: bool
+    shared_database: str, key: str, order: str, caplog: pytest.LogCaptureFixture, *, side: bool
 ) -> None:
     """Delete and create have one position, in one epoch or in several, and come again."""
     old, new = ANEW[key]
@@ -130,6 +130,7 @@ def test_a_key_that_is_written_anew_is_one_change(
         t.apply([(old, 1, "c", "old")], *([changes[of] for of in each] for each in ORDERS[order]))
         t.apply([(new, 4, "u", "older")])
         assert t.rows("id::text, v") == [(new, "new")]
+        assert "another change that was applied before" not in caplog.text
         if side:
             assert [gone for *_, gone in t.positions()] == [False]
         t.apply([(new, 6, "d", None)], [changes["c"], changes["d"]])
@@ -137,13 +138,13 @@ def test_a_key_that_is_written_anew_is_one_change(
 
 
 def test_the_check_finds_a_delete_and_a_create_that_are_taken_for_a_contradiction(
-    shared_database: str, monkeypatch: pytest.MonkeyPatch
+    shared_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("abs_sinks.postgres.changes.written_anew", lambda _: set())
     for order in ("together", "delete first"):
         with pytest.raises((AssertionError, DataError)):
             test_a_key_that_is_written_anew_is_one_change(
-                shared_database, "numeric", order, side=True
+                shared_database, "numeric", order, caplog, side=True
             )
 
 
