@@ -212,15 +212,21 @@ def cast_leaf(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
     """Cast values that have none inside, by the table of casts; raises as ``cast_plain``."""
     kind = array.type
     if not kind.equals(to) and not any(is_from(kind) and is_to(to) for is_from, is_to in _CASTS):
-        raise pa.ArrowNotImplementedError(f"{path or 'a value'} is {kind}, not {to}")
+        raise pa.ArrowNotImplementedError(
+            f"{path or 'a value'} is {type_name(kind)}, not {type_name(to)}"
+        )
     if pa.types.is_floating(kind) and pa.types.is_floating(to) and to.bit_width < kind.bit_width:
-        raise pa.ArrowNotImplementedError(f"{path or 'a value'} is {kind}; {to} would round it")
+        raise pa.ArrowNotImplementedError(
+            f"{path or 'a value'} is {type_name(kind)}; {type_name(to)} would round it"
+        )
     if pa.types.is_null(kind):
         return pa.nulls(len(array), to)
     try:
         return array.cast(to)
     except pa.ArrowInvalid as error:
-        raise pa.ArrowInvalid(f"{path or 'a value'} is {kind}, not {to}: {error}") from error
+        raise pa.ArrowInvalid(
+            f"{path or 'a value'} is {type_name(kind)}, not {type_name(to)}: {error}"
+        ) from error
 
 
 def _cast_struct(array: pa.Array, to: pa.DataType, path: str, leaf: Leaf | None) -> pa.Array:
@@ -276,3 +282,40 @@ def alike(wanted: str, names: Sequence[str]) -> list[str]:
 def _near(wanted: str, names: Sequence[str]) -> list[int]:
     exact = [n for n, name in enumerate(names) if name == wanted]
     return exact or [n for n, name in enumerate(names) if name.lower() == wanted.lower()]
+
+
+_NAMES: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int8(): "tinyint",
+    pa.int16(): "smallint",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.date32(): "date",
+    pa.null(): "void",
+}
+
+
+def type_name(kind: pa.DataType) -> str:
+    """The type as Spark's SQL writes it; one that Spark does not have by Arrow's name."""
+    types = pa.types
+    if is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{type_name(kind.key_type)}, {type_name(kind.item_type)}>"
+    if types.is_struct(kind):
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in kind)}>"
+    if types.is_decimal(kind) and kind.precision <= MAX_DECIMAL_DIGITS:
+        return f"decimal({kind.precision},{kind.scale})"
+    if kind == pa.timestamp("us", kind.tz if types.is_timestamp(kind) else None):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if kind == pa.time64("us"):
+        return "time"
+    if kind == pa.duration("us"):
+        return "interval day to second"
+    return _NAMES.get(kind) or str(kind)

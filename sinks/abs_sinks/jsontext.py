@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import is_list
+from abs_clients.arrow import is_list, type_name
 from abs_sinks.refusals import MisfitError, check_text, inside, parents_of
 from abs_sinks.text import plain_text
 
@@ -26,7 +26,7 @@ def require_json(plain: pa.DataType) -> None:
     elif pa.types.is_map(plain):
         if pa.types.is_nested(plain.key_type):
             raise MisfitError(
-                f"a map with keys of type {plain.key_type} has no JSON form",
+                f"a map with keys of type {type_name(plain.key_type)} has no JSON form",
                 "take strings as keys, or map_entries() in Spark",
             )
         require_json(plain.key_type)
@@ -36,12 +36,13 @@ def require_json(plain: pa.DataType) -> None:
         names = [field.name for field in plain]
         if len(set(names)) < len(names):
             raise MisfitError(
-                f"{plain} has two fields of one name; jsonb would keep only one", "rename one"
+                f"{type_name(plain)} has two fields of one name; jsonb would keep only one",
+                "rename one",
             )
         for field in plain:
             require_json(field.type)
     elif pa.types.is_nested(plain) or pa.types.is_decimal256(plain):
-        raise MisfitError(f"Arrow type {plain} is not supported", "cast it in Spark")
+        raise MisfitError(f"Arrow type {type_name(plain)} is not supported", "cast it in Spark")
 
 
 def refuse_tagged(plain: pa.DataType) -> None:

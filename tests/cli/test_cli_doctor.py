@@ -94,7 +94,7 @@ def test_input_that_does_not_fit_is_an_error(table: str, tmp_path: Path) -> None
         "-o", f"url={table}", "-o", "dbtable=payments", "--sample", str(tmp_path), "--json"
     )
     assert result.exit_code == 1
-    assert 'column "id": int64 does not fit integer' in found(result, "error")[0]
+    assert 'column "id": bigint does not fit integer' in found(result, "error")[0]
 
 
 def test_a_wrong_option_is_refused_with_the_nearest_one(table: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import is_text
+from abs_clients.arrow import is_text, type_name
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
 from abs_sinks.kafka.columnar.encoder import murmur2
@@ -113,7 +113,7 @@ def plan_changes(schema: pa.Schema, options: KafkaOptions) -> Changes | None:
     operation, deletes = schema.field(at[options.applyasdeletes.column]), options.applyasdeletes
     if pa.types.is_boolean(operation.type) is bool(deletes.values):
         raise SchemaError(
-            f"applyasdeletes names the column {operation.name} of type {operation.type} "
+            f"applyasdeletes names the column {operation.name} of type {type_name(operation.type)} "
             f"{'with' if deletes.values else 'without'} values.",
             remedy="a boolean column is named alone (is_deleted), another one with the values that "
             "delete (op=d).",
@@ -133,7 +133,7 @@ def _check_position(name: str, kind: pa.DataType) -> None:
             "text is ordered as text" if is_text(kind) else "its values have no order that is sure"
         )
         raise SchemaError(
-            f"The column {name} of type {kind} cannot be a position: {why}.",
+            f"The column {name} of type {type_name(kind)} cannot be a position: {why}.",
             remedy="take integers, decimals, dates or times, such as the LSN of abs_spark.debezium().",
         )
 

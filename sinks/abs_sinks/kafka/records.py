@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_clients.arrow import is_bytes, is_text
+from abs_clients.arrow import is_bytes, is_text, type_name
 from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_core.errors import SchemaError
@@ -140,7 +140,7 @@ def _check_type(name: str, arrow: pa.DataType) -> None:
     fits, wanted, remedy = _TYPES[name]
     if not fits(arrow):
         raise SchemaError(
-            f"The column {name} is of type {arrow}, and must be {wanted}.",
+            f"The column {name} is of type {type_name(arrow)}, and must be {wanted}.",
             remedy=remedy.format(name),
         )
 

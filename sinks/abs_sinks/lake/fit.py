@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from abs_clients.arrow import plain_type
+from abs_clients.arrow import plain_type, type_name
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.jsontext import refuse_tagged
 from abs_sinks.lake.table import Snapshot
@@ -137,7 +137,10 @@ def _misfits(
             plain_type(other.type),
             plain_type(with_uuids_as_text(other.type)),
         ):
-            yield f"{field.name} is {field.type}, in the table {plain_type(other.type)}"
+            yield (
+                f"{field.name} is {type_name(field.type)}, "
+                f"in the table {type_name(plain_type(other.type))}"
+            )
     for name in dict.fromkeys(demanded):
         if name not in given.names:
             yield f"{name} is missing, which the table demands"

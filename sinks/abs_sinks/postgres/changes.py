@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.arrow import alike
+from abs_clients.arrow import alike, type_name
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.options import Deletes
@@ -303,7 +303,8 @@ def _types_of(connection: Connection[Any], fields: Sequence[pa.Field]) -> dict[s
         kind = found[field.name]
         if kind.label not in (*_OF_ROLES, "timestamptz") and kind.name != "numeric":
             raise SchemaError(
-                f'Column "{field.name}" ({field.type}) can be neither an operation nor a position.',
+                f'Column "{field.name}" ({type_name(field.type)}) can be neither an operation '
+                f"nor a position.",
                 remedy="cast it in Spark: to a string or boolean, or to a number or a time.",
             )
     return found

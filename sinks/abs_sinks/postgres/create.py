@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.arrow import alike, is_list, plain_type
+from abs_clients.arrow import alike, is_list, plain_type, type_name
 from abs_clients.postgres.name import TableName, check_identifier
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.jsontext import require_json
@@ -116,5 +116,5 @@ def column_type(arrow: pa.DataType) -> str:
         return "jsonb"
     declared = _TYPES.get(plain)
     if declared is None:
-        raise MisfitError(f"there is no column type for {arrow}", "cast it in Spark")
+        raise MisfitError(f"there is no column type for {type_name(arrow)}", "cast it in Spark")
     return declared

@@ -13,7 +13,7 @@ from pgpq import ArrowToPostgresBinaryEncoder
 from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
-from abs_clients.arrow import cast_plain, is_list, plain_type
+from abs_clients.arrow import cast_plain, is_list, plain_type, type_name
 from abs_clients.buffers import bytes_of
 from abs_core.errors import SchemaError
 from abs_sinks.jsontext import joined, json_text
@@ -216,7 +216,7 @@ def _plain(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
 
 
 def _named(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    return ", ".join(f"{field.name} {type_name(field.type)}" for field in schema)
 
 
 def _wire_type(planned: PlannedColumn) -> pa.DataType:

@@ -16,7 +16,7 @@ from typing import Literal
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.arrow import alike
+from abs_clients.arrow import alike, type_name
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.encode import BinaryEncoder, Encoder, PlannedColumn, TextEncoder
 from abs_sinks.postgres.table import CatalogTable
@@ -147,7 +147,8 @@ def _match(
         found = alike(name, list(columns))
         if not found:
             problems.append(
-                f'column "{name}" ({schema.field(position).type}) is not in the table: drop it in '
+                f'column "{name}" ({type_name(schema.field(position).type)}) is not in the '
+                f"table: drop it in "
                 "Spark, add it to the table, or set schemachange to add or ignore"
             )
         elif len(found) > 1:

@@ -14,7 +14,7 @@ from enum import Enum
 
 import pyarrow as pa
 
-from abs_clients.arrow import can_cast, is_list, plain_type
+from abs_clients.arrow import can_cast, is_list, plain_type, type_name
 from abs_sinks.jsontext import refuse_tagged, require_json
 from abs_sinks.postgres.types import ARRAY_MAX_DIMENSIONS, PgType, becomes_json
 from abs_sinks.refusals import MisfitError
@@ -51,10 +51,12 @@ def fit(arrow: pa.DataType, pg: PgType) -> Conversion:
     """The conversion of ``arrow`` to ``pg``; ``MisfitError`` if there is none without loss."""
     plain = plain_type(arrow)
     if not can_cast(arrow, plain):
-        raise MisfitError(f"Arrow type {arrow} is not supported", "cast it in Spark")
+        raise MisfitError(f"Arrow type {type_name(arrow)} is not supported", "cast it in Spark")
     wire, widened = _fit_plain(plain, pg)
     if not can_cast(plain, widened):
-        raise MisfitError(f"Arrow type {arrow} is not supported here", "cast it in Spark")
+        raise MisfitError(
+            f"Arrow type {type_name(arrow)} is not supported here", "cast it in Spark"
+        )
     return Conversion(plain, widened, wire)
 
 
@@ -79,10 +81,10 @@ def _fit_plain(plain: pa.DataType, pg: PgType) -> _Answer:
     if pa.types.is_struct(plain) or pa.types.is_map(plain):
         refuse_tagged(plain)
         raise MisfitError(
-            f"{plain} does not fit {pg.label}",
+            f"{type_name(plain)} does not fit {pg.label}",
             "make the column jsonb, or convert with to_json() in Spark for a text column",
         )
-    raise MisfitError(f"Arrow type {plain} is not supported", "cast it in Spark")
+    raise MisfitError(f"Arrow type {type_name(plain)} is not supported", "cast it in Spark")
 
 
 def _fit_integer(plain: pa.DataType, pg: PgType) -> _Answer:
@@ -156,7 +158,8 @@ def _fit_string(plain: pa.DataType, pg: PgType) -> _Answer:
         raise _lossy(plain, pg, "the type's text input rounds, or wraps around")
     if kept.category == "C":
         raise MisfitError(
-            f"{plain} does not fit {pg.label}: the text input of its fields may round or cut",
+            f"{type_name(plain)} does not fit {pg.label}: the text input of its fields may "
+            f"round or cut",
             "make the column jsonb, or one column of each field",
         )
     if kept.category in ("S", "Z") and kept.size > 0:
@@ -217,7 +220,7 @@ def _fit_interval(plain: pa.DataType, pg: PgType) -> _Answer:
 def _fit_list(plain: pa.DataType, pg: PgType) -> _Answer:
     if pg.element is None:
         raise MisfitError(
-            f"{plain} does not fit {pg.label}",
+            f"{type_name(plain)} does not fit {pg.label}",
             "make the column an array or jsonb, or convert with to_json() in Spark",
         )
     leaf, depth = plain, 0
@@ -225,7 +228,8 @@ def _fit_list(plain: pa.DataType, pg: PgType) -> _Answer:
         leaf, depth = leaf.value_type, depth + 1
     if depth > ARRAY_MAX_DIMENSIONS:
         raise MisfitError(
-            f"{plain} has {depth} dimensions; PostgreSQL's arrays have {ARRAY_MAX_DIMENSIONS}",
+            f"{type_name(plain)} has {depth} dimensions; PostgreSQL's arrays have "
+            f"{ARRAY_MAX_DIMENSIONS}",
             "make the column jsonb",
         )
     wire, widened = _fit_plain(leaf, pg.element)
@@ -266,8 +270,10 @@ _REMEDY = "change the column's type, or cast in Spark, where the loss is then yo
 
 
 def _lossy(plain: pa.DataType, pg: PgType, why: str) -> MisfitError:
-    return MisfitError(f"{plain} does not fit {pg.label}: {why}", _REMEDY)
+    return MisfitError(f"{type_name(plain)} does not fit {pg.label}: {why}", _REMEDY)
 
 
 def _misfit(plain: pa.DataType, pg: PgType) -> MisfitError:
-    return MisfitError(f"{plain} does not fit {pg.label}", "cast it in Spark, or change the column")
+    return MisfitError(
+        f"{type_name(plain)} does not fit {pg.label}", "cast it in Spark, or change the column"
+    )

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
-from abs_clients.arrow import cast_plain, plain_type
+from abs_clients.arrow import cast_plain, plain_type, type_name
 from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason
@@ -281,7 +281,7 @@ def _check_csv(column: pa.Field, *, header: bool) -> None:
     plain = plain_type(column.type)
     if pa.types.is_nested(plain) or pa.types.is_binary(plain) or _is_span_or_time(plain):
         raise MisfitError(
-            f"CSV has no form for values of type {column.type}", "convert it in Spark"
+            f"CSV has no form for values of type {type_name(column.type)}", "convert it in Spark"
         )
     if header and re.search(r"[\r\n]", column.name):
         raise MisfitError(
@@ -293,10 +293,12 @@ def _check_csv(column: pa.Field, *, header: bool) -> None:
 def _check_json(plain: pa.DataType) -> None:
     """Refuse what readers of JSON do not read back: intervals, times of day, keys that are no text."""
     if _is_span_or_time(plain):
-        raise MisfitError(f"readers of JSON have no form for {plain}", "cast it to STRING in Spark")
+        raise MisfitError(
+            f"readers of JSON have no form for {type_name(plain)}", "cast it to STRING in Spark"
+        )
     if pa.types.is_map(plain) and not pa.types.is_string(plain.key_type):
         raise MisfitError(
-            f"in JSON a key is text, and readers do not turn it into {plain.key_type}",
+            f"in JSON a key is text, and readers do not turn it into {type_name(plain.key_type)}",
             "take strings as keys, or map_entries() in Spark",
         )
     for n in range(plain.num_fields):

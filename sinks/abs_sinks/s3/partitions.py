@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import cast_plain, plain_type
+from abs_clients.arrow import cast_plain, plain_type, type_name
 from abs_core.errors import SchemaError
 from abs_sinks.text import plain_text
 
@@ -127,7 +127,8 @@ def _check_type(name: str, kind: pa.DataType) -> None:
     )
     if not fits:
         raise SchemaError(
-            f"The option partitionby names {name}, of type {kind}, which cannot be used as a "
+            f"The option partitionby names {name}, of type {type_name(kind)}, which cannot be "
+            f"used as a "
             "folder name.",
             remedy="take a column of integers, text, booleans, dates, timestamps or decimals.",
         )

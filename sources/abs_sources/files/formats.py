@@ -13,6 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.arrow import type_name
 from abs_core.errors import DataError, RowError, SchemaError
 from abs_sources.files.columnar import (
     Progress,
@@ -193,7 +194,8 @@ class FolderColumns:
 def _read(value: str | None, field: pa.Field, name: str, zone: str | None) -> pa.Scalar:
     def refused(why: object) -> RowError:
         return RowError(
-            f"The folder of {name} says {field.name}={value}, which cannot be read as {field.type}: "
+            f"The folder of {name} says {field.name}={value}, which cannot be read as "
+            f"{type_name(field.type)}: "
             f"{why}.",
             remedy="give a schema that holds it by .schema(...); a string always does.",
         )

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from abs_clients.arrow import is_list, with_inner
+from abs_clients.arrow import is_list, type_name, with_inner
 
 _INFINITE = {"NaN": "nan", "Infinity": "inf", "+Infinity": "inf", "+INF": "inf", "-Infinity": "-inf",
              "-INF": "-inf"}  # fmt: skip
@@ -99,7 +99,7 @@ def _value(found: Any, kind: pa.DataType, path: str) -> Any:
             return found
         if types.is_decimal(kind) and _DECIMAL.issuperset(str(found)):
             return Decimal(found)
-    raise ValueError(f"{path[1:] or 'it'} is {str(found)[:80]!r}, not {kind}")
+    raise ValueError(f"{path[1:] or 'it'} is {str(found)[:80]!r}, not {type_name(kind)}")
 
 
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

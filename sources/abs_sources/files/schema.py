@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import Leaf, alike, cast_plain, plain_type
+from abs_clients.arrow import Leaf, alike, cast_plain, plain_type, type_name
 from abs_core.errors import RowError, SchemaError
 
 
@@ -82,14 +82,15 @@ def _cast(array: pa.Array, field: pa.Field, name: str, leaf: Leaf | None) -> pa.
         return cast_plain(array, field.type, field.name, leaf)
     except pa.ArrowNotImplementedError as error:
         raise SchemaError(
-            f"The column {field.name} of the file {name} is {array.type}; it cannot be read as "
-            f"{field.type}: {error}.",
+            f"The column {field.name} of the file {name} is {type_name(array.type)}; it cannot "
+            f"be read as "
+            f"{type_name(field.type)}: {error}.",
             remedy="give a schema that fits by .schema(...), and cast in the query.",
         ) from error
     except pa.ArrowInvalid as error:
         raise RowError(
             f"A value of the column {field.name} of the file {name} cannot be read as "
-            f"{field.type}: {error}",
+            f"{type_name(field.type)}: {error}",
             remedy="give a schema that holds it by .schema(...), and cast in the query.",
         ) from error
 
@@ -129,7 +130,9 @@ def from_text(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:
                     pa.timestamp("us")
                 )
             return array.cast(to)
-    raise pa.ArrowNotImplementedError(f"no text of {path} is read as {to}; read it as a string")
+    raise pa.ArrowNotImplementedError(
+        f"no text of {path} is read as {type_name(to)}; read it as a string"
+    )
 
 
 def from_base64(array: pa.Array, to: pa.DataType, path: str) -> pa.Array:

@@ -84,9 +84,9 @@ MILLIS = {"type": "long", "logicalType": "timestamp-millis"}
 @pytest.mark.parametrize(
     ("kind", "arrow", "named"),
     [
-        ("int", pa.int64(), r"value.f0 is int64, and the Avro schema has int.*CAST\(.* AS INT\)"),
+        ("int", pa.int64(), r"value.f0 is bigint, and the Avro schema has int.*CAST\(.* AS INT\)"),
         ("long", pa.string(), "CAST.*BIGINT"),
-        ("string", pa.int32(), "value.f0 is int32, and the Avro schema has string"),
+        ("string", pa.int32(), "value.f0 is int, and the Avro schema has string"),
         ("float", pa.float64(), "CAST.*FLOAT"),
         ("bytes", pa.string(), "binary|BINARY"),
         (DECIMAL, pa.decimal128(10, 3), r"CAST\(.* AS DECIMAL\(5, 2\)\)"),

@@ -75,7 +75,7 @@ def test_every_type_without_a_column_type_is_listed() -> None:
     )
     with pytest.raises(SchemaError) as refused:
         create_table_statement(schema, T)
-    for part in ('"n": there is no column type for null', "VARIANT", "decimal256", "one name"):
+    for part in ('"n": there is no column type for void', "VARIANT", "decimal256", "one name"):
         assert part in refused.value.what
 
 

@@ -94,8 +94,8 @@ def test_every_problem_is_listed_at_once() -> None:
     with pytest.raises(SchemaError) as refused:
         plan_columns(schema, target)
     text = str(refused.value)
-    assert '"a": int64 does not fit integer' in text
-    assert '"x" (list<item: int8>) is not in the table' in text
+    assert '"a": bigint does not fit integer' in text
+    assert '"x" (array<tinyint>) is not in the table' in text
     assert '"b" integer NOT NULL has no default' in text
     assert "a integer, b integer, c text" in text  # what the table has
     assert '"public"."t"' in text

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from abs_clients.arrow import is_list, plain_type
+from abs_clients.arrow import is_list, plain_type, type_name
 from abs_clients.avro.registry import Registry, registry
 from abs_clients.avro.schema import Node, parsed
 from abs_core.errors import SchemaError
@@ -188,7 +188,9 @@ def avro_of(arrow: pa.DataType, name: str, path: str, used: set[str] | None = No
             kind = _optional(field.type, f"{name}_{field.name}", at, used)
             fields.append({"name": field.name, "type": kind, "default": None})
         return {"type": "record", "name": name, "fields": fields}
-    raise MisfitError(f"{path} is {arrow}, for which Avro has no type", "cast or drop it in Spark")
+    raise MisfitError(
+        f"{path} is {type_name(arrow)}, for which Avro has no type", "cast or drop it in Spark"
+    )
 
 
 def _optional(arrow: pa.DataType, name: str, path: str, used: set[str]) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.arrow import alike, cast_plain, list_parts, plain_type
+from abs_clients.arrow import alike, cast_plain, list_parts, plain_type, type_name
 from abs_clients.avro.defaults import default_array
 from abs_clients.avro.schema import Node, member
 from abs_clients.buffers import offsets_of
@@ -166,7 +166,8 @@ def _branch(node: Node, array: pa.Array, path: str) -> tuple[int | None, Node]:
             return n, each
     kinds = ", ".join(each.shown for _, each in others)
     raise MisfitError(
-        f"{path} is {array.type}, and the Avro union is of {kinds}: {refused or 'none fits'}",
+        f"{path} is {type_name(array.type)}, and the Avro union is of {kinds}: "
+        f"{refused or 'none fits'}",
         "cast it, or write a struct with the fields member0, member1, ... of which one is not null",
     )
 
@@ -249,4 +250,6 @@ def _index(branch: int) -> pa.BinaryScalar:
 
 
 def _misfit(node: Node, arrow: pa.DataType, path: str, remedy: str) -> MisfitError:
-    return MisfitError(f"{path} is {arrow}, and the Avro schema has {node.shown}", remedy)
+    return MisfitError(
+        f"{path} is {type_name(arrow)}, and the Avro schema has {node.shown}", remedy
+    )

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.arrow import type_name
 from abs_clients.avro.schema import Node, arrow_type
 from abs_clients.buffers import offsets_of, values_of
 from abs_sinks.kafka.headers import varints, zigzag
@@ -173,4 +174,6 @@ def _decimals(node: Node, array: pa.Array, path: str) -> Sequence[Piece]:
 
 
 def _misfit(node: Node, arrow: pa.DataType, path: str, remedy: str) -> MisfitError:
-    return MisfitError(f"{path} is {arrow}, and the Avro schema has {node.shown}", remedy)
+    return MisfitError(
+        f"{path} is {type_name(arrow)}, and the Avro schema has {node.shown}", remedy
+    )
