@@ -18,10 +18,10 @@ from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import OptionError, RefusedError
+from abs_core.errors import DataError, OptionError, RefusedError
 from abs_core.model import Committable, JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters import KeptLetters, readable, tell_unread, written_as
+from abs_sinks.deadletters import KeptLetters, readable, schema_of, tell_unread, written_as
 from abs_sinks.postgres import deadletters
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions, quoted_list
@@ -72,7 +72,11 @@ class PostgresLetters(KeptLetters):
     def replay(self, ids: Sequence[int | str]) -> int:
         groups, unread = readable([one for one in self.shown(ids) if one["replayed"] is None])
         ways = [self._written_by(letters, batch) for letters, batch in groups]
-        for (letters, batch), options in zip(groups, ways, strict=True):
+        whole = [
+            self._completed(letters, batch, options) if options.changes else batch
+            for (letters, batch), options in zip(groups, ways, strict=True)
+        ]
+        for (letters, _), batch, options in zip(groups, whole, ways, strict=True):
             self._replay(sorted(letter["id"] for letter in letters), batch, options)
         written = sum(len(letters) for letters, _ in groups)
         tell_unread(unread, written)
@@ -105,6 +109,38 @@ class PostgresLetters(KeptLetters):
                 remedy=f"replay them with {_arguments(told)}{more}.",
             )
         return options
+
+    def _completed(
+        self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch, options: PostgresOptions
+    ) -> pa.RecordBatch:
+        """The rows with the columns that the job does not write, as NULL: its options name them.
+
+        Raises:
+            DataError: a column is missing that the table has: the row would keep another change's.
+        """
+        schema = schema_of(letters[0]["schema"])
+        missing = [field for field in schema if field.name not in batch.schema.names]
+        if not missing:
+            return batch
+        with leased(self._options.server, doing="looking at the table") as connection:
+            table = read_table(connection, options.dbtable)
+        names = [column.name for column in table.columns]
+        unwritten = [field for field in missing if alike(field.name, options.exceptcolumns)]
+        hidden = [f.name for f in missing if f not in unwritten and alike(f.name, names)]
+        if hidden:
+            raise DataError(
+                f"Letter {letters[0]['id']} does not show the columns {', '.join(hidden)} (option "
+                f"deadlettercolumns), which table {table.label} has: the change is not known. Nothing "
+                "was written.",
+                remedy="change such rows by hand, from their source, and set replayed.",
+            )
+        if options.schemachange == "ignore":
+            roles = (*options.sequenceby, options.applyasdeletes.column, options.unchanged or "")
+            unwritten = [field for field in missing if not alike(field.name, roles)]
+        columns = [pa.nulls(batch.num_rows, field.type) for field in unwritten]
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, *columns], schema=pa.schema([*batch.schema, *unwritten])
+        )
 
     def _kept_for(self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch) -> dict[str, str]:
         """As ``written_as``, for letters of an older release: by their codes, or by the table."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from abs_core.errors import AbsError, OptionError
+from abs_core.errors import AbsError, DataError, OptionError
 from abs_sinks.deadletters import KeptLetters, schema_text, written_as
 from abs_sinks.door import format_named
 from abs_sinks.postgres import PostgresOptions
@@ -152,6 +152,31 @@ def test_a_dead_change_that_cannot_be_known_is_refused_again(shared_database: st
         t.apply([(1, 3, "c", "snapshot", "BIG", None)])
         assert t.kept().replay(t.ids()) == 1
         assert t.rows("id, v, big") == [(1, "a", "BIG"), (2, "b", "B")]
+
+
+@pytest.mark.parametrize("given", [{"exceptcolumns": "big"}, {"schemachange": "ignore"}])
+def test_columns_that_the_job_does_not_write_are_not_missed(
+    shared_database: str, given: dict[str, str]
+) -> None:
+    """A letter has the columns that were staged; a change may list the others as unchanged."""
+    more = {"unchanged": "same", "schema": PARTIAL, **given}
+    with replaying(shared_database, side=True, **more) as t:
+        t.job().apply(0, [(1, 5, "c", "bad", "x", None), (2, 5, "u", "bad", None, ["big"])])
+        mended(t)
+        assert t.kept().replay(t.ids()) == 2
+        assert t.rows("id, v") == [(1, "bad"), (2, "bad")]
+
+
+@SIDES
+def test_a_change_that_its_letter_does_not_show_is_refused(
+    shared_database: str, *, side: bool
+) -> None:
+    with replaying(shared_database, side=side, deadlettercolumns="v") as t:
+        t.apply([(1, 5, "c", "bad")])
+        mended(t)
+        with pytest.raises(DataError, match="does not show the columns v"):
+            t.kept().replay(t.ids())
+        assert t.rows("id, v") == []
 
 
 def _history(draw: random.Random, size: int) -> list[list[Change]]:
