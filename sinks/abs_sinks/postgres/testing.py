@@ -86,6 +86,7 @@ class TableHarness:
         if superuser is not None:
             self.held = partial(_held, self.options, url, superuser)
             """See ``abs_testing.Holding``."""
+        self.tables, self.keeps_last = [self.table], not variant.own_register
         if not variant.own_register:
             self.backup = self._backup
         self.new_sink: Callable[[], Sink] = partial(
@@ -161,7 +162,7 @@ class TableHarness:
         markers = self.markers()
         mine = [row for row in markers if row[0] == job]
         last = {row[2]: max(r[3:] for r in mine if r[2] == row[2]) for row in mine}
-        spent = [row for row in mine if self.own_register or row[3:] < last[row[2]]]
+        spent = [row for row in mine if not self.keeps_last or row[3:] < last[row[2]]]
 
         def of_job(text: str) -> bool:
             handle = HandleName.parse(text)
@@ -177,7 +178,7 @@ class TableHarness:
     def _backup(self) -> Callable[[], None]:
         """See ``abs_testing.GoingBack``: rows and markers, as a dump of the database has them."""
         copies = {}
-        for name in (self.table, f"{self.schema}.marker"):
+        for name in (*self.tables, f"{self.schema}.marker"):
             copies[name] = f"{self.schema}.kept{next(_numbers)}"
             self.db.execute(f"create table {copies[name]} as table {name}")
 

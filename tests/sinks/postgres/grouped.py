@@ -42,6 +42,9 @@ class GroupHarness(TableHarness):
         key = " primary key" if variant.write == "upsert" else ""
         self.second = f"{self.table}_2"
         self.db.execute(f"create table {self.second} (id bigint{key}, value text)")
+        self.tables.append(self.second)
+        # A group's tasks do not know where the register is.
+        self.keeps_last = variant.protocol == "2pc" or not variant.own_register
         other = replace(self.options, dbtable=type(self.options.dbtable).parse(self.second))
         self.both = (self.options, other)
         self.new_sink = partial(TwoTables, self.both, own_register=variant.own_register)
