@@ -73,8 +73,7 @@ class Around:
 class SinkFormat(ABC):
     """A kind of sink: everything that engines and commands know of its system.
 
-    It has no state of its own: two objects of a class are equal, also when one is unpickled. Its module
-    imports no library of its system, which may not be installed.
+    It has no state: two objects of a class are equal. Its module imports no library of its system.
 
     Attributes:
         name: as in ``writeStream.format(name)``.

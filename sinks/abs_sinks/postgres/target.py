@@ -1,7 +1,6 @@
-"""Resolves the target table: its identity, its shape, and the copy plan.
+"""Resolves the target table: identity, shape and copy plan, once in a process.
 
-It is cached per process, because engines build a sink per task. Each writing transaction checks the
-cached ``shape`` against the server.
+Engines build a sink per task. Each writing transaction checks the cached ``shape`` with the server.
 """
 
 from __future__ import annotations
