@@ -342,7 +342,7 @@ def fate(state: JobState | None, handle: HandleName) -> str:
         return "will be aborted"
     if state.moved_to is not None:
         return f"unknown: its register was moved to {state.moved_to}"
-    return "undecided: its epoch is under way"
+    return "undecided: its epoch is under way, or its run died and the next start ends it"
 
 
 def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:

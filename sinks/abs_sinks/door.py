@@ -79,8 +79,7 @@ class SinkFormat(ABC):
         name: as in ``writeStream.format(name)``.
         schemes: URL schemes of its system, without ``://``. Each target identity (``Sink.target_id``)
             begins with one of them and a colon.
-        marks: names of options that no other sink has, by which ``abs doctor`` recognises it; one that
-            ends with a dot is a prefix.
+        marks: options of no other sink, for ``abs doctor``; one with a dot at its end is a prefix.
         library: a module whose import fails if the system's libraries are not installed.
         segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
         buries: the option ``deadletter`` may name another sink of an epoch (``burying.GivingSink``).
@@ -322,8 +321,8 @@ def format_at(url: str) -> SinkFormat:
 
 def recognised(given: Mapping[str, str]) -> str | None:
     """The name of the first format that recognises these options as its own; None if none does."""
-    known = {name.lower(): value for name, value in given.items()}
-    return next((found.name for found in _each() if found.recognises(known)), None)
+    named = {name.lower(): value for name, value in given.items()}
+    return next((found.name for found in _each() if found.recognises(named)), None)
 
 
 def shown(url: str) -> str:

@@ -229,7 +229,10 @@ class TestAbandonAndSweep:
         [
             (handle(3, generation=2), "decided: will be committed"),
             (handle(9, generation=2), "will be aborted"),
-            (handle(8, generation=3), "undecided: its epoch is under way"),
+            (
+                handle(8, generation=3),
+                "undecided: its epoch is under way, or its run died and the next start ends it",
+            ),
             (replace(handle(8), register="b" * 16), "unknown: its register is not here"),
         ],
     )

@@ -131,7 +131,8 @@ def test_explain_shows_a_groups_handle_under_each_of_its_sinks(
     assert made is not None
     try:
         told = [line for line in explanation(function).splitlines() if "in doubt" in line]
-        assert told == [f"    in doubt: {made.handle} (undecided: its epoch is under way)"] * 2
+        fate = "undecided: its epoch is under way, or its run died and the next start ends it"
+        assert told == [f"    in doubt: {made.handle} ({fate})"] * 2
     finally:
         group.committer(co_commit=False).abort([made.handle])
 
