@@ -88,7 +88,8 @@ def only_where_a_row_was(
 
 
 APPLYING = changes_sql.applying
-BY_ARRIVAL = changes_judge._JUDGE.replace("order by {sequence}", "order by {key}")
+BY_ARRIVAL = changes_judge._JUDGE.replace("order by {order}", "order by {key}")
+assert BY_ARRIVAL != changes_judge._JUDGE
 PLANTED: dict[str, tuple[str, object, Callable[[], st.SearchStrategy[History]]]] = {
     "the position is not compared": ("later", always_later, whole),
     "a tombstone is dropped too early": ("_expiring", forgets_at_once, whole),
