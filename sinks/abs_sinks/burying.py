@@ -99,6 +99,8 @@ class JudgingWriter(StepwiseWriter):
         self._elsewhere: Bury | None = None
         self._held: tuple[int, int] | None = None
         """Rows and dead letters that were pre-committed, where the sink counts them apart."""
+        self._of_others = 0
+        """Dead letters of no row of this writer."""
 
     def bury_in(self, elsewhere: Bury) -> None:
         """See ``GivingWriter``."""
@@ -110,6 +112,7 @@ class JudgingWriter(StepwiseWriter):
 
     def bury(self, letters: pa.RecordBatch) -> None:
         """Keep dead letters that are of no row of this writer; it has the option ``deadletter``."""
+        self._of_others += letters.num_rows
         self._bury(letters)
 
     def pre_commit(self) -> Committable | None:
@@ -120,7 +123,8 @@ class JudgingWriter(StepwiseWriter):
         count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
         counted = replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
         if self._held is not None:
-            check_held(counted, *self._held)
+            rows, dead = self._held
+            check_held(counted, rows, dead - self._of_others)
         return counted
 
     @abstractmethod

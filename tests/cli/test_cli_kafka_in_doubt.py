@@ -53,7 +53,7 @@ def test_open_transactions_are_listed_committed_and_aborted_as_the_register_says
     everywhere = [each for each in listing(harness) if each["job"] == JOB]
     told = run(harness, "abort", JOB)
     assert (told.exit_code, f"{len(everywhere)} left: " in told.stderr) == (0, True)
-    assert "register retire" in told.stderr, "the way on is named"
+    assert "--fence" in told.stderr, "the way on is named"
     assert "has committed nothing" in run(harness, "commit", JOB).stderr
     assert [each["handle"] for each in found(harness)] == [held], "its run may be alive"
 

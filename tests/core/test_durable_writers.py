@@ -109,6 +109,7 @@ WRITERS: dict[Callable[[Path], None], tuple[str, ...]] = {
 NOT_DURABLE = {
     "abs_core/durable.py": "what the writers write by",
     "abs_services/paths.py": "a cache that is filled again",
+    "abs_services/registry.py": "a stand-in for a person's try: its schemas are registered again",
     "abs_services/native/kafka.py": "settings, made at each start",
     "abs_services/native/postgres.py": "settings of each start; a password that is deleted",
     "abs_services/native/kafka_jars.py": "a cache that is filled again",

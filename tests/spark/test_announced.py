@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +52,9 @@ class Fake:
 
     def guarantee(self) -> Guarantee:
         return Guarantee("2pc", "append", "at once", "nothing")
+
+    def if_missing(self, check: Callable[[], None]) -> None:
+        """Its target is there."""
 
     def close(self) -> None:
         self.closed += 1

@@ -72,6 +72,8 @@ ELSEWHERE = {
     ("running-on-spark.md", ""): "tests/spark/test_running_on_spark.py",
     ("several-sinks.md", "[sinks.table]"): "tests/cli/test_cli_sinks_file.py",
     ("several-sinks.md", "abs doctor --sinks"): "tests/cli/test_cli_sinks_file.py",
+    ("dead-letters.md", "create table customer"): "tests/sinks/postgres/test_pg_dead_rows.py",
+    ("dead-letters.md", "customer   1"): "tests/sinks/postgres/test_pg_dead_rows.py",
     ("access.md", ""): "tests/docs/test_access_page.py",
     ("from-your-job.md", ""): "tests/spark/test_spark_from_your_job.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",

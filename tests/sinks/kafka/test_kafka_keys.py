@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pytest
@@ -20,7 +21,7 @@ from confluent_kafka.cimpl import NewPartitions
 from abs_clients.avro.schema import fingerprint, parsed
 from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.topics import topic_facts
-from abs_core.errors import AbsError, SchemaError
+from abs_core.errors import AbsError, SchemaError, TargetWentBackError
 from abs_services import KafkaService
 from abs_services.registry import StandIn
 from abs_sinks.kafka import formats
@@ -30,6 +31,7 @@ from abs_sinks.kafka.keys import KeyNote
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.sink import KafkaSink
 from abs_testing.case import Case, within
+from abs_testing.engine import RunSettings
 from tests.kit.kafka import PARTITIONS, Variant, delete_topics, make_topic
 from tests.kit.kafka_modes import LogHarness
 from tests.kit.kafka_reading import READ_SECONDS, all_records
@@ -62,7 +64,9 @@ class Job:
     def add_key(self, schema: Any) -> int:
         return self.registry.add(f"{self.harness.topic}-key", schema)
 
-    def start(self, keys: list[Any], *, delete: bool = False) -> None:
+    def start(
+        self, keys: list[Any], *, delete: bool = False, **settings: Unpack[RunSettings]
+    ) -> None:
         """One epoch of a new run, by a process that has asked neither broker nor registry so far."""
         options = KafkaOptions.parse(
             {
@@ -88,7 +92,7 @@ class Job:
         ]
         self.harness.new_sink = partial(KafkaSink, options, schema, co_commit=True)
         close_clusters(options.kafka)
-        run = self.case.run()
+        run = self.case.run(**settings)
         attempt = run.attempt(self._epoch)
         try:
             attempt.writer.write(pa.RecordBatch.from_pylist(rows, schema))
@@ -283,7 +287,11 @@ def test_a_topic_that_was_made_again_has_no_keys_to_keep(kafka: KafkaService) ->
         delete_topics(settings, [topic])
         assert within(READ_SECONDS, lambda: not topic_facts(settings, [topic], again=True))
         make_topic(settings, topic, 1)
-        job.start([1])
+        with pytest.raises(TargetWentBackError) as told:
+            job.start([1])
+        found = re.search(r"adopt=(\w+)", told.value.remedy)
+        assert found is not None
+        job.start([1], adopt=found[1])
         assert len(job.left()) == 1
 
 
