@@ -42,6 +42,21 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return converted.remove_metadata()
 
 
+def input_schema(schema: StructType) -> pa.Schema:
+    """As ``arrow_schema``, of what a sink is given.
+
+    Raises:
+        SchemaError: as there; or there are no columns.
+    """
+    if not schema.names:
+        # Spark hands over no batch of such rows: a sink would commit them as none.
+        raise SchemaError(
+            "The input has no columns, so its rows would be lost.",
+            remedy="select at least one column that the target has.",
+        )
+    return arrow_schema(schema)
+
+
 def to_target_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The batch cast to exactly this schema, without a copy if it already has it.
 

@@ -10,9 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructType
 
 from abs_core.coordinator.certifier import EPOCH
-from abs_core.errors import ConfigError, IdentityError, ProtocolError, ReplayMismatchError
+from abs_core.errors import (
+    ConfigError,
+    IdentityError,
+    ProtocolError,
+    ReplayMismatchError,
+    SchemaError,
+)
 from abs_core.model import Wrote
 from abs_core.patience import Patience
 from abs_core.sinkmap import STRIDE
@@ -23,6 +30,7 @@ from abs_spark.foreach import tasks
 from abs_spark.foreach.tasks import shares_of, take_part
 from abs_spark.names import Announced, RunName
 from abs_spark.process import executor as context
+from abs_spark.schema import input_schema
 from abs_testing.case import raises
 
 NAME = RunName("job", "lineage", "run")
@@ -50,6 +58,12 @@ def test_reports_that_do_not_belong_together_decide_nothing(
     messages: list[EpochMessage | None], error: type[ProtocolError]
 ) -> None:
     raises(error, lambda: reported_by(messages, 3))
+
+
+def test_rows_without_columns_are_refused_before_an_epoch() -> None:
+    """Spark gives a Python sink no batch of them, so that an epoch of three would commit none."""
+    assert input_schema(StructType().add("id", LongType())).names == ["id"]
+    assert "no columns" in raises(SchemaError, lambda: input_schema(StructType())).what
 
 
 def test_two_results_of_one_partition_decide_nothing() -> None:

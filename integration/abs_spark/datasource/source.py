@@ -24,7 +24,7 @@ from abs_spark.process.driver import driver_id
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
 from abs_spark.run import begun
-from abs_spark.schema import arrow_schema
+from abs_spark.schema import input_schema
 from abs_spark.sink_spec import SinkSpec, parse
 from abs_spark.start import announce
 
@@ -130,4 +130,4 @@ class AbsDataSource(DataSource):
         options = parse(self.format, dict(self.options))
         if isinstance(place := getattr(options, "deadletter", None), ToSink):
             raise not_alone(place)
-        return SinkSpec(self.format, options, arrow_schema(schema))
+        return SinkSpec(self.format, options, input_schema(schema))

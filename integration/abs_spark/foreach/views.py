@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from abs_core.errors import OptionError
 from abs_spark.foreach.spec import EpochSink, letters_of, letters_schema
-from abs_spark.schema import arrow_schema
+from abs_spark.schema import input_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -239,4 +239,4 @@ def _text(df: DataFrame) -> str:
 
 @lru_cache(maxsize=64)
 def _arrow(schema: str) -> pa.Schema:
-    return arrow_schema(StructType.fromJson(json.loads(schema)))
+    return input_schema(StructType.fromJson(json.loads(schema)))
