@@ -79,7 +79,17 @@ def _java_version() -> str:
 def _commit() -> str:
     """The commit that was measured, with ``+`` where the measured packages differ from it."""
     here = Path(__file__).parent
-    parts = ["abs_core", "clients", "sinks", "sources", "integration", "benchmarks/*.py"]
+    parts = [
+        "abs_core",
+        "clients",
+        "sinks",
+        "sources",
+        "kit",
+        "integration",
+        "engine",
+        "tools",
+        "benchmarks/*.py",
+    ]
     head = _git(here, "rev-parse", "--short", "HEAD")
     changed = _git(here.parent, "status", "--porcelain", "--", *parts)
     return f"{head}{'+' if changed else ''}" if head else "none"

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import sample
+from tests.roots import FOLDERS
 
 ROOT = Path(__file__).parents[1]
-SOURCES = (".", "clients", "sinks", "sources", "integration")
+SOURCES = (".", *FOLDERS)
 EQUAL = ("ReplaceBinaryOperator_BitOr_%", "%Eq_Is", "%Eq_IsNot", "RemoveDecorator")
 """Not tried: types that nobody evaluates, and identity of values that Python keeps once."""
 

@@ -31,7 +31,7 @@ from tests.spark.jobs.session import CONF
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-ROOTS = ("", "clients", "sinks", "sources", "integration")
+ROOTS = ("", "clients", "sinks", "sources", "kit", "integration", "engine", "tools")
 FILES_PER_EPOCH = 2
 SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string()), ("amount", pa.float64())])
 

@@ -16,9 +16,9 @@ from abs_clients.ownfolder import own_folder
 from abs_core.errors import ConfigError
 from abs_services.paths import cache_folder, shared_folder
 from abs_sinks.kafka.orphans import KEPT_SECONDS, Claim
+from tests.roots import PRODUCT
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("abs_core", "clients", "sinks", "sources", "integration")
 
 
 @pytest.fixture
@@ -140,9 +140,9 @@ ALLOWED = {
     "sinks/abs_sinks/s3/taskfiles.py": "names the folder in a message",
     "sinks/abs_sinks/s3/segments.py": "names the folder in a message",
     "integration/abs_audit/workspace.py": "names the folder in a message",
-    "integration/abs_demo/job.py": "names a folder of its own to a job as its temporary one",
-    "integration/abs_services/paths.py": "names the folder in a message",
-    "integration/abs_services/native/s3.py": "a server's own sockets, which are only deleted",
+    "tools/abs_demo/job.py": "names a folder of its own to a job as its temporary one",
+    "tools/abs_services/paths.py": "names the folder in a message",
+    "tools/abs_services/native/s3.py": "a server's own sockets, which are only deleted",
 }
 
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from types import CodeType
 from typing import TypeVar
 
+from tests.roots import FOLDERS
+
 ROOT = Path(__file__).parents[2]
-ROOMS = (".", "clients", "sinks", "sources", "integration")
+ROOMS = (".", *FOLDERS)
 NOTED = "__abs_raise_reached__"
 
 T = TypeVar("T")

@@ -26,6 +26,7 @@ from abs_sources.files.cells import WriteOnceFolder
 from abs_spark.checkpoint.ownfile import OwnFile
 from abs_spark.sink_spec import _id_of
 from tests.core.power_cut import watched
+from tests.roots import FOLDERS
 
 ROOT = Path(__file__).parents[2]
 STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
@@ -135,7 +136,7 @@ def test_a_power_cut_loses_nothing_of_what_was_written(
 def test_every_module_that_writes_files_is_among_the_writers_or_says_why_not() -> None:
     found = {
         path.relative_to(ROOT / room).as_posix()
-        for room in (".", "clients", "sinks", "sources", "integration")
+        for room in (".", *FOLDERS)
         for package in (ROOT / room).glob("abs_*")
         for path in package.rglob("*.py")
         if "testing" not in path.as_posix() and _writes(path)

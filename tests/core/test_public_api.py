@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.roots import FOLDERS
+
 ROOT = Path(__file__).parents[2]
 
 PUBLIC = {
@@ -95,7 +97,8 @@ def test_the_examples_of_the_docs_use_the_public_api_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["clients", "sinks", "sources", "integration", "benchmarks", "docs"]
+    "folder",
+    [*FOLDERS, "benchmarks", "docs"],
 )
 def test_nothing_outside_the_core_imports_a_private_module_of_it(folder: str) -> None:
     files = sorted((ROOT / folder).rglob("*.py"))

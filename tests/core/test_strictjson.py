@@ -23,6 +23,7 @@ from abs_core.strictjson import (
     version,
     whole,
 )
+from tests.roots import PRODUCT
 
 VALUES = st.recursive(
     st.none()
@@ -179,8 +180,6 @@ CHECKED = {
     "kafka/letters.py": "the text that the sink has just made",
 }
 """Where text or JSON is read by hand in what is shipped, and why it needs no reader of ours."""
-
-PRODUCT = ("abs_core", "clients", "sinks", "sources", "integration")
 
 
 def test_what_is_read_from_elsewhere_is_read_strictly() -> None:

@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 from abs_cli.explain_error import cases
+from tests.roots import PRODUCT
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,6 +18,6 @@ def test_the_page_of_errors_is_written_from_the_errors_as_they_are() -> None:
 
 
 def test_each_sign_of_a_situation_is_a_part_of_a_message_of_the_product() -> None:
-    folders = ("abs_core", "clients", "sinks", "sources", "integration")
+    folders = PRODUCT
     code = "".join(page.read_text() for name in folders for page in (ROOT / name).rglob("*.py"))
     assert [case.sign for case in cases() if case.sign not in code] == []

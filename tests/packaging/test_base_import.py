@@ -31,7 +31,7 @@ HEAVY = {
 def loaded(statement: str, path: Path = ROOT) -> set[str]:
     """The modules that a statement loads in a new process."""
     code = f"import sys; had = set(sys.modules); {statement}; print(*set(sys.modules) - had)"
-    roots = [path, ROOT, *(ROOT / name for name in ("clients", "sinks", "integration"))]
+    roots = [path, ROOT, *(ROOT / name for name in ("clients", "sinks", "kit", "integration"))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
     run = [sys.executable, "-c", code]
     return set(

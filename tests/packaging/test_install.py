@@ -26,7 +26,7 @@ def packages(folder: Path) -> list[str]:
     return [Path(path).name for path in hatch["targets"]["wheel"]["packages"]]
 
 
-TESTING = ROOT / "integration"
+TESTING = ROOT / "tools"
 """Servers, kills and the demo are built from it: executors need none of them."""
 PACKAGES = packages(ROOT)
 NEED_AN_EXTRA = {"abs_audit": "audit"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("tests", "integration/abs_testing", "integration/abs_chaos", "integration/abs_services")
+FOLDERS = ("tests", "kit/abs_testing", "tools/abs_chaos", "tools/abs_services")
 
 MAX_PAUSE_S = 0.2
 """Between two looks, and of a pause that is a part of what is tested."""
@@ -20,7 +20,7 @@ READERS = {"Consumer": "fetch.wait.max.ms", "KafkaConsumer": "fetch_max_wait_ms"
 
 ALLOWED = {
     (
-        "integration/abs_chaos/killing.py",
+        "tools/abs_chaos/killing.py",
         "sleep",
     ): "a user's job is started again, a server is away",
     (

@@ -13,6 +13,7 @@ from abs_audit import contracts as audited
 from abs_core import contracts, source
 from abs_testing import harness
 from tests.packaging.test_modules import ROOT, modules
+from tests.roots import PRODUCT
 
 INSTEAD = {
     r"^class (Place|Lanes?|Target|Tables?|Identity|Cells?)\b": "say whose: RegisterSite, LakeTable",
@@ -108,7 +109,11 @@ def gone(texts: Mapping[str, str]) -> set[tuple[str, str]]:
 
 
 def _files() -> set[str]:
-    folders = ("abs_core", "clients", "sinks", "sources", "integration", "tests", "benchmarks")
+    folders = (
+        *PRODUCT,
+        "tests",
+        "benchmarks",
+    )
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {part for path in files for part in (path.stem, path.parent.name)}
 

@@ -9,9 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from abs_cli.explain_error import cases
+from tests.roots import PRODUCT
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("abs_core", "clients", "sinks", "sources", "integration")
 LEFT_OUT = ("abs_testing", "abs_chaos", "abs_services", "abs_demo")
 """Tools for tests and demos: no job of a user's prints their texts."""
 

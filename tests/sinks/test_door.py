@@ -18,9 +18,9 @@ from abs_core.errors import ConfigError, OptionError
 from abs_sinks import door
 from abs_sinks.door import SinkFormat, format_named, format_names, format_of
 from tests.kit.formats import Making
+from tests.roots import PRODUCT
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("abs_core", "clients", "sinks", "sources", "integration")
 OURS = [format_named(name) for name in format_names()]
 NAMES = {
     each.name.removeprefix("abs-"): {each.name.removeprefix("abs-"), each.name, *each.schemes}

@@ -13,12 +13,13 @@ import psycopg
 import pytest
 
 from tests.packaging.venvs import connect, python_with
+from tests.roots import FOLDERS
 from tests.spark import jvm
 from tests.spark.jobs import connect_epochs, connect_listener
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
-ROOTS = ("", "clients", "sinks", "sources", "integration")
+ROOTS = ("", *FOLDERS)
 TABLES = ("untold", "counts", "running", "single", "all", "small", "refused", "beside")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RELEASES = sorted(HERE.glob("*.zip"))
-_ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
+_ROOTS = ("", "clients", "sinks", "sources", "stores", "kit", "integration", "engine", "tools")
 
 
 def environment(release: Path) -> dict[str, str]:
