@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_cli.trace import draw
 from abs_embedded import Graph, Job, Settings, Stream
+from abs_embedded.command import draw
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.tables import TableSource
 from abs_embedded.trace import Trace, checkpoints, timeline
@@ -62,7 +62,7 @@ def main() -> None:
         trace = traced(name, "aligned" if name == "loop" else name)
         done = checkpoints(trace.moments)
         shown = timeline(trace.moments, done[len(done) // 2])
-        draw(shown, IMAGES / f"checkpoint-{name}.png")
+        draw(shown, IMAGES / f"checkpoint-{name}.svg")
 
 
 if __name__ == "__main__":

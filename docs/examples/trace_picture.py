@@ -6,8 +6,8 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 
-from abs_cli.trace import draw
 from abs_embedded import Graph, Job, Settings, describe, mermaid
+from abs_embedded.command import draw
 from abs_embedded.state.local_store import LocalSnapshotStore
 from abs_embedded.tables import TableSource
 from abs_embedded.trace import Trace, checkpoints, timeline
@@ -36,6 +36,6 @@ Job(graph, store, sink.register(), strategy=strategy, settings=often, observe=tr
 trace.write(folder / "trace.jsonl")  # for `abs trace`
 chosen = checkpoints(trace.moments)[-2]
 shown = timeline(trace.moments, chosen)
-draw(shown, folder / "checkpoint.png")
+draw(shown, folder / "checkpoint.svg")
 assert {span.task for span in shown.spans} >= {"rows/0", "count/0", "count/1", "out/1"}
-print(f"checkpoint {chosen}: {folder / 'checkpoint.png'}")
+print(f"checkpoint {chosen}: {folder / 'checkpoint.svg'}")

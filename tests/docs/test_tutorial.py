@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_install import TESTING
+from tests.packaging.test_install import OTHERS
 from tests.packaging.venvs import wheel
 
 # For its time: the snippets of the README and the how-to pages are in `make test`.
@@ -65,8 +65,9 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
 def test_the_wheels_are_installed_by_the_pages_lines(tmp_path: Path) -> None:
     """With the pip that Python brings: 23.2 of Python 3.11 takes not all that newer ones take."""
     wheel(tmp_path)
-    testing = wheel(tmp_path / "testing", TESTING)
-    testing.rename(tmp_path / testing.name)
+    for name in ("abs-sinks-cli", "abs-sinks-testing"):
+        built = wheel(tmp_path / name, OTHERS[name])
+        built.rename(tmp_path / built.name)
     lines = re.findall(r"^    (.*)", PAGE.read_text().partition("## 2.")[0], re.MULTILINE)
     assert len(lines) == 3
     lines[0] = lines[0].replace("python3", sys.executable)

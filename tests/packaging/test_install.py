@@ -10,6 +10,7 @@ import tomllib
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -23,14 +24,29 @@ pytestmark = pytest.mark.long
 def packages(folder: Path) -> list[str]:
     """Those of the distribution that is built from the folder."""
     hatch = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    return [Path(path).name for path in hatch["targets"]["wheel"]["packages"]]
+    built = hatch["targets"]["wheel"]
+    kit = [name for name in built.get("force-include", {}).values() if "/" not in name]
+    return [*(Path(path).name for path in built["packages"]), *kit]
 
 
-TESTING = ROOT / "tools"
-"""Servers, kills and the demo are built from it: executors need none of them."""
+def project(folder: Path) -> dict[str, Any]:
+    described: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return described
+
+
+def needs(described: dict[str, Any]) -> list[str]:
+    """What a distribution asks for, with all of its extras."""
+    extras = described.get("optional-dependencies", {}).values()
+    return [*described["dependencies"], *(one for extra in extras for one in extra)]
+
+
+OTHERS = {
+    "abs-sinks-cli": ROOT / "integration",
+    "abs-sinks-embedded": ROOT / "engine",
+    "abs-sinks-testing": ROOT / "tools",
+}
+"""Distributions that executors do not need, and the folder that each is built from."""
 PACKAGES = packages(ROOT)
-NEED_AN_EXTRA = {"abs_audit": "audit"}
-"""The import of the others needs none."""
 
 CODE = """\
 import abs_spark
@@ -105,31 +121,45 @@ def test_the_sdist_holds_what_builds_and_tests_the_project(built: Path) -> None:
     assert not [name for name in names if name.startswith((".venv", ".git/", ".ci"))]
 
 
-@pytest.mark.parametrize("folder", [ROOT, TESTING], ids=["abs-sinks", "abs-sinks-testing"])
+@pytest.mark.parametrize("name", ["abs-sinks", *OTHERS])
 def test_every_package_of_a_wheel_says_that_it_is_typed(
-    built: Path, tmp_path: Path, folder: Path
+    built: Path, tmp_path: Path, name: str
 ) -> None:
-    with zipfile.ZipFile(built if folder == ROOT else wheel(tmp_path, TESTING)) as archive:
+    folder = OTHERS.get(name, ROOT)
+    with zipfile.ZipFile(built if folder == ROOT else wheel(tmp_path, folder)) as archive:
         names = set(archive.namelist())
     wanted = set(packages(folder))
-    assert {name for name in wanted if f"{name}/py.typed" not in names} == set()
-    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == wanted
+    assert {package for package in wanted if f"{package}/py.typed" not in names} == set()
+    assert {file.partition("/")[0] for file in names if ".dist-info" not in file} == wanted
 
 
-def test_servers_kills_and_demo_ask_for_the_same_release() -> None:
-    assert packages(TESTING) == ["abs_chaos", "abs_demo", "abs_services"]
-    assert not {*packages(TESTING)} & {*PACKAGES}
-    project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
-    needed = [*project["dependencies"], *project["optional-dependencies"]["demo"]]
-    ours = [one for one in needed if one.startswith("abs-sinks")]
-    assert len(ours) == 2
+def test_executors_get_neither_command_nor_audit_nor_engine_nor_kit_nor_servers() -> None:
+    assert {name: packages(folder) for name, folder in OTHERS.items()} == {
+        "abs-sinks-cli": ["abs_audit", "abs_cli"],
+        "abs-sinks-embedded": ["abs_embedded"],
+        "abs-sinks-testing": ["abs_chaos", "abs_demo", "abs_services", "abs_testing"],
+    }
+    assert not {package for folder in OTHERS.values() for package in packages(folder)} & {*PACKAGES}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_others_ask_for_the_same_release(name: str) -> None:
+    described = project(OTHERS[name])
+    assert described["name"] == name
+    ours = [one for one in needs(described) if one.startswith("abs-sinks")]
+    assert ours
     assert all(one.endswith(f"=={RELEASE}") for one in ours)
 
 
+def test_an_extra_installs_each_of_the_others() -> None:
+    extras = PROJECT["optional-dependencies"]
+    named = {one for extra in ("cli", "audit", "embedded", "testing") for one in extras[extra]}
+    assert named == {*OTHERS}
+
+
 def test_what_they_need_is_installed_for_the_tests() -> None:
-    """``dev`` lists it again, as both distributions are installed from this checkout."""
-    project = tomllib.loads((TESTING / "pyproject.toml").read_text())["project"]
-    needed = {*project["dependencies"], *project["optional-dependencies"]["demo"]}
+    """``dev`` lists it again, as all of them are installed from this checkout."""
+    needed = {one for folder in OTHERS.values() for one in needs(project(folder))}
     assert {one for one in needed if not one.startswith("abs-sinks")} <= {
         *PROJECT["optional-dependencies"]["dev"]
     }
@@ -147,7 +177,7 @@ for package in sys.argv[1:]:
 
 
 def test_each_package_is_imported_without_extras_and_by_itself(empty: Path) -> None:
-    names = sorted({*PACKAGES} - {*NEED_AN_EXTRA})
+    names = sorted(PACKAGES)
     done = run(empty / "python", "-u", "-W", "error", "-c", IMPORTS, *names)
     assert (done.stderr, done.stdout.splitlines()) == ("", [f"{name} 0" for name in names])
 
@@ -155,41 +185,51 @@ def test_each_package_is_imported_without_extras_and_by_itself(empty: Path) -> N
 def test_a_package_that_cannot_be_imported_is_told(empty: Path) -> None:
     done = run(empty / "python", "-u", "-W", "error", "-c", IMPORTS, "abs_audit", "abs_core")
     assert done.stdout.splitlines() == ["abs_audit 1", "abs_core 0"]
-    assert "ModuleNotFoundError: The package abs_audit needs" in done.stderr
+    assert "No module named 'abs_audit'" in done.stderr
 
 
-@pytest.mark.parametrize(("package", "extra"), NEED_AN_EXTRA.items())
-def test_a_package_that_needs_an_extra_names_it(empty: Path, package: str, extra: str) -> None:
-    done = run(empty / "python", "-c", f"import {package}")
-    assert done.returncode == 1
-    said = done.stderr.splitlines()[-1]
-    assert said.startswith(f"ModuleNotFoundError: The package {package} needs the Python package")
-    assert f"pip install 'abs-sinks[{extra}]'" in said
+def test_a_sinks_testing_part_names_the_extra_that_brings_the_kit(empty: Path) -> None:
+    code = "from abs_clients.extras import missing\ntry:\n    import abs_testing\n"
+    code += "except ImportError as error:\n    print(missing(error, 'This'))"
+    assert "pip install 'abs-sinks[testing]'" in run(empty / "python", "-c", code).stdout
 
 
 def test_the_release_is_the_same_wherever_it_is_asked_for(empty: Path) -> None:
-    assert run(empty / "abs", "--version").stdout == f"abs-sinks {RELEASE}\n"
     ask = "import abs_spark; from importlib.metadata import version as v; "
     ask += "print(abs_spark.__version__, v('abs-sinks'))"
     assert run(empty / "python", "-c", ask).stdout == f"{RELEASE} {RELEASE}\n"
 
 
-def test_the_command_runs_with_its_extra_alone_and_names_it_without(
-    empty: Path,
+def test_the_command_runs_with_its_own_distribution_and_names_those_that_lack(
+    empty: Path, tmp_path: Path
 ) -> None:
-    """The last test that uses the environment without extras, where all fits together."""
+    """The last test that uses the environment without the command."""
     assert pip(empty.parent, "check").returncode == 0
-    without = run(empty / "abs", "doctor", "--help")
-    assert (without.returncode, without.stdout) == (2, "")
-    assert "pip install 'abs-sinks[cli]'" in without.stderr
-    lend(empty.parent, *PROJECT["optional-dependencies"]["cli"])
+    assert not (empty / "abs").exists()
+    cli = OTHERS["abs-sinks-cli"]
+    built = wheel(tmp_path, cli)
+    assert pip(empty.parent, "install", "--no-deps", "--no-index", str(built)).returncode == 0
+    lend(empty.parent, *(one for one in needs(project(cli)) if not one.startswith("abs-sinks")))
+    told = run(empty / "abs", "--version")
+    assert (told.stdout, told.stderr) == (f"abs-sinks {RELEASE}\n", "")
     for words in (["doctor", "--help"], ["--help"]):
         done = run(empty / "abs", *words)
         assert (done.returncode, done.stderr) == (0, "")
         assert "Usage: abs" in done.stdout
-    servers = run(empty / "abs", "status")
-    assert (servers.returncode, servers.stdout) == (2, "")
-    assert "pip install 'abs-sinks[testing]'" in servers.stderr
+    for words in (["status"], ["chaos", "--kills", "3", "--", "job"], ["trace"]):
+        absent = run(empty / "abs", *words)
+        assert (absent.returncode, absent.stdout) == (2, "")
+        assert "pip install 'abs-sinks[" in absent.stderr
+    # A command of somebody else's that cannot be loaded hides no other one.
+    (site,) = empty.parent.glob("lib/python*/site-packages")
+    (site / "broken-1.dist-info").mkdir()
+    (site / "broken-1.dist-info" / "METADATA").write_text("Name: broken\nVersion: 1\n")
+    entry = "[abs_cli.commands]\nbroken = no_such_module:run\n"
+    (site / "broken-1.dist-info" / "entry_points.txt").write_text(entry)
+    assert run(empty / "abs", "doctor", "--help").returncode == 0
+    broken = run(empty / "abs", "broken")
+    assert broken.returncode == 2
+    assert "`abs broken` (no_such_module:run) cannot be loaded" in broken.stderr
 
 
 def check_types(empty: Path, folder: Path, **codes: str) -> list[str]:

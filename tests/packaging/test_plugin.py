@@ -1,4 +1,4 @@
-"""The pytest plugin as people get it: both wheels in an environment, and a project there."""
+"""The pytest plugin as people get it: the wheels in an environment, and a project there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 import re
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_install import TESTING
+from tests.packaging.test_install import OTHERS, project
 from tests.packaging.venvs import CLIENTS, ROOT, python_with, wheel
 
 EXAMPLE = ROOT / "examples" / "try_kafka"
@@ -28,30 +27,27 @@ pytestmark = [
 ]
 
 
+NAMES = ("abs-sinks-cli", "abs-sinks-testing")
+
+
 def needed() -> list[str]:
-    """What both wheels need, but for themselves."""
-    main, testing = (
-        tomllib.loads((folder / "pyproject.toml").read_text())["project"]
-        for folder in (ROOT, TESTING)
-    )
-    extras = main["optional-dependencies"]
-    every = [*CLIENTS, *extras["cli"], *extras["audit"], *testing["dependencies"]]
+    """What the wheels need, but for themselves."""
+    every = [*CLIENTS, *(one for name in NAMES for one in project(OTHERS[name])["dependencies"])]
     return sorted({one for one in every if not one.startswith("abs-sinks")})
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The Python of an environment into which pip has put both wheels, without any index."""
+    """The Python of an environment into which pip has put the wheels, without any index."""
     folder = tmp_path_factory.mktemp("wheels")
     wheel(folder)
-    wheel(folder / "testing", TESTING)
-    (also,) = (folder / "testing").glob("*.whl")
-    shutil.copy(also, folder)
+    for name in NAMES:
+        shutil.copy(wheel(folder / name, OTHERS[name]), folder)
     python = python_with(*SPARK, *needed(), of="plugin")
-    pip(python, "uninstall", "--yes", "abs-sinks", "abs-sinks-testing")
+    pip(python, "uninstall", "--yes", "abs-sinks", *NAMES)
     pip(python, "install", "--no-index", "--find-links", str(folder), "abs-sinks-testing")
     yield python
-    pip(python, "uninstall", "--yes", "abs-sinks", "abs-sinks-testing")
+    pip(python, "uninstall", "--yes", "abs-sinks", *NAMES)
 
 
 def pip(python: Path, *words: str) -> None:

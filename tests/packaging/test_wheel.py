@@ -16,6 +16,7 @@ import pytest
 
 from abs_cli.explain_error import cases
 from abs_sinks.door import format_names
+from tests.packaging.test_install import OTHERS
 from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
 from tests.spark.other_sparks import OLDEST
 
@@ -77,8 +78,8 @@ def test_the_wheel_asks_for_no_tool_of_people(built: Path) -> None:
     assert sorted(base) == ["numpy", "opentelemetry-api", "pyarrow", "tenacity", "xxhash"]
 
 
-def test_the_wheel_has_each_page_that_explain_error_names(built: Path) -> None:
-    with zipfile.ZipFile(built) as archive:
+def test_the_commands_wheel_has_each_page_that_explain_error_names(tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel(tmp_path, OTHERS["abs-sinks-cli"])) as archive:
         names = set(archive.namelist())
     pages = {(case.more or "reference/errors.md").split("#")[0] for case in cases()}
     assert {page for page in pages if f"abs_cli/docs/{page}" not in names} == set()
@@ -98,12 +99,6 @@ def test_a_sink_whose_extra_is_missing_names_it(
     assert done.returncode == 1
     extra = format_.removeprefix("abs-")
     assert f"pip install 'abs-sinks[{extra}]'" in done.stderr.splitlines()[-1]
-
-
-def test_the_command_without_its_extra_names_it(base: tuple[Path, dict[str, str]]) -> None:
-    done = run(base, "-m", "abs_cli", "--help")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "pip install 'abs-sinks[cli]'" in done.stderr
 
 
 @pytest.mark.campaign

@@ -24,8 +24,8 @@ from abs_cli.output import (
     print_json,
     write_report,
 )
-from abs_cli.services import kinds_named
 from abs_core.errors import OptionError
+from abs_services.command import kinds_named
 
 if TYPE_CHECKING:
     from abs_chaos.killing import Killed
