@@ -68,7 +68,10 @@ def producer_settings(
     defaults: dict[str, Any] = {
         "partitioner": "murmur2_random",
         "linger.ms": "20",
-        "queue.buffering.max.kbytes": str(QUEUE_KBYTES),
+        # A record that is larger than the queue would find it full for ever.
+        "queue.buffering.max.kbytes": str(
+            max(QUEUE_KBYTES, 2 * settings.message_max_bytes // 1024)
+        ),
         "queue.buffering.max.messages": "1000000",
         "allow.auto.create.topics": "false",
         "log.connection.close": "false",

@@ -22,7 +22,7 @@ NO_LIMIT = (1 << 63) - 1
 
 _CONFIGS = (
     *("max.message.bytes", "cleanup.policy", LEAST, "message.timestamp.type", UNCLEAN),
-    *(BEFORE, AFTER),
+    *(BEFORE, AFTER, "compression.type"),
 )
 
 _TOPIC = "topic"
@@ -55,6 +55,11 @@ class TopicFacts:
         """The largest batch; None if that may not be read."""
         given = dict(self.configs).get("max.message.bytes")
         return None if given is None else int(given)
+
+    @property
+    def compression(self) -> str:
+        """How batches are stored: a codec, "uncompressed", or "producer" (also if that is unknown)."""
+        return dict(self.configs).get("compression.type", "producer")
 
     @property
     def cleanup_policy(self) -> str | None:

@@ -238,10 +238,10 @@ def records_in(batch: pa.RecordBatch, topic: str | None) -> Records:
 def slices(records: Records, rows: int) -> Iterator[Records]:
     """Slices of so many rows."""
     for start in range(0, records.rows, rows):
-        yield records if records.rows <= rows else _sliced(records, start, rows)
+        yield records if records.rows <= rows else sliced(records, start, rows)
 
 
-def _sliced(records: Records, start: int, count: int) -> Records:
+def sliced(records: Records, start: int, count: int) -> Records:
     """A slice of the records, without a copy."""
     return _each_column([records], lambda columns: columns[0].slice(start, count))
 

@@ -24,14 +24,12 @@ from abs_sinks.kafka.keys import no_topic
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import (
-    RECORD_OVERHEAD,
     Records,
-    most_bytes,
     plan_columns,
     records_of,
     refuse_wall_clock,
-    sizes_of,
 )
+from abs_sinks.kafka.sizes import Sizes
 from abs_sinks.refusals import BadValuesError, Code, Reason, refuse
 
 CLOCKS_MS = 60_000
@@ -57,7 +55,7 @@ class RecordWriter(JudgingWriter):
         self.written = options.written
         self._encoded: pa.RecordBatch | None = None  # what was judged last
         self._patience = replace(options.patience, job=task.job)
-        self._overhead = RECORD_OVERHEAD + more_bytes
+        self._sizes = Sizes(options.kafka, options.choice.columnar, more_bytes)
 
     offers = "a topic"
 
@@ -165,16 +163,10 @@ class RecordWriter(JudgingWriter):
     def _too_large(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None
     ) -> _Wrong | None:
-        most = self._options.kafka.message_max_bytes
-        limit = min(most, topic.max_message_bytes or most) - self._overhead
-        most_here = most_bytes(records)
-        if most_here is not None and most_here <= limit:
-            return None  # of small records that is enough to know
-        size = sizes_of(records)
-        large = _both(pc.greater(size, limit), among)
-        why = f"are too large for topic {topic.name}: {pc.max(size.filter(large))} bytes of {limit}"
-        remedy = "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink them"
-        return _Wrong(large, Reason(Code.TOO_LARGE, "", why, remedy))
+        found = self._sizes.too_large(records, topic, among)
+        if found is None:
+            return None
+        return _Wrong(found.rows, Reason(Code.TOO_LARGE, "", found.why, found.remedy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,12 +110,18 @@ def test_what_weakens_the_promise_is_a_warning(
     [
         (None, "does not exist"),
         (replace(TOPIC, operations=frozenset({"READ"})), "may not write"),
-        (replace(TOPIC, configs=(("max.message.bytes", "1000"),)), "would refuse them"),
     ],
 )
 def test_a_topic_that_takes_no_records_is_an_error(topic: TopicFacts | None, named: str) -> None:
     (what,) = errors(list(judge_topic(topic, OPTIONS)))
     assert named in what
+
+
+def test_a_topic_of_small_batches_is_an_error_to_a_producer_that_does_not_ask() -> None:
+    small = replace(TOPIC, configs=(("max.message.bytes", "1000"),))
+    assert errors(list(judge_topic(small, OPTIONS))) == []
+    (what,) = errors(list(judge_topic(small, replace(OPTIONS, producer="librdkafka"))))
+    assert "would refuse them" in what
 
 
 def test_a_compacted_topic_is_no_error_where_no_losers_are_written() -> None:
