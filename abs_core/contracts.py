@@ -249,7 +249,7 @@ class Committer(ABC):
         """Apply all rows and compare-and-set the register, atomically.
 
         Raises:
-            Judged: see ``deadletters``; the caller decides again.
+            RowsRefused: see ``deadletters``; the caller decides again.
             NotPreparedError: a pre-commit is missing; nothing was changed.
             UnavailableError: the outcome is unknown; the caller must load the register again.
         """

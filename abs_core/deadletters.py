@@ -21,7 +21,7 @@ MIN_DEAD = 100
 """From how many dead letters, over the epochs that the register remembers, the limit counts."""
 
 
-JUDGEMENTS = 5
+MAX_REFUSALS = 5
 """How often rows may be found dead in one epoch: others may change the target in between."""
 
 
@@ -39,7 +39,7 @@ class Count:
     most: float
 
 
-class Judged(Exception):  # noqa: N818 - no error: the caller decides again
+class RowsRefused(Exception):  # noqa: N818 - no error: the caller decides again
     """``co_commit`` found rows that the target refuses, and changed nothing but their pre-commits.
 
     Args:
@@ -167,10 +167,10 @@ def counted(
 
 
 def unsettled(job: str, epoch: int, why: str = "") -> ContentionError:
-    """The error after ``JUDGEMENTS``; ``why``: what the target said at last."""
+    """The error after ``MAX_REFUSALS``; ``why``: what the target said at last."""
     last = f" At last: {why}" if why else ""
     return ContentionError(
-        f"The target refused other rows each of {JUDGEMENTS} times: something else changes it, or a "
+        f"The target refused other rows each of {MAX_REFUSALS} times: something else changes it, or a "
         f"trigger of it decides by more than the row.{last}",
         job=job,
         epoch=epoch,

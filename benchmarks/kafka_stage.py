@@ -66,8 +66,8 @@ class KeptWriter(RecordWriter):
     def abort(self) -> None:
         self._sender.abort()
 
-    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
-        self._sender.send(judged)
+    def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
+        self._sender.send(checked)
 
     def _complete(self) -> None:
         self._sender.flush()

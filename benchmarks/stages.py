@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from abs_clients.postgres.pool import leased
 from abs_sinks.postgres import PostgresOptions
+from abs_sinks.postgres.apply.target import resolve
 from abs_sinks.postgres.copyin import CopyIn
-from abs_sinks.postgres.target import resolve
 from abs_spark.schema import arrow_schema, to_target_schema
 
 Batches = Iterator[pa.RecordBatch]

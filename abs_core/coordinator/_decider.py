@@ -17,7 +17,7 @@ from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.coordinator.permission import Permission
 from abs_core.coordinator.rollforward import shown_by
 from abs_core.crash import CrashPoint, reached
-from abs_core.deadletters import JUDGEMENTS, Judged, check_kept, unsettled
+from abs_core.deadletters import MAX_REFUSALS, RowsRefused, check_kept, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
@@ -173,11 +173,11 @@ class Decider:
 
     def _co_commit(self, report: Report) -> JobState:
         why = ""
-        for _ in range(JUDGEMENTS):
+        for _ in range(MAX_REFUSALS):
             try:
                 return self._co_commit_once(report)
-            except Judged as judged:
-                report, why = report.judged(judged.committables), judged.why
+            except RowsRefused as refused:
+                report, why = report.with_letters(refused.committables), refused.why
         raise unsettled(self._who.job, report.epoch, why)
 
     def _co_commit_once(self, report: Report) -> JobState:

@@ -51,7 +51,7 @@ class Report:
         """What all tasks took."""
         return together(s.effort for s in self.shares if isinstance(s, Wrote) and s.effort)
 
-    def judged(self, committables: Sequence[Committable]) -> Report:
+    def with_letters(self, committables: Sequence[Committable]) -> Report:
         """The report with these in place of those of the same handles."""
         new = {committable.handle: committable for committable in committables}
         shares = [

@@ -17,7 +17,7 @@ from abs_audit.locate import side_of
 from abs_audit.report import LeftBehind
 from abs_clients.arrow import alike
 from abs_core.errors import ConfigError, SchemaError
-from abs_sinks.deadletters import KeptLetters, readable
+from abs_sinks.deadletters.place import KeptLetters, readable
 from abs_sinks.door import format_at
 
 

@@ -12,7 +12,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.families import Type
 from abs_audit.report import LeftBehind
-from abs_sinks.deadletters import KeptLetters
+from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.door import SinkFormat
 
 PLACE = "abs:place"

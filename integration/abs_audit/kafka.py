@@ -48,7 +48,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import HandleName
-from abs_sinks.deadletters import KeptLetters
+from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.urls import parts_of
 

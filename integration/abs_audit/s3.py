@@ -25,7 +25,7 @@ from abs_clients.s3.errors import code_of, to_abs_error
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import OBJECTS, UPLOADS, pages
 from abs_core.errors import ConfigError, OptionError
-from abs_sinks.deadletters import KeptLetters
+from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.s3.options import S3Options
 from abs_sinks.urls import parts_of
 

@@ -13,7 +13,7 @@ from abs_cli.sites import SCHEMA
 from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from abs_sinks.deadletters import KeptLetters
+    from abs_sinks.deadletters.place import KeptLetters
 
 app = typer.Typer(help="Rows that a target refused, kept aside by a job.", no_args_is_help=True)
 

@@ -8,8 +8,8 @@ from pyspark.sql import types as T  # noqa: N812 - as Spark users call it
 
 from abs_clients.postgres.pool import leased
 from abs_sinks.postgres import PostgresOptions
-from abs_sinks.postgres.table import read_table
-from abs_sinks.postgres.types import PgType
+from abs_sinks.postgres.columns.table import read_table
+from abs_sinks.postgres.columns.types import PgType
 from abs_spark.cdc.target import TargetColumn
 
 

@@ -38,7 +38,7 @@ from abs_sinks.options import CommonOptions
 from abs_sinks.urls import scheme_of
 
 if TYPE_CHECKING:
-    from abs_sinks.deadletters import KeptLetters
+    from abs_sinks.deadletters.place import KeptLetters
 
 GROUP = "abs_sinks"
 
@@ -82,7 +82,7 @@ class SinkFormat(ABC):
         marks: options of no other sink, for ``abs doctor``; one with a dot at its end is a prefix.
         library: a module whose import fails if the system's libraries are not installed.
         segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
-        buries: the option ``deadletter`` may name another sink of an epoch (``burying.GivingSink``).
+        buries: the option ``deadletter`` may name another sink of an epoch (``GivingSink``).
         audit: ``module:class``, an ``abs_audit.contracts.Side``. It is a text because the audit stands
             above the sinks and has libraries of its own. Default: the rows are those of ``read``.
     """
@@ -245,7 +245,7 @@ class SinkFormat(ABC):
         return None
 
     def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
-        """Dead letters of other sinks (rows of ``burying.LETTERS``) as input for such a sink."""
+        """Dead letters of other sinks (rows of ``LETTERS``) as input for such a sink."""
         return letters
 
     def attempted(self, options: Any) -> Sequence[str]:

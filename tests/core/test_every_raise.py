@@ -24,7 +24,7 @@ MODULES = {
     ),
     "sinks/abs_sinks/postgres": (
         *("register.py", "twophase.py", "prepared.py", "epoch_transaction.py", "idempotent.py"),
-        *("wal.py", "apply.py", "kept.py"),
+        *("wal.py", "apply/rows_sql.py", "replay.py"),
     ),
     "sinks/abs_sinks/kafka": (
         *("register/*.py", "twophase.py", "wal.py", "idempotent.py", "ledger.py"),

@@ -15,7 +15,7 @@ from abs_core.births import rules as births
 from abs_core.certificate import Certificate, MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
 from abs_core.coordinator.certifier import ParentCertificates
-from abs_core.deadletters import JUDGEMENTS, Judged
+from abs_core.deadletters import MAX_REFUSALS, RowsRefused
 from abs_core.errors import (
     ContentionError,
     CorruptionError,
@@ -152,7 +152,7 @@ def test_rows_that_are_refused_anew_each_time_are_not_decided(
         self: TransactionCommitter, committables: Sequence[Committable], *_: object
     ) -> Version | Conflict:
         judged.append(committables)
-        raise Judged(committables, "it says no")
+        raise RowsRefused(committables, "it says no")
 
     with open_fake("wal", "append") as harness, closing(Case(harness)) as case:
         run = case.run()
@@ -161,9 +161,9 @@ def test_rows_that_are_refused_anew_each_time_are_not_decided(
         kept = run.state()
         monkeypatch.setattr(TransactionCommitter, "co_commit", refusing)
         error = raises(ContentionError, lambda: run.commit(1, shares))
-        assert f"other rows each of {JUDGEMENTS} times" in error.what
+        assert f"other rows each of {MAX_REFUSALS} times" in error.what
         assert error.what.endswith("At last: it says no")
-        assert (len(judged), run.state()) == (JUDGEMENTS, kept)
+        assert (len(judged), run.state()) == (MAX_REFUSALS, kept)
 
 
 def test_a_job_that_goes_on_without_its_register_keeps_the_targets_of_its_sinks() -> None:

@@ -163,8 +163,8 @@ CHECKED = {
     "files/jsontypes.py": "ValueError is caught around it, UnicodeDecodeError with it",
     "kafka/oidc.py": "what is wrong with a server's answer is caught around it; base64",
     "postgres/password.py": "UnicodeDecodeError is caught around it",
-    "postgres/facts.py": "settings that libpq holds as text",
-    "abs_sinks/deadletters.py": "what is wrong is caught around it; base64",
+    "check/facts.py": "settings that libpq holds as text",
+    "deadletters/letter.py": "what is wrong is caught around it; base64",
     "postgres/address.py": "names that libpq has",
     "avro/schema.py": "what is wrong is caught around it",
     "avro/columns.py": "of Avro, not of text",
@@ -176,7 +176,7 @@ CHECKED = {
     "delta/log.py": "a log of UTF-8, which deltalake has read before",
     "iceberg/history.py": "what is wrong is caught around it",
     "lake/sink.py": "base64",
-    "abs_sinks/appended.py": "what is wrong is caught around it",
+    "deadletters/replay.py": "what is wrong is caught around it",
     "kafka/letters.py": "the text that the sink has just made",
 }
 """Where text or JSON is read by hand in what is shipped, and why it needs no reader of ours."""

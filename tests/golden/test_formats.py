@@ -41,8 +41,15 @@ from abs_core.model import (
     Recent,
 )
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
-from abs_sinks.burying import LETTERS
-from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text, written_as
+from abs_sinks.deadletters.letter import (
+    Shown,
+    dead_letters,
+    rows_of,
+    schema_of,
+    schema_text,
+    written_as,
+)
+from abs_sinks.deadletters.writer import LETTERS
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns

@@ -25,13 +25,14 @@ from abs_core.errors import OptionError
 from abs_core.model import Drained, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.registers import FileRegister
-from abs_sinks.deadletters import KeptLetters, rows_of, schema_of
+from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.door import format_named, format_names
-from abs_sinks.kafka.kept import KafkaLetters
+from abs_sinks.kafka.replay import KafkaLetters
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.options import PROTOCOLS
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.kept import PostgresLetters
+from abs_sinks.postgres.replay import PostgresLetters
 from abs_sinks.postgres.testing import TableHarness
 from abs_sinks.postgres.testing import Variant as Table
 from abs_sinks.s3.options import S3Options

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from abs_core.errors import AbsError, RowError, SchemaError
 from abs_sinks.kafka.records import header_lists, records_of
 from abs_sinks.kafka.records import plan_columns as plan_records
-from abs_sinks.postgres.plan import plan_columns
-from abs_sinks.postgres.table import CatalogTable
-from abs_sinks.postgres.types import Column, PgType
+from abs_sinks.postgres.columns.plan import plan_columns
+from abs_sinks.postgres.columns.table import CatalogTable
+from abs_sinks.postgres.columns.types import Column, PgType
 from abs_sinks.rowhash import row_digest
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.formats import check_schema, encoder

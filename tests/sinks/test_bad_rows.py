@@ -16,9 +16,9 @@ from abs_core.contracts import Task
 from abs_core.errors import RowError
 from abs_core.model import HandleName
 from abs_sinks import refusals
-from abs_sinks.postgres.plan import plan_columns
-from abs_sinks.postgres.table import CatalogTable
-from abs_sinks.postgres.types import Column, PgType
+from abs_sinks.postgres.columns.plan import plan_columns
+from abs_sinks.postgres.columns.table import CatalogTable
+from abs_sinks.postgres.columns.types import Column, PgType
 from abs_sinks.refusals import BadValuesError, Code, Reason, find_bad_rows
 from abs_sinks.s3.idempotent import IdempotentWriter
 from abs_sinks.s3.options import S3Options
@@ -123,7 +123,8 @@ def test_a_check_whose_elements_are_taken_for_rows_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "abs_sinks.postgres.checks.parents_of", lambda lists: np.arange(len(lists.flatten()))
+        "abs_sinks.postgres.columns.checks.parents_of",
+        lambda lists: np.arange(len(lists.flatten())),
     )
     with pytest.raises((AssertionError, IndexError)):
         compare(lists(WORDS, 1, 1, None, 2, 0, 4), several(VARCHAR3), False)

@@ -11,9 +11,16 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import CorruptionError, DataError
-from abs_sinks.appended import AppendedLetters, BuryingSink
-from abs_sinks.burying import LETTERS
-from abs_sinks.deadletters import Shown, dead_letters, rows_of, schema_of, schema_text, why_bad
+from abs_sinks.deadletters.letter import (
+    Shown,
+    dead_letters,
+    rows_of,
+    schema_of,
+    schema_text,
+    why_bad,
+)
+from abs_sinks.deadletters.replay import AppendedLetters, BuryingSink
+from abs_sinks.deadletters.writer import LETTERS
 from abs_sinks.refusals import BadRows, Code, Reason
 
 NOT_UTF8 = pa.Array.from_buffers(

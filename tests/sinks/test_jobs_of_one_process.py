@@ -20,7 +20,7 @@ from abs_sinks.kafka import options as kafka_options
 from abs_sinks.kafka.register.session import FencedProducer, Session
 from abs_sinks.options import COMMON
 from abs_sinks.postgres import options as postgres_options
-from abs_sinks.postgres import target
+from abs_sinks.postgres.apply import target
 from abs_sinks.s3 import options as s3_options
 from abs_sources.kafka import attempt_filter as filters
 from abs_sources.kafka.lookup import lookup

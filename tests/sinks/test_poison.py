@@ -13,9 +13,9 @@ import pytest
 from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError
 from abs_services import S3Service
-from abs_sinks import burying
-from abs_sinks.deadletters import why_bad
-from abs_sinks.postgres import judgedcopy
+from abs_sinks.deadletters import writer
+from abs_sinks.deadletters.letter import why_bad
+from abs_sinks.postgres.letters import copy_with_letters
 from abs_testing.case import JOB, within
 from abs_testing.check_crashes import ForkServer
 from abs_testing.crash_child import DONE
@@ -131,7 +131,7 @@ def test_poison_of_each_kind_is_dead_once_wherever_a_process_dies(
 def test_poison_that_is_dropped_is_found(
     opener: Opener, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (judgedcopy, burying):
+    for module in (copy_with_letters, writer):
         monkeypatch.setattr(module, "why_bad", lambda bad: why_bad(bad)[1:])
     cell = CELLS[name]
     with (

@@ -14,7 +14,7 @@ from abs_core.codec import state_from_text
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName, JobState
 from abs_core.sinkmap import number_of
-from abs_sinks.postgres.target import within
+from abs_sinks.postgres.apply.target import within
 
 GID_PREFIX = "abs1:"
 STAGING_PREFIXES = ("staged_", "s_")

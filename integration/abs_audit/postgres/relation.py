@@ -25,7 +25,7 @@ from abs_clients.postgres.address import Address
 from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.name import TableName
 from abs_core.errors import CorruptionError, OptionError, SchemaError
-from abs_sinks.deadletters import KeptLetters
+from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.postgres.options import PostgresOptions
 
 BLOCK_BYTES = 4 << 20

@@ -22,7 +22,7 @@ from abs_core.model import Share
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.several import GroupWriter, SinkGroup
 from abs_core.sinkmap import STRIDE
-from abs_sinks.burying import Bury, GivingSink, Keeping
+from abs_sinks.deadletters.writer import Bury, GivingSink, Keeping
 from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
 from abs_spark.process.executor import check_reached, on_executor, partition
@@ -216,7 +216,7 @@ def _shared(
 
 def _burying(work: EpochTask, task: Task, part: Part, other: Part, outs: _Outs) -> Writer:
     """The writer of a sink whose dead letters another one gets."""
-    writer = cast(GivingSink, kept_sink(part.target, work)).judging(task)
+    writer = cast(GivingSink, kept_sink(part.target, work)).raw_writer(task)
     writer.bury_in(_bury(part, other, outs))
     return SlowWriteReporter(writer, part.target.options.patience, task)
 

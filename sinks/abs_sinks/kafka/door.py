@@ -18,7 +18,7 @@ from abs_sinks.door import Around, SinkFormat, job_of
 from abs_sinks.urls import parts_of
 
 if TYPE_CHECKING:
-    from abs_sinks.deadletters import KeptLetters
+    from abs_sinks.deadletters.place import KeptLetters
     from abs_sinks.kafka import KafkaOptions, KafkaSink
 
 LIST_SECONDS = 15.0
@@ -56,7 +56,7 @@ class KafkaFormat(SinkFormat):
         return self.kept(self.parse(given))
 
     def kept(self, options: KafkaOptions) -> KeptLetters:
-        from abs_sinks.kafka.kept import KafkaLetters
+        from abs_sinks.kafka.replay import KafkaLetters
 
         return KafkaLetters(replace(options, deadletter=options.letters or options.topic))
 

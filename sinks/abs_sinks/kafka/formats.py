@@ -77,7 +77,9 @@ def encoding(options: KafkaOptions, schema: pa.Schema, task: Task) -> Encoding:
     return EncodedColumns(options, schema, task)
 
 
-def judge_format(options: KafkaOptions, schema: pa.Schema) -> tuple[pa.Schema, Sequence[Finding]]:
+def findings_of_format(
+    options: KafkaOptions, schema: pa.Schema
+) -> tuple[pa.Schema, Sequence[Finding]]:
     """The schema of encoded batches, and whether the registry has what is needed; changes nothing.
 
     Raises:
@@ -87,5 +89,5 @@ def judge_format(options: KafkaOptions, schema: pa.Schema) -> tuple[pa.Schema, S
     if not options.formats.columns:
         return schema, ()
     with importing(_WHAT):
-        from abs_sinks.kafka.avro.columns import encoded_schema, judge_schemas
-    return encoded_schema(options, schema), judge_schemas(options, schema)
+        from abs_sinks.kafka.avro.columns import encoded_schema, findings_of_schemas
+    return encoded_schema(options, schema), findings_of_schemas(options, schema)

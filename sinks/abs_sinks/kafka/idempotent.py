@@ -54,7 +54,7 @@ class IdempotentWriter(RecordWriter):
             self._sender.abort()
             self._sender = None
 
-    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
         """See ``RecordWriter``.
 
         Raises:
@@ -62,8 +62,8 @@ class IdempotentWriter(RecordWriter):
         """
         if self._sender is None:
             self._sender = self._patience.retry(self._begin)
-        self._digest.feed(judged)
-        self._sender.send(judged)
+        self._digest.feed(checked)
+        self._sender.send(checked)
 
     def _begin(self) -> RecordSender:
         # Before the first record, which could not be taken back.

@@ -17,7 +17,7 @@ _PREFIX = "__connect.errors."
 
 
 def letter_records(letters: pa.RecordBatch, topic: str, partition: int | None) -> Records:
-    """Records of dead letters (rows of ``burying.LETTERS``), without a key, for any partition.
+    """Records of dead letters (rows of ``LETTERS``), without a key, for any partition.
 
     Args:
         partition: of the task, if known.

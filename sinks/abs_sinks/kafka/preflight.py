@@ -1,4 +1,4 @@
-"""The sink's preflight of cluster and topic: pure functions judge the facts that it reads.
+"""The sink's preflight of cluster and topic: pure functions of the facts that it reads.
 
 An ERROR would break the guarantee or stop the job. A WARNING is for a person to look at.
 """
@@ -30,7 +30,7 @@ from abs_clients.kafka.transactions import (
 from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
 from abs_sinks.kafka.changes import plan_changes
-from abs_sinks.kafka.formats import judge_format
+from abs_sinks.kafka.formats import findings_of_format
 from abs_sinks.kafka.open_transaction import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns, refuse_wall_clock
@@ -68,14 +68,14 @@ def preflight(
             plan_changes(schema, options)
             used = (*options.sequenceby, options.applyasdeletes.column)
             apart = used if options.write == "changes" else ()
-            encoded, found = judge_format(options, schema)
+            encoded, found = findings_of_format(options, schema)
             columns = plan_columns(encoded, options.topic)
             refuse_wall_clock(encoded, columns)
-            findings += [*judge_columns(columns, apart), *found]
+            findings += [*findings_of_columns(columns, apart), *found]
         except DataError as error:
             findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
-    findings += judge_cluster(cluster, options)
+    findings += findings_of_cluster(cluster, options)
     if options.topic is not None:
         try:
             topic = topics_in_time(options.kafka, [options.topic], again=True).get(options.topic)
@@ -85,21 +85,21 @@ def preflight(
             return [*findings, Finding.of(error)]
         if topic is None:
             if_missing()
-        findings += judge_topic(topic, options)
-        findings += judge_times(topic, schema)
-        findings += judge_hanging(topic, cluster, options)
-        findings += judge_lasting(cluster, options)
-    findings += judge_letters(options)
+        findings += findings_of_topic(topic, options)
+        findings += findings_of_times(topic, schema)
+        findings += findings_of_hanging(topic, cluster, options)
+        findings += findings_of_lasting(cluster, options)
+    findings += findings_of_letters(options)
     return findings
 
 
-def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
+def findings_of_letters(options: KafkaOptions) -> Iterator[Finding]:
     """What is wrong with the topic of dead letters, if there is one."""
     name = options.letters
     if name is None:
         return
     topic = topics_in_time(options.kafka, [name], again=True).get(name)
-    yield from judge_topic(topic, replace(options, topic=name))
+    yield from findings_of_topic(topic, replace(options, topic=name))
     if topic is not None and topic.compacted:
         yield Finding.error(
             f"Topic {name} (option deadletter) is compacted: dead letters have no key.",
@@ -107,7 +107,7 @@ def judge_letters(options: KafkaOptions) -> Iterator[Finding]:
         )
 
 
-def judge_columns(columns: Columns, apart: Sequence[str] = ()) -> Iterator[Finding]:
+def findings_of_columns(columns: Columns, apart: Sequence[str] = ()) -> Iterator[Finding]:
     """Name columns that are neither written nor used otherwise (``apart``)."""
     used = {name.lower() for name in apart}
     left_out = [name for name in columns.left_out if name.lower() not in used]
@@ -119,7 +119,7 @@ def judge_columns(columns: Columns, apart: Sequence[str] = ()) -> Iterator[Findi
         )
 
 
-def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+def findings_of_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
     if options.protocol == "2pc" and not cluster.can_end:
         yield Finding.error(
             "The brokers cannot describe or list transactions, which protocol 2pc needs.",
@@ -132,9 +132,9 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
             "use brokers of version 3.8 or newer, another login, or protocol=wal.",
         )
     if options.protocol != "idempotent":
-        yield from _judge_timeouts(cluster, options)
+        yield from _findings_of_timeouts(cluster, options)
     if options.protocol == "2pc":
-        yield from _judge_ids(cluster)
+        yield from _findings_of_ids(cluster)
     if not cluster.configs:
         yield Finding.note(
             "The principal may not read the brokers' settings: timeouts and replicas are not checked.",
@@ -162,7 +162,7 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
         )
 
 
-def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+def _findings_of_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
     timeout = options.kafka.transaction_timeout_ms
     most = cluster.number("transaction.max.timeout.ms")
     if most is not None and timeout > most:
@@ -188,7 +188,7 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
         )
 
 
-def _judge_ids(cluster: ClusterFacts) -> Iterator[Finding]:
+def _findings_of_ids(cluster: ClusterFacts) -> Iterator[Finding]:
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:
         yield Finding.warning(
@@ -198,7 +198,7 @@ def _judge_ids(cluster: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Finding]:
+def findings_of_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Finding]:
     if topic is None:
         yield Finding.error(
             f"Topic {options.topic} does not exist.",
@@ -215,12 +215,12 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
             f"The principal may not read topic {topic.name}: the records are not counted before they "
             "are pre-committed.",
         )
-    yield from _judge_size(topic, options)
+    yield from _findings_of_size(topic, options)
     if topic.compacted and options.protocol != "idempotent":  # which ``winners`` refuses
         yield Finding.note(f"Topic {topic.name} is compacted: each record needs a key.")
 
 
-def judge_times(topic: TopicFacts | None, schema: pa.Schema | None) -> Iterator[Finding]:
+def findings_of_times(topic: TopicFacts | None, schema: pa.Schema | None) -> Iterator[Finding]:
     """Whether the topic replaces the times of the input."""
     timed = schema is not None and "timestamp" in map(str.lower, schema.names)
     if topic is not None and topic.stamps_itself and timed:
@@ -231,7 +231,7 @@ def judge_times(topic: TopicFacts | None, schema: pa.Schema | None) -> Iterator[
         )
 
 
-def judge_hanging(
+def findings_of_hanging(
     topic: TopicFacts | None, cluster: ClusterFacts, options: KafkaOptions
 ) -> Iterator[Finding]:
     """Find hanging transactions, which block the topic's readers; ``TargetError`` without an answer."""
@@ -256,7 +256,7 @@ def judge_hanging(
         )
 
 
-def judge_lasting(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+def findings_of_lasting(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
     """Find old transactions on the topic that no timeout ends (KIP-939), whoever began them."""
     if not (cluster.can_end and cluster.since_3_8):
         return
@@ -277,7 +277,7 @@ def judge_lasting(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
         )
 
 
-def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
+def _findings_of_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     limit = topic.max_message_bytes
     if limit is None:
         return

@@ -47,13 +47,13 @@ def preflight_state(
         job: the register key, if known.
         own_register: whether the register is in this cluster.
     """
-    barred = list(judge_access(options, job, own_register=own_register))
+    barred = list(findings_of_access(options, job, own_register=own_register))
     yield from barred
     yield from preflight_replicas(options, own_register=own_register)
     if options.protocol == "wal":
         yield from _log(options, job)
     if barred:
-        return  # what it may not look at cannot be judged
+        return  # what it may not look at cannot be told
     if own_register or options.protocol == "wal":
         yield from _register(options)
     if job is not None:
@@ -128,14 +128,16 @@ def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Fin
     names = [*kept, *([] if options.topic is None else [options.topic])]
     found: dict[str, TopicFacts] = {}
     for name in names:
-        with suppress(RefusedError):  # which ``judge_access`` reports
+        with suppress(RefusedError):  # which ``findings_of_access`` reports
             found |= topic_facts(options.kafka, [name], again=True)
     states = [found[name] for name in kept if name in found]
     data = [facts for name, facts in found.items() if name not in kept]
-    return list(judge_replicas(states, data))
+    return list(findings_of_replicas(states, data))
 
 
-def judge_replicas(states: Sequence[TopicFacts], data: Sequence[TopicFacts]) -> Iterator[Finding]:
+def findings_of_replicas(
+    states: Sequence[TopicFacts], data: Sequence[TopicFacts]
+) -> Iterator[Finding]:
     """Find settings that can lose acknowledged records.
 
     Args:
@@ -177,10 +179,10 @@ def _alter(topic: str, setting: str) -> str:
     return f"kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config {setting}"
 
 
-def judge_access(
+def findings_of_access(
     options: KafkaOptions, job: str | None, *, own_register: bool
 ) -> Iterator[Finding]:
-    """Find missing ACLs, except on the data topic (``judge_topic``)."""
+    """Find missing ACLs, except on the data topic (``findings_of_topic``)."""
     if options.protocol == "2pc":
         name = f"abs1:{'0' * 16}:{job or 'job'}:preflight"
         yield from _id(options, name, "abs1:")

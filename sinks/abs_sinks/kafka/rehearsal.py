@@ -1,6 +1,6 @@
 """Protocol wal with a register elsewhere: an epoch is sent once before it is decided, and aborted.
 
-The brokers judge records only when they are sent: their time, size, topic, policies and rights. A
+The brokers check records only when they are sent: their time, size, topic, policies and rights. A
 decision cannot be taken back, so records that they refuse must be known before it.
 """
 

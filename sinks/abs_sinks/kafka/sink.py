@@ -16,7 +16,7 @@ from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol
-from abs_sinks.burying import dead_letters_of
+from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
@@ -141,13 +141,13 @@ class KafkaSink(Sink):
         return identity(self._options)
 
     def writer(self, task: Task) -> Writer:
-        made = self.judging(task)
+        made = self.raw_writer(task)
         if self._options.protocol == "wal":
             return made
         return SlowWriteReporter(made, self._options.patience, task)
 
-    def judging(self, task: Task) -> RecordWriter:
-        """See ``appended.BuryingSink``."""
+    def raw_writer(self, task: Task) -> RecordWriter:
+        """See ``deadletters.replay.BuryingSink``."""
         match self._options.protocol:
             case "2pc":
                 pool = self._pools().of(self._options, task)

@@ -82,11 +82,11 @@ class TwoPhaseWriter(RecordWriter):
             self._pool.give_up(self._slot)
             self._slot = None
 
-    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
         sender = self._sender or self._begin()
-        self._digest.feed(judged)
+        self._digest.feed(checked)
         with self._in_time():
-            sender.send(judged)
+            sender.send(checked)
 
     def _complete(self) -> None:
         assert self._sender is not None

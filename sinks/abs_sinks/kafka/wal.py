@@ -96,11 +96,11 @@ class WalWriter(RecordWriter):
     def abort(self) -> None:
         self._segment.abort()
 
-    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
         if self._changes is not None or self._options.letters is not None:
-            self._segment.write(self._as_segment(batch, judged))
+            self._segment.write(self._as_segment(batch, checked))
             return
-        assert self._encoded is not None, "it was judged"
+        assert self._encoded is not None, "it was checked"
         kept = self._encoded.select(self._kept)
         if kept.schema.types == self._schema.types:
             # The schemas may differ in nullability.

@@ -17,7 +17,7 @@ from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
-from abs_sinks.burying import JudgingWriter
+from abs_sinks.deadletters.writer import CheckingWriter
 from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.formats import encoding
 from abs_sinks.kafka.keys import no_topic
@@ -36,7 +36,7 @@ CLOCKS_MS = 60_000
 """How far this machine's clock may be from a broker's."""
 
 
-class RecordWriter(JudgingWriter):
+class RecordWriter(CheckingWriter):
     """A ``Writer`` that checks each batch before it keeps any of its records.
 
     Args:
@@ -53,7 +53,7 @@ class RecordWriter(JudgingWriter):
         refuse_wall_clock(self._encoding.schema, self._columns)
         self._changes = plan_changes(schema, options)
         self.written = options.written
-        self._encoded: pa.RecordBatch | None = None  # what was judged last
+        self._encoded: pa.RecordBatch | None = None  # what was checked last
         self._patience = replace(options.patience, job=task.job)
         self._sizes = Sizes(options.kafka, options.choice.columnar, more_bytes)
 
@@ -67,11 +67,11 @@ class RecordWriter(JudgingWriter):
         return self._encoding.noted(super().pre_commit())
 
     @abstractmethod
-    def _keep_judged(self, batch: pa.RecordBatch | None, judged: Records) -> None:
-        """Keep a checked batch; ``judged`` are its rows. None: they are dead letters."""
+    def _keep_checked(self, batch: pa.RecordBatch | None, checked: Records) -> None:
+        """Keep a checked batch; ``checked`` are its rows. None: they are dead letters."""
 
-    def _judged(self, batch: pa.RecordBatch) -> Records:
-        """See ``JudgingWriter``.
+    def _checked(self, batch: pa.RecordBatch) -> Records:
+        """See ``CheckingWriter``.
 
         Raises:
             SchemaError: the option's topic does not exist.
@@ -100,7 +100,7 @@ class RecordWriter(JudgingWriter):
                 job=self._task.job,
                 epoch=self._task.epoch,
             ) from None
-        self._keep_judged(None, records)
+        self._keep_checked(None, records)
 
     def _check(self, records: Records) -> None:
         if records.topics is None:

@@ -16,7 +16,7 @@ from abs_clients.arrow import cast_plain, plain_type
 from abs_core.contracts import Inventory, Sink, Task
 from abs_core.errors import AbsError, ConfigError, IdentityError
 from abs_core.model import Committable, Finding, Guarantee
-from abs_sinks.burying import dead_letters_of
+from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, TRIES, LakeCommitter
 from abs_sinks.lake.fit import Fit, fit, plain_schema, unfit, unwritable
 from abs_sinks.lake.folder import TableFiles
@@ -88,8 +88,8 @@ class LakeSink(Sink):
         fitted, place, entries = self._ready
         return LakeWriter(place.options, fitted, task, place.store(), entries, self.target_id)
 
-    def judging(self, task: Task) -> LakeWriter:
-        """See ``burying.GivingSink``."""
+    def raw_writer(self, task: Task) -> LakeWriter:
+        """See ``deadletters.writer.GivingSink``."""
         return self.writer(task)
 
     def committer(self) -> LakeCommitter:
@@ -228,10 +228,10 @@ class LakeWriter(StreamingWriter):
         self._told: dict[str, tuple[int, str]] = {}
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
-        return find_bad_rows(batch, self._judged)
+        return find_bad_rows(batch, self._checked)
 
-    def _judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as they are written. Raises as ``JudgingWriter``."""
+    def _checked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as they are written. Raises as ``CheckingWriter``."""
         for name in self._fit.required:
             if batch.column(name).null_count:
                 why = "are NULL, which the table does not take"
@@ -249,11 +249,11 @@ class LakeWriter(StreamingWriter):
         rows = pa.RecordBatch.from_arrays(columns, schema=self._fit.schema)
         parts = [*rows.columns, *self._entries.partition(rows)]
         made = pa.RecordBatch.from_arrays(parts, schema=self._schema)
-        super()._judged(made)
+        super()._checked(made)
         return made
 
-    def _keep_judged(self, batch: pa.RecordBatch, judged: pa.RecordBatch) -> None:
-        super()._keep_judged(judged, None)
+    def _keep_checked(self, batch: pa.RecordBatch, checked: pa.RecordBatch) -> None:
+        super()._keep_checked(checked, None)
 
     def _begun(self) -> TaskFiles:
         return TaskFiles(

@@ -6,8 +6,9 @@ from abs_sinks import face
 
 if TYPE_CHECKING:
     from abs_sinks.postgres.options import PostgresOptions
+    from abs_sinks.postgres.prepared import transactions_of
     from abs_sinks.postgres.register import PostgresRegister
-    from abs_sinks.postgres.sink import PostgresGroup, PostgresSink, transactions_of
+    from abs_sinks.postgres.sink import PostgresGroup, PostgresSink
 
 __all__ = [
     "PostgresGroup",
@@ -23,5 +24,5 @@ __getattr__ = face(
     PostgresOptions="options",
     PostgresRegister="register",
     PostgresSink="sink",
-    transactions_of="sink",
+    transactions_of="prepared",
 )

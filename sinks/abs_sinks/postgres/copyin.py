@@ -22,16 +22,16 @@ from abs_core.errors import ContentionError, TargetError, UnavailableError
 from abs_core.model import PROTOCOL, Committable
 from abs_core.sinkmap import number_of
 from abs_core.stepwise import StepwiseWriter
-from abs_sinks.burying import Bury, as_rows, not_alone
-from abs_sinks.deadletters import DeadLetter
+from abs_sinks.deadletters.letter import DeadLetter
+from abs_sinks.deadletters.writer import Bury, as_rows, not_alone
 from abs_sinks.options import ToSink
-from abs_sinks.postgres.deadletters import naming_option, shown, sink_of
-from abs_sinks.postgres.encode import Aside, slices
-from abs_sinks.postgres.feed import Feed
-from abs_sinks.postgres.judgedcopy import JudgedCopy
+from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, noticing_new_columns
+from abs_sinks.postgres.columns.encode import Aside, slices
+from abs_sinks.postgres.columns.feed import Feed
+from abs_sinks.postgres.columns.plan import CopyPlan
+from abs_sinks.postgres.letter_table import naming_option, shown, sink_of
+from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.target import ResolvedTable, SinkTable, noticing_new_columns
 from abs_sinks.refusals import BadRows
 
 
@@ -102,7 +102,7 @@ class CopyWriter(StepwiseWriter):
         self._tag = Tag(task.register, task.generation)
         self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
         self._connection: Connection[Any] | None = None
-        self._copy: CopyIn | JudgedCopy | None = None
+        self._copy: CopyIn | CopyWithLetters | None = None
         self._into: SinkTable | None = None
         self._digests: list[str] = []
         self.number = number_of(task.handle)
@@ -112,7 +112,7 @@ class CopyWriter(StepwiseWriter):
         self._letters: list[pa.RecordBatch] = []
 
     def bury_in(self, elsewhere: Bury, number: int | None = None) -> None:
-        """See ``burying.GivingWriter``.
+        """See ``deadletters.writer.GivingWriter``.
 
         Args:
             number: of the sink, if there are several.
@@ -143,7 +143,7 @@ class CopyWriter(StepwiseWriter):
         self._count(self.number, batch.num_rows, 0)
         self._copy.write(batch)
 
-    def _begun(self) -> CopyIn | JudgedCopy:
+    def _begun(self) -> CopyIn | CopyWithLetters:
         """Begin a COPY; before the task's first row, wait for a server that is away."""
         if self._connection is not None:
             return self._begin()  # rows were sent through it: they are lost with it
@@ -162,7 +162,7 @@ class CopyWriter(StepwiseWriter):
 
     def _copying(
         self, connection: Connection[Any], target: ResolvedTable, into: sql.Identifier | None = None
-    ) -> CopyIn | JudgedCopy:
+    ) -> CopyIn | CopyWithLetters:
         """The COPY of rows for the present table; see ``CopyIn``."""
         options, number = self.table.options, self.number
         if options.letters is None:
@@ -173,7 +173,7 @@ class CopyWriter(StepwiseWriter):
             self._count(number, 0, len(letters))
             self._bury(connection, target, letters)
 
-        return JudgedCopy(connection, target, options, into, bury)
+        return CopyWithLetters(connection, target, options, into, bury)
 
     def _put_aside(self, target: ResolvedTable, part: pa.RecordBatch, bad: BadRows) -> None:
         """Keep what another sink gets, until the batch is written."""
@@ -218,7 +218,7 @@ class CopyWriter(StepwiseWriter):
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
     @abstractmethod
-    def _begin(self) -> CopyIn | JudgedCopy:
+    def _begin(self) -> CopyIn | CopyWithLetters:
         """Begin a COPY of rows for the table; in the connection's transaction, if there is one."""
 
     @abstractmethod
@@ -226,7 +226,9 @@ class CopyWriter(StepwiseWriter):
         """End the transaction of the finished COPY, so that its rows are durable."""
 
 
-def _or_lasting(begin: Callable[[], CopyIn | JudgedCopy]) -> CopyIn | JudgedCopy | TargetError:
+def _or_lasting(
+    begin: Callable[[], CopyIn | CopyWithLetters],
+) -> CopyIn | CopyWithLetters | TargetError:
     """What ``begin`` returns; or its error, if the server is there and says it."""
     try:
         return begin()

@@ -17,7 +17,7 @@ from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
-    from abs_sinks.deadletters import KeptLetters
+    from abs_sinks.deadletters.place import KeptLetters
     from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 
 _KEYWORDS = re.compile(r"\bdbname\s*=|\A\s*(host|hostaddr|service)\s*=", re.IGNORECASE)
@@ -52,8 +52,8 @@ class PostgresFormat(SinkFormat):
         return PostgresSink(options, schema, co_commit=alone)
 
     def administer(self, options: PostgresOptions) -> tuple[Inventory, Committer]:
+        from abs_sinks.postgres.apply.target import SinkTable, SinkTables
         from abs_sinks.postgres.register import PostgresRegister
-        from abs_sinks.postgres.target import SinkTable, SinkTables
         from abs_sinks.postgres.twophase import TwoPhaseCommitter
         from abs_sinks.postgres.wal import WalWithoutColumns
 
@@ -73,14 +73,14 @@ class PostgresFormat(SinkFormat):
     def dead_letters(
         self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
     ) -> KeptLetters:
-        from abs_sinks.postgres.kept import PostgresLetters
+        from abs_sinks.postgres.replay import PostgresLetters
 
         place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
         place |= {"protocol": "wal"}
         return PostgresLetters(self.parse(place), {**more, **place})
 
     def kept(self, options: PostgresOptions) -> KeptLetters:
-        from abs_sinks.postgres.kept import PostgresLetters
+        from abs_sinks.postgres.replay import PostgresLetters
 
         return PostgresLetters(replace(options, deadletter=options.letters or options.dbtable))
 
@@ -95,12 +95,12 @@ class PostgresFormat(SinkFormat):
         return f"postgres://{host}:{where.get('port', '5432')}", f"{database}.{table}"
 
     def identity(self, options: PostgresOptions) -> str | None:
-        from abs_sinks.postgres.target import identity_at
+        from abs_sinks.postgres.apply.target import identity_at
 
         return identity_at(options)
 
     def preflight(self, options: PostgresOptions, around: Around) -> Sequence[Finding]:
-        from abs_sinks.postgres.preflight import preflight
+        from abs_sinks.postgres.check.preflight import preflight
 
         job = job_of(options)
         return preflight(
@@ -124,12 +124,12 @@ class PostgresFormat(SinkFormat):
         *,
         apart: Sequence[str] = (),
     ) -> Sequence[Finding]:
-        from abs_sinks.postgres.budget import judge_together
+        from abs_sinks.postgres.check.budget import findings_of_together
 
-        return judge_together(sinks, tasks, apart=apart)
+        return findings_of_together(sinks, tasks, apart=apart)
 
     def transactions(self, options: PostgresOptions) -> Hashable | None:
-        from abs_sinks.postgres.sink import transactions_of
+        from abs_sinks.postgres.prepared import transactions_of
 
         return transactions_of(options)
 
@@ -156,7 +156,7 @@ class PostgresFormat(SinkFormat):
     def forget(
         self, options: PostgresOptions, state: JobState, letters: bool | None = None
     ) -> Sequence[str]:
-        from abs_sinks.postgres.forgetting import forget_positions
+        from abs_sinks.postgres.apply.forgetting import forget_positions
         from abs_sinks.postgres.traces import remove_traces
 
         if letters is None:

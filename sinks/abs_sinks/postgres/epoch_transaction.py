@@ -15,28 +15,35 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.deadletters import JUDGEMENTS, Judged, miscount, unsettled
+from abs_core.deadletters import MAX_REFUSALS, RowsRefused, miscount, unsettled
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres import changes_sql, deadletters
-from abs_sinks.postgres.apply import duplicate_key, union_of
-from abs_sinks.postgres.applying import (
+from abs_sinks.postgres import letter_table
+from abs_sinks.postgres.apply import changes_sql
+from abs_sinks.postgres.apply.newcolumns import add_within
+from abs_sinks.postgres.apply.replacing import Result, delete, results_of
+from abs_sinks.postgres.apply.rows_sql import duplicate_key, union_of
+from abs_sinks.postgres.apply.statements import (
     CHECKED,
     DEFERRED,
     Share,
+    finding_winners,
     in_order,
-    judged_by,
     naming_constraint,
     steps,
 )
-from abs_sinks.postgres.held import StagedLetters
-from abs_sinks.postgres.judging import NeedsJudgement, judging
-from abs_sinks.postgres.newcolumns import add_within
+from abs_sinks.postgres.apply.target import (
+    Part,
+    ResolvedTable,
+    SinkTables,
+    altered,
+    noticing_changes,
+)
+from abs_sinks.postgres.letters.held import StagedLetters
+from abs_sinks.postgres.letters.refused_rows import StagedRowsRefused, refusing
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed_of, prepare
 from abs_sinks.postgres.register import persistently, swapping
-from abs_sinks.postgres.replacing import Result, delete, results_of
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.target import Part, ResolvedTable, SinkTables, altered, noticing_changes
 
 _DOING = "applying staged rows"
 
@@ -82,8 +89,8 @@ class EpochTransaction:
         once = partial(self._co_commit, staged, expected, state, buried)
         try:
             return persistently(self._options, state, once)
-        except NeedsJudgement as refused:
-            raise Judged(self._letters.judgement(staged, _DOING), refused.why) from None
+        except StagedRowsRefused as refused:
+            raise RowsRefused(self._letters.marked(staged, _DOING), refused.why) from None
 
     def _co_commit(
         self,
@@ -102,7 +109,7 @@ class EpochTransaction:
                     return Conflict() if version is None else str(version[0])
                 try:
                     version = self._begin(connection, swap, staged, buried)
-                except (NotPreparedError, NeedsJudgement):
+                except (NotPreparedError, StagedRowsRefused):
                     # A successor may have swept the tables: then the register tells more.
                     if self._has_moved(connection, expected, state):
                         return Conflict()
@@ -116,7 +123,7 @@ class EpochTransaction:
         return str(version[0])
 
     def compose(
-        self, staged: Sequence[Committable], judged: dict[HandleName, Committable]
+        self, staged: Sequence[Committable], counted: dict[HandleName, Committable]
     ) -> Committable:
         """Apply the rows in a transaction that is left prepared: a handle of protocol ``2pc``.
 
@@ -124,7 +131,7 @@ class EpochTransaction:
         tables. Its name is derived from theirs, so that a retry after a lost reply finds it.
 
         Args:
-            judged: takes the committables, with the counts of dead letters that were found.
+            counted: takes the committables, with the counts of dead letters that were found.
 
         Raises:
             NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
@@ -132,13 +139,13 @@ class EpochTransaction:
             PreflightError, ContentionError: the server has no room for a prepared transaction.
         """
         why = ""
-        for _ in range(JUDGEMENTS):
+        for _ in range(MAX_REFUSALS):
             try:
                 return self._compose(staged)
-            except NeedsJudgement as refused:
+            except StagedRowsRefused as refused:
                 why = refused.why
-                staged = self._letters.judgement(staged, _DOING)
-                judged.update({committable.handle: committable for committable in staged})
+                staged = self._letters.marked(staged, _DOING)
+                counted.update({committable.handle: committable for committable in staged})
         raise unsettled(staged[0].handle.job, staged[0].handle.epoch, why)
 
     def _compose(self, staged: Sequence[Committable]) -> Committable:
@@ -175,8 +182,8 @@ class EpochTransaction:
                     marks = sql.SQL("; ").join(map(self._prepared.marking, ready))
                     try:
                         self._begin(connection, marks, ready)
-                    except NeedsJudgement as refused:
-                        # It is decided: nothing of it is judged again.
+                    except StagedRowsRefused as refused:
+                        # It is decided: no more of its rows become dead letters.
                         raise (refused.__cause__ or refused) from None
                     reached(CrashPoint.BETWEEN_COMMITS)
                     self._commit(connection, ready)
@@ -224,7 +231,7 @@ class EpochTransaction:
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
         self._letters.check(connection, [part for part, _ in parts])
-        with judging(connection, *(part for part, _ in parts)) as keeps:
+        with refusing(connection, *(part for part, _ in parts)) as keeps:
             if keeps or any(target.table.constraints.defers for _, target in parts):
                 connection.execute(CHECKED)
         return returned
@@ -236,11 +243,11 @@ class EpochTransaction:
         parts: Sequence[tuple[Part, ResolvedTable]],
         shares: Sequence[Share],
     ) -> tuple[Any, ...] | None:
-        """Judge changes, and execute all ``steps``; returns the second row of ``before``, if any."""
+        """Pick the winners, execute all ``steps``; returns the second row of ``before``, if any."""
         returned: tuple[Any, ...] | None = None
         for (part, target), share in zip(parts, shares, strict=True):
             if target.changes is not None:
-                results = self._judge(connection, before, part, target, share)
+                results = self._pick_winners(connection, before, part, target, share)
                 returned, before = (results[1].row if before else returned), []
         written: dict[int, int] = {}
         for number, statements in steps(shares):
@@ -258,11 +265,11 @@ class EpochTransaction:
         return returned
 
     def _share(self, part: Part, target: ResolvedTable) -> Share:
-        """What is applied to a table; it is judged in a table that the transaction makes and drops."""
+        """What is applied to a table; winners are in a table that the transaction makes and drops."""
         names = "\n".join(sorted(str(committable.handle) for committable in part.staged))
         digest = blake2b(names.encode(), digest_size=16).hexdigest()
-        judged = self._state.table(f"judged_{digest}")
-        return Share(part.table.options, target, self._union(part, target), judged)
+        winners = self._state.table(f"judged_{digest}")
+        return Share(part.table.options, target, self._union(part, target), winners)
 
     def _apply(
         self,
@@ -271,9 +278,9 @@ class EpochTransaction:
         target: ResolvedTable,
         statements: Sequence[sql.Composed],
     ) -> list[Result]:
-        """Execute some of the statements that apply judged changes."""
+        """Execute some of the statements that apply the winners."""
         doing = f"applying changes to table {target.table.label}"
-        naming = deadletters.naming_option(part.table.options)
+        naming = letter_table.naming_option(part.table.options)
         with naming, naming_constraint(target), translate_errors(doing):
             return self._run(connection, sql.SQL("; ").join(statements), part, target)
 
@@ -281,7 +288,7 @@ class EpochTransaction:
         """Move the dead letters of a table's staged rows."""
         for handle, dead in part.dead.items():
             source = self._staging.table(handle)
-            query = deadletters.moving(part.table.options, target.plan, handle, source)
+            query = letter_table.moving(part.table.options, target.plan, handle, source)
             with translate_errors(f"writing dead letters of table {target.table.label}"):
                 found = connection.execute(query).rowcount
             if found != dead:
@@ -298,7 +305,7 @@ class EpochTransaction:
         """Send statements of which the last is the INSERT, in one message; their results."""
         statements = sql.SQL("; ").join([*sent, target.plan.shape_query()])
         doing = f"applying staged rows to table {target.table.label}"
-        with deadletters.naming_option(part.table.options), translate_errors(doing):
+        with letter_table.naming_option(part.table.options), translate_errors(doing):
             results = self._run(connection, statements, part, target)
         (inserted, _), (_, found_shape) = results[-2:]
         if found_shape != (target.shape,):
@@ -313,7 +320,7 @@ class EpochTransaction:
                 raise lost
         return results
 
-    def _judge(
+    def _pick_winners(
         self,
         connection: Connection[Any],
         before: Sequence[sql.Composable],
@@ -321,14 +328,14 @@ class EpochTransaction:
         target: ResolvedTable,
         share: Share,
     ) -> list[Result]:
-        """Send ``before`` and judge the changes in one message; the statements' results.
+        """Send ``before`` and pick the winners in one message; the statements' results.
 
         Raises:
             DataError: changes contradict each other, or cannot be applied.
         """
         counting = sql.SQL("select count(*) from ({}) s").format(share.rows)
         shape = target.plan.shape_query()
-        statements = sql.SQL("; ").join([*before, *judged_by(share), counting, shape])
+        statements = sql.SQL("; ").join([*before, *finding_winners(share), counting, shape])
         with translate_errors(f"looking at the changes of table {target.table.label}"):
             results = self._run(connection, statements, part, target)
         (_, first), (_, counted), (_, found_shape) = results[-3:]
@@ -342,7 +349,7 @@ class EpochTransaction:
         if bad is not None:
             connection.execute("ROLLBACK")
             if wrong is None and part.table.options.letters is not None:
-                raise NeedsJudgement from bad
+                raise StagedRowsRefused from bad
             raise bad
         return results
 
@@ -355,7 +362,7 @@ class EpochTransaction:
     ) -> list[Result]:
         """Execute; a known error is explained."""
         options = part.table.options
-        with judging(connection, part), noticing_changes(options, target.plan):
+        with refusing(connection, part), noticing_changes(options, target.plan):
             try:
                 return results_of(connection.execute(statements))
             except psycopg.errors.NotNullViolation:
@@ -390,4 +397,4 @@ class EpochTransaction:
 
     def _union(self, part: Part, target: ResolvedTable) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]
-        return union_of(target.plan, staged, deadletters.good(part.table.options))
+        return union_of(target.plan, staged, letter_table.good(part.table.options))

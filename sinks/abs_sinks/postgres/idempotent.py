@@ -24,40 +24,40 @@ from abs_core import protocol
 from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
-from abs_core.deadletters import JUDGEMENTS, counts_of, unsettled
+from abs_core.deadletters import MAX_REFUSALS, counts_of, unsettled
 from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
-from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres import changes_judge, changes_sql, deadletters
-from abs_sinks.postgres.apply import (
-    columns_of,
+from abs_sinks.deadletters.letter import DeadLetter
+from abs_sinks.postgres import letter_table
+from abs_sinks.postgres.apply import changes_sql, changes_winner
+from abs_sinks.postgres.apply.changes import Changes
+from abs_sinks.postgres.apply.replacing import results_of
+from abs_sinks.postgres.apply.rows_sql import (
     duplicate_key,
     inserting,
     latest_of,
     staging_columns,
     union_of,
 )
-from abs_sinks.postgres.applying import CHECKED, DEFERRED, naming_constraint
-from abs_sinks.postgres.changes import Changes
-from abs_sinks.postgres.copyin import CopyIn, CopyWriter
-from abs_sinks.postgres.deadletters import by_data, staged_columns
-from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.judgedcopy import JudgedCopy
-from abs_sinks.postgres.judgestaged import judge_shares
-from abs_sinks.postgres.judging import mark
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.replacing import results_of
-from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.target import (
+from abs_sinks.postgres.apply.statements import CHECKED, DEFERRED, naming_constraint
+from abs_sinks.postgres.apply.target import (
     ResolvedTable,
     SinkTable,
     SinkTables,
     altered,
     noticing_changes,
 )
-from abs_sinks.postgres.trials import StagedShare
+from abs_sinks.postgres.columns.plan import CopyPlan, columns_of
+from abs_sinks.postgres.copyin import CopyIn, CopyWriter
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.letter_table import by_data, staged_columns
+from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
+from abs_sinks.postgres.letters.refused_rows import mark
+from abs_sinks.postgres.letters.refused_staged import refused_of
+from abs_sinks.postgres.letters.trials import StagedShare
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.staging import Staging
 
 DEADLOCK_TRIES = 5
 
@@ -77,12 +77,12 @@ select from {register}
 
 _MAY = "with may as materialized ({} and ({}) = {} for share) {}"
 
-_JUDGED = "create temporary table if not exists {} on commit delete rows as {} with no data"
+_WINNERS = "create temporary table if not exists {} on commit delete rows as {} with no data"
 
-# Without a row of ``may`` there is no judged row, so that nothing is changed.
-_JUDGE = """
+# Without a row of ``may`` there is no winner, so that nothing is changed.
+_PICK = """
 with may as materialized ({may} and ({shape_query}) = {shape} for share)
-insert into {judged} select j.* from ({judging}) j, may
+insert into {winners} select j.* from ({picking}) j, may
 """
 
 
@@ -109,7 +109,7 @@ class IdempotentWriter(CopyWriter):
         """
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
-        naming = deadletters.naming_option(self._options)
+        naming = letter_table.naming_option(self._options)
         constraint = naming_constraint(self._target)
         with naming, constraint, or_close(connection), translate_errors(doing):
             if self._target.changes is None:
@@ -119,7 +119,7 @@ class IdempotentWriter(CopyWriter):
             if changed < made.rows - self._dead:
                 self._check_may_write(connection, self._target)
 
-    def _begin(self) -> CopyIn | JudgedCopy:
+    def _begin(self) -> CopyIn | CopyWithLetters:
         self._target = self.table.altered()
         plan = self._target.plan
         staged = _staged(self._options, plan)
@@ -128,13 +128,13 @@ class IdempotentWriter(CopyWriter):
             columns = sql.Composed([staging_columns(plan), staged_columns(self._options)])
             connection.execute(sql.SQL(_STAGE).format(staged, columns))
             if (changes := self._target.changes) is not None:
-                connection.execute(sql.SQL(_JUDGED).format(*_judging(self._options, changes)))
+                connection.execute(sql.SQL(_WINNERS).format(*_winners(self._options, changes)))
         return self._copying(connection, self._target, staged)
 
     def _bury(
         self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
-        deadletters.stage(connection, _staged(self._options, target.plan), letters)
+        letter_table.stage(connection, _staged(self._options, target.plan), letters)
 
     @property
     def _dead(self) -> int:
@@ -148,18 +148,18 @@ class IdempotentWriter(CopyWriter):
         keep = sql.SQL("insert into {} ({columns}) select {columns} from {} where {}").format(
             staging.table(handle),
             _staged(self._options, target.plan),
-            deadletters.IS_DEAD,
-            columns=columns_of(deadletters.STAGED),
+            letter_table.IS_DEAD,
+            columns=columns_of(letter_table.STAGED),
         )
         return [staging.creating(handle, target.plan, logged=True), keep]
 
-    def _judge(self, connection: Connection[Any], target: ResolvedTable) -> None:
+    def _mark_refused(self, connection: Connection[Any], target: ResolvedTable) -> None:
         """Mark the rows that the table refuses; the transaction is back before its first upsert."""
         staged, options = _staged(self._options, target.plan), self._options
         connection.execute("rollback to savepoint staged")
         share = StagedShare(options, target, (staged,), self._rows)
-        naming = partial(Staging(options).judged, self._task.handle)
-        (found,) = judge_shares(connection, [share], naming)
+        naming = partial(Staging(options).winners, self._task.handle)
+        (found,) = refused_of(connection, [share], naming)
         connection.execute("rollback to savepoint staged; release savepoint staged")
         self._count(self.number, 0, mark(connection, staged, found))
 
@@ -169,7 +169,7 @@ class IdempotentWriter(CopyWriter):
         All tasks lock rows in key order, so only other writers can cause a deadlock.
         """
         plan = target.plan
-        staged = union_of(plan, [_staged(self._options, plan)], deadletters.good(self._options))
+        staged = union_of(plan, [_staged(self._options, plan)], letter_table.good(self._options))
         source = sql.SQL("select s.* from ({}) s, may order by {}").format(
             latest_of(plan, staged, target.key, target.orderby), columns_of(target.key)
         )
@@ -180,7 +180,7 @@ class IdempotentWriter(CopyWriter):
             inserting(plan, source, target.key),
         )
         why = ""
-        for _ in range(JUDGEMENTS):
+        for _ in range(MAX_REFUSALS):
             statements = sql.SQL("; ").join(
                 [
                     sql.SQL("savepoint staged"),
@@ -199,7 +199,7 @@ class IdempotentWriter(CopyWriter):
             except psycopg.Error as error:
                 if self._options.letters is None or not by_data(error):
                     raise
-                self._judge(connection, target)
+                self._mark_refused(connection, target)
                 why = to_abs_error(error, "upserting rows").what
                 continue
             changed = [cursor.rowcount]
@@ -209,47 +209,47 @@ class IdempotentWriter(CopyWriter):
         raise unsettled(self._task.job, self._task.epoch, why)
 
     def _change(self, connection: Connection[Any], target: ResolvedTable, changes: Changes) -> int:
-        """Apply the changes, if the epoch may be written; returns how many were judged.
+        """Apply the changes, if the epoch may be written; returns how many won.
 
         A row with a problem keeps the statements from changing anything, so the client need not be
         asked in between, and can stop without holding a lock.
         """
-        judged, judging = _judging(self._options, changes)
-        judge = sql.SQL(_JUDGE).format(
+        winners, picking = _winners(self._options, changes)
+        pick = sql.SQL(_PICK).format(
             may=may_write(self._register, self._task),
             shape_query=target.plan.shape_query(),
             shape=target.shape,
-            judged=judged,
-            judging=judging,
+            winners=winners,
+            picking=picking,
         )
         keeps = self._options.letters is not None
         # With dead letters a problem is no error, and the transaction goes on.
         end = [CHECKED, *([] if keeps else [sql.SQL("COMMIT")])]
-        last = [*changes_sql.applying(changes, judged), *end]
-        finding = changes_sql.finding(changes, judged)
+        last = [*changes_sql.applying(changes, winners), *end]
+        finding = changes_sql.finding(changes, winners)
         why = ""
-        for _ in range(JUDGEMENTS):
+        for _ in range(MAX_REFUSALS):
             before = [sql.SQL("savepoint staged"), *self._keeping(target)]
             statements = sql.SQL("; ").join(
-                [*before, DEFERRED, changes_sql.locking(changes), judge, finding, *last]
+                [*before, DEFERRED, changes_sql.locking(changes), pick, finding, *last]
             )
             try:
                 results = results_of(self._execute(connection, statements, target.plan))
             except psycopg.Error as error:
                 if not keeps or not by_data(error):
                     raise
-                self._judge(connection, target)
+                self._mark_refused(connection, target)
                 why = to_abs_error(error, "applying changes").what
                 continue
-            judged_rows, found = results[-len(last) - 2 :][:2]
+            picked, found = results[-len(last) - 2 :][:2]
             wrong = changes_sql.error_of(changes, found.row)
             if wrong is None:
                 if keeps:
                     connection.execute("COMMIT")
-                return judged_rows.affected
+                return picked.affected
             if not keeps:
                 raise wrong
-            self._judge(connection, target)
+            self._mark_refused(connection, target)
             why = wrong.what
         raise unsettled(self._task.job, self._task.epoch, why)
 
@@ -320,9 +320,9 @@ def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
 
 
-def _judging(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
-    """The session's temporary table for judged changes, and the query that fills it."""
-    staged = union_of(changes.plan, [_staged(options, changes.plan)], deadletters.good(options))
-    query = changes_judge.judging(changes, staged)
+def _winners(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
+    """The session's temporary table for the winners, and the query that fills it."""
+    staged = union_of(changes.plan, [_staged(options, changes.plan)], letter_table.good(options))
+    query = changes_winner.winners_of(changes, staged)
     digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
     return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query

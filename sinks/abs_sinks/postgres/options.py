@@ -163,7 +163,7 @@ class PostgresOptions:
         locktimeout: seconds to wait for a lock that something else holds.
         connecttimeout: seconds to wait for the server to take a connection.
         deadletter: a table of this database for rows that the table refuses by their data; it is
-            created if it is missing. Or a sink of the same epoch, for what the client can judge.
+            created if it is missing. Or a sink of the same epoch, for what the client can tell.
             Without it such a row stops the query.
         deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
         deadlettercolumns: columns of the input that dead letters do not show.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,14 +17,14 @@ from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol, NothingToCommit
-from abs_sinks.burying import dead_letters_of
+from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.options import on_one_target
+from abs_sinks.postgres.apply.target import SinkTable, SinkTables
+from abs_sinks.postgres.check.preflight import preflight
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister, terminate_older
-from abs_sinks.postgres.target import SinkTable, SinkTables
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.postgres.wal import WalCoCommitter, WalCommitter, WalComposer, WalWriter
 
@@ -135,7 +135,7 @@ def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
     if options.protocol != "idempotent":
         return (what,)
     moment = (
-        "A row can be visible and a dead letter for a moment, if attempts of its task judge it "
+        "A row can be visible and a dead letter for a moment, if attempts of its task see it "
         "differently."
     )
     return (what, moment)
@@ -187,10 +187,10 @@ class PostgresSink(Sink):
         self._table = replace(self._table, if_missing=check)
 
     def writer(self, task: Task) -> Writer:
-        return SlowWriteReporter(self.judging(task), self._options.patience, task)
+        return SlowWriteReporter(self.raw_writer(task), self._options.patience, task)
 
-    def judging(self, task: Task) -> CopyWriter:
-        """See ``burying.GivingSink``."""
+    def raw_writer(self, task: Task) -> CopyWriter:
+        """See ``deadletters.writer.GivingSink``."""
         elsewhere = not self._co_commit
         match self._options.protocol:
             case "wal":
@@ -242,25 +242,6 @@ class PostgresSink(Sink):
 
     def close(self) -> None:
         """Nothing: the process keeps idle connections for the next sink."""
-
-
-_PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
-"""The libpq parameters that identify server, database, role and session options."""
-
-_DEFAULTS = {"port": "5432"}
-
-
-def transactions_of(options: PostgresOptions) -> Hashable | None:
-    """A key that is equal for sinks that can share transactions; None: this one shares none.
-
-    It compares server, database, role, protocol and state schema as the options write them: two names
-    of one server count as two servers. The first sink's timeouts and password are used.
-    """
-    if options.protocol == "idempotent":
-        return None
-    given = {**_DEFAULTS, **dict(options.address.parameters)}
-    place = tuple(sorted((name, given[name]) for name in _PLACE if name in given))
-    return options.protocol, place, options.stateschema
 
 
 def committer_of(tables: SinkTables, *, co_commit: bool = False) -> ByProtocol:

@@ -18,10 +18,10 @@ from psycopg import Connection, sql
 
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, InDoubt
-from abs_sinks.postgres.apply import staging_columns
-from abs_sinks.postgres.deadletters import IS_DEAD, staged_columns
+from abs_sinks.postgres.apply.rows_sql import staging_columns
+from abs_sinks.postgres.columns.plan import CopyPlan
+from abs_sinks.postgres.letter_table import IS_DEAD, staged_columns
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.plan import CopyPlan
 
 _HELD = """
 select d.description, c.relname, format('staging table %s', c.oid::regclass)
@@ -58,8 +58,8 @@ class Staging:
         """The name of a handle's table."""
         return sql.Identifier(self._schema, _table_name(handle))
 
-    def judged(self, handle: HandleName, suffix: str) -> sql.Identifier:
-        """The name of a table that lives within one transaction, which judges staged rows."""
+    def winners(self, handle: HandleName, suffix: str) -> sql.Identifier:
+        """The name of a table for the winners of staged changes, which lives within one transaction."""
         name = f"judged_{_table_name(handle)[len('staged_') :]}{suffix}"
         return sql.Identifier(self._schema, name)
 

@@ -13,8 +13,8 @@ from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import leased
 from abs_core.errors import SchemaError
 from abs_core.model import JobState
-from abs_sinks.postgres import deadletters
-from abs_sinks.postgres.forgetting import forget_positions
+from abs_sinks.postgres import letter_table
+from abs_sinks.postgres.apply.forgetting import forget_positions
 from abs_sinks.postgres.options import PostgresOptions
 
 _TABLES = """
@@ -52,7 +52,7 @@ def _letters(connection: Connection[Any], job: str, *, letters: bool) -> Iterato
         named = TableName(name, schema)
         table, label = named.identifier, str(named)
         try:
-            deadletters.check(connection, named)
+            letter_table.check(connection, named)
         except SchemaError:
             continue  # another table with such a column
         query = sql.SQL("select count(*) from {} where job = {}").format(table, job)

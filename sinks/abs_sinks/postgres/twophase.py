@@ -27,11 +27,17 @@ from abs_core.model import (
     Shown,
 )
 from abs_core.patience.slow_writes import SlowWriteReporter
-from abs_sinks.burying import Bury
-from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres import deadletters, lookback
+from abs_sinks.deadletters.letter import DeadLetter
+from abs_sinks.deadletters.writer import Bury
+from abs_sinks.postgres import letter_table, lookback
+from abs_sinks.postgres.apply.target import (
+    ResolvedTable,
+    SinkTable,
+    altered,
+    noticing_changes,
+)
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
-from abs_sinks.postgres.judgedcopy import JudgedCopy
+from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import (
     OR_WAL,
@@ -40,7 +46,6 @@ from abs_sinks.postgres.prepared import (
     prepare,
     proof_noted,
 )
-from abs_sinks.postgres.target import ResolvedTable, SinkTable, altered, noticing_changes
 
 MANY_HANDLES = 8
 """Number of handles from which several connections commit them."""
@@ -64,7 +69,7 @@ class TwoPhaseWriter(CopyWriter):
         super().__init__(table, task)
         self._extra = proof_noted(self._options.stateschema if elsewhere else None)
 
-    def _begin(self) -> CopyIn | JudgedCopy:
+    def _begin(self) -> CopyIn | CopyWithLetters:
         table, target, connection = self.table, self.table.altered(), self._connection
         if connection is None:
             connection = pool(self._options.server).take(self._tag)
@@ -81,7 +86,7 @@ class TwoPhaseWriter(CopyWriter):
     ) -> None:
         # Rows are held: ``table`` can be that of the next ones.
         options = (self._into or self.table).options
-        deadletters.write(connection, options, target.plan, self._task.handle, letters)
+        letter_table.write(connection, options, target.plan, self._task.handle, letters)
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         marking = PreparedTransactions(self._options).marking(made)
@@ -101,7 +106,7 @@ class GroupTwoPhaseWriter:
         self._tables = tables
 
     def bury_in(self, sink: int, elsewhere: Bury) -> None:
-        """As ``burying.GivingWriter``, for one of the sinks."""
+        """As ``deadletters.writer.GivingWriter``, for one of the sinks."""
         self._writer.bury_in(elsewhere, sink)
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:

@@ -14,14 +14,14 @@ from abs_core.aborting import abort_each
 from abs_core.contracts import Committer, Conflict, Task, Version
 from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_sinks.deadletters import DeadLetter
-from abs_sinks.postgres import deadletters
+from abs_sinks.deadletters.letter import DeadLetter
+from abs_sinks.postgres import letter_table
+from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, SinkTables
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.judgedcopy import JudgedCopy
+from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.target import ResolvedTable, SinkTable, SinkTables
 
 
 class WalWriter(CopyWriter):
@@ -37,7 +37,7 @@ class WalWriter(CopyWriter):
         super().__init__(table, task)
         self._logged = logged
 
-    def _begin(self) -> CopyIn | JudgedCopy:
+    def _begin(self) -> CopyIn | CopyWithLetters:
         target = self.table.altered() if self._logged else self.table.target()
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
@@ -50,7 +50,7 @@ class WalWriter(CopyWriter):
     def _bury(
         self, connection: Connection[Any], target: ResolvedTable, letters: Sequence[DeadLetter]
     ) -> None:
-        deadletters.stage(connection, Staging(self._options).table(self._task.handle), letters)
+        letter_table.stage(connection, Staging(self._options).table(self._task.handle), letters)
 
     def _end(self, connection: Connection[Any], made: Committable) -> None:
         with or_close(connection), translate_errors("committing staged rows"):
@@ -105,16 +105,16 @@ class WalComposer(WalCommitter):
 
     def __init__(self, tables: SinkTables) -> None:
         super().__init__(tables)
-        self._judged: dict[HandleName, Committable] = {}
+        self._counted: dict[HandleName, Committable] = {}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``EpochTransaction``."""
         if not committables:
             return []
         # A call that comes again finds what is prepared by the counts that are in its name.
-        given = [self._judged.get(c.handle, c) for c in committables]
-        self._judged = {c.handle: c for c in given}
-        return [EpochTransaction(self._tables).compose(given, self._judged)]
+        given = [self._counted.get(c.handle, c) for c in committables]
+        self._counted = {c.handle: c for c in given}
+        return [EpochTransaction(self._tables).compose(given, self._counted)]
 
 
 class WalCoCommitter(WalCommitter):

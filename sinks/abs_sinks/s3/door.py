@@ -15,7 +15,7 @@ from abs_core.model import Finding, Guarantee
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
-    from abs_sinks.deadletters import KeptLetters
+    from abs_sinks.deadletters.place import KeptLetters
     from abs_sinks.s3 import S3Options, S3Sink
     from abs_sinks.s3.segments import S3Segments
 

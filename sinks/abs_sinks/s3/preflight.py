@@ -47,7 +47,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
     except RefusedError as refused:
         return [Finding.of(refused)]
     rules = _ask(options, "get_bucket_lifecycle_configuration").get("Rules", [])
-    findings += [*judge_rules(rules, options), *_bucket(options), *_state(options)]
+    findings += [*findings_of_rules(rules, options), *_bucket(options), *_state(options)]
     if job is not None:
         findings += _others(options, job)
     return findings
@@ -119,8 +119,8 @@ def _open_uploads(options: S3Options) -> Iterator[Finding]:
         )
 
 
-def judge_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterator[Finding]:
-    """Judge lifecycle rules of the bucket that touch the folder or the register."""
+def findings_of_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterator[Finding]:
+    """Findings of lifecycle rules of the bucket that touch the folder or the register."""
     for rule in rules:
         if rule.get("Status") != "Enabled":
             continue

@@ -16,8 +16,8 @@ from abs_core.errors import AbsError, SchemaError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
-from abs_sinks.appended import AppendedLetters
-from abs_sinks.burying import JudgingWriter, dead_letters_of
+from abs_sinks.deadletters.replay import AppendedLetters
+from abs_sinks.deadletters.writer import CheckingWriter, dead_letters_of
 from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
@@ -104,10 +104,10 @@ class S3Sink(Sink):
         return str(self._options.path)
 
     def writer(self, task: Task) -> Writer:
-        return self.judging(task)
+        return self.raw_writer(task)
 
-    def judging(self, task: Task) -> JudgingWriter:
-        """See ``appended.BuryingSink``.
+    def raw_writer(self, task: Task) -> CheckingWriter:
+        """See ``deadletters.replay.BuryingSink``.
 
         Raises:
             SchemaError: the rows have no columns: no file could tell their number.

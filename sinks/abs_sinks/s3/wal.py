@@ -17,7 +17,7 @@ from abs_core.deadletters import check_held, counts_of, noted
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
 from abs_core.wal import SegmentWriter, read_segment
-from abs_sinks.burying import LETTERS, JudgingWriter, offering
+from abs_sinks.deadletters.writer import LETTERS, CheckingWriter, offering
 from abs_sinks.refusals import BadRows, find_bad_rows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
@@ -29,7 +29,7 @@ AHEAD = 8
 """Batches read ahead, and held in memory."""
 
 _LETTER = "abs:letter"
-"""Column of a segment that holds a dead letter (``burying.LETTERS``), null in rows of the input."""
+"""Column of a segment that holds a dead letter (``LETTERS``), null in rows of the input."""
 
 Batches = Generator[pa.RecordBatch, None, None]
 
@@ -53,7 +53,7 @@ def reading_ahead(batches: Batches, count: int = AHEAD) -> Batches:
             pool.submit(batches.close)
 
 
-class WalWriter(JudgingWriter):
+class WalWriter(CheckingWriter):
     """Streams rows to a segment, which readers never see; with dead letters, both, side by side."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
@@ -72,11 +72,11 @@ class WalWriter(JudgingWriter):
     def abort(self) -> None:
         self._segment.abort()
 
-    def _judged(self, batch: pa.RecordBatch) -> None:
+    def _checked(self, batch: pa.RecordBatch) -> None:
         if self._options.deadletter is not None:
             self._files.check(batch)
 
-    def _keep_judged(self, batch: pa.RecordBatch, judged: None) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, checked: None) -> None:
         if self._options.letters is None:
             self._segment.write(batch)
             return

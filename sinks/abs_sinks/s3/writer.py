@@ -10,7 +10,7 @@ import pyarrow as pa
 from abs_core.contracts import Task
 from abs_core.model import Committable, HandleName
 from abs_core.patience import Patience
-from abs_sinks.burying import LETTERS, JudgingWriter, offering
+from abs_sinks.deadletters.writer import LETTERS, CheckingWriter, offering
 from abs_sinks.refusals import BadRows, find_bad_rows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -20,10 +20,10 @@ OFFERED = "a folder"
 """What the option ``deadletter`` names."""
 
 
-class StreamingWriter(JudgingWriter):
+class StreamingWriter(CheckingWriter):
     """A ``Writer``: the first row begins the first file; each request is retried.
 
-    Without dead letters a row is judged as it is encoded, and not twice.
+    Without dead letters a row is checked as it is encoded, and not twice.
     """
 
     offers = OFFERED
@@ -48,11 +48,11 @@ class StreamingWriter(JudgingWriter):
         """The rows that the format or a key cannot hold; nothing is written."""
         return find_bad_rows(batch, self._begun().check)
 
-    def _judged(self, batch: pa.RecordBatch) -> None:
+    def _checked(self, batch: pa.RecordBatch) -> None:
         if self._options.deadletter is not None:
             self._opened().check(batch)
 
-    def _keep_judged(self, batch: pa.RecordBatch, judged: None) -> None:
+    def _keep_checked(self, batch: pa.RecordBatch, checked: None) -> None:
         with offering(self._options, self.offers):
             self._opened().write(batch)
 

@@ -15,7 +15,7 @@ from abs_sinks.kafka import preflight as hanging
 from abs_sinks.kafka.preflight import (
     PartitionTransaction,
     find_hanging,
-    judge_hanging,
+    findings_of_hanging,
     open_in,
     unknown,
 )
@@ -69,7 +69,7 @@ def test_what_a_job_has_open_does_not_hang_and_what_its_coordinator_forgot_does(
     monkeypatch.setattr("abs_sinks.kafka.preflight.MARGIN_MS", -3_600_000)
     cluster = ClusterFacts(1, (("transaction.max.timeout.ms", "1"),), 2, True, None)
     topic = TopicFacts(harness.topic, PARTITIONS, 1)
-    found = list(judge_hanging(topic, cluster, harness.options))
+    found = list(findings_of_hanging(topic, cluster, harness.options))
     assert len(found) == len(there)
     assert "kafka-transactions.sh abort" in found[0].remedy
 

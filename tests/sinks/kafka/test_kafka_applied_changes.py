@@ -16,8 +16,8 @@ from abs_core.errors import OptionError, RowError, SchemaError
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink, changes
 from abs_sinks.kafka import wal as wal_of_kafka
-from abs_sinks.kafka.kept import KafkaLetters
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.replay import KafkaLetters
 from abs_testing.case import Case
 from tests.kit.kafka import Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, open_log

@@ -17,13 +17,13 @@ from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError, RowError
 from abs_core.model import Severity
 from abs_services import KafkaService
-from abs_sinks import burying
-from abs_sinks.deadletters import rows_of, schema_of, why_bad
+from abs_sinks.deadletters import writer
+from abs_sinks.deadletters.letter import rows_of, schema_of, why_bad
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.kept import KafkaLetters
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.preflight import judge_letters
+from abs_sinks.kafka.preflight import findings_of_letters
+from abs_sinks.kafka.replay import KafkaLetters
 from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.kafka.writer import RecordWriter
@@ -82,7 +82,7 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
+    monkeypatch.setattr(writer, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 def test_a_dead_letter_says_in_connects_words_where_it_is_from(bootstrap: str) -> None:
@@ -187,11 +187,13 @@ def test_without_the_option_the_message_names_it(bootstrap: str) -> None:
 @pytest.mark.usefixtures("soon_missing")
 def test_a_topic_that_could_lose_letters_is_refused_at_the_start(bootstrap: str) -> None:
     with buried(bootstrap, CELLS["2pc"]) as harness:
-        assert [f for f in judge_letters(harness.options) if f.severity is Severity.ERROR] == []
+        assert [
+            f for f in findings_of_letters(harness.options) if f.severity is Severity.ERROR
+        ] == []
         limit(harness.options.kafka, harness.dead, "compact", "cleanup.policy")
-        *_, compacted = judge_letters(harness.options)
+        *_, compacted = findings_of_letters(harness.options)
         assert compacted.severity is Severity.ERROR
-        (missing,) = judge_letters(replace(harness.options, deadletter="not-there"))
+        (missing,) = findings_of_letters(replace(harness.options, deadletter="not-there"))
         assert "does not exist" in missing.what
 
 

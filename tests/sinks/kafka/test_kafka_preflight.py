@@ -16,8 +16,8 @@ from abs_core.errors import IdentityError
 from abs_core.model import Finding, Severity
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.preflight import judge_cluster, judge_topic
-from abs_sinks.kafka.preflight_state import judge_replicas
+from abs_sinks.kafka.preflight import findings_of_cluster, findings_of_topic
+from abs_sinks.kafka.preflight_state import findings_of_replicas
 from tests.kit.kafka import make_topic
 
 OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "topic": "t"})
@@ -61,7 +61,7 @@ def warnings(findings: list[Finding]) -> list[str]:
 
 
 def test_a_sound_cluster_and_topic_give_nothing_to_worry_about() -> None:
-    findings = [*judge_cluster(CLUSTER, OPTIONS), *judge_topic(TOPIC, OPTIONS)]
+    findings = [*findings_of_cluster(CLUSTER, OPTIONS), *findings_of_topic(TOPIC, OPTIONS)]
     assert [f for f in findings if f.severity is not Severity.NOTE] == []
 
 
@@ -77,7 +77,7 @@ def test_a_sound_cluster_and_topic_give_nothing_to_worry_about() -> None:
 def test_a_cluster_that_cannot_keep_the_promise_is_an_error(
     cluster: ClusterFacts, options: KafkaOptions, named: str
 ) -> None:
-    (what,) = errors(list(judge_cluster(cluster, options)))
+    (what,) = errors(list(findings_of_cluster(cluster, options)))
     assert named in what
 
 
@@ -101,7 +101,7 @@ def test_a_cluster_that_cannot_keep_the_promise_is_an_error(
 def test_what_weakens_the_promise_is_a_warning(
     cluster: ClusterFacts, options: KafkaOptions, named: str
 ) -> None:
-    (what,) = warnings(list(judge_cluster(cluster, options)))
+    (what,) = warnings(list(findings_of_cluster(cluster, options)))
     assert named in what
 
 
@@ -113,20 +113,20 @@ def test_what_weakens_the_promise_is_a_warning(
     ],
 )
 def test_a_topic_that_takes_no_records_is_an_error(topic: TopicFacts | None, named: str) -> None:
-    (what,) = errors(list(judge_topic(topic, OPTIONS)))
+    (what,) = errors(list(findings_of_topic(topic, OPTIONS)))
     assert named in what
 
 
 def test_a_topic_of_small_batches_is_an_error_to_a_producer_that_does_not_ask() -> None:
     small = replace(TOPIC, configs=(("max.message.bytes", "1000"),))
-    assert errors(list(judge_topic(small, OPTIONS))) == []
-    (what,) = errors(list(judge_topic(small, replace(OPTIONS, producer="librdkafka"))))
+    assert errors(list(findings_of_topic(small, OPTIONS))) == []
+    (what,) = errors(list(findings_of_topic(small, replace(OPTIONS, producer="librdkafka"))))
     assert "would refuse them" in what
 
 
 def test_a_compacted_topic_is_no_error_where_no_losers_are_written() -> None:
     compacted = replace(TOPIC, configs=(("cleanup.policy", "compact"),))
-    assert errors(list(judge_topic(compacted, OPTIONS))) == []
+    assert errors(list(findings_of_topic(compacted, OPTIONS))) == []
 
 
 UNCLEAN = (("min.insync.replicas", "2"), ("unclean.leader.election.enable", "true"))
@@ -139,17 +139,17 @@ def test_a_topic_that_may_forget_a_decision_is_refused(
 ) -> None:
     """Of the data it is the operator's choice, and said."""
     weak = replace(TOPIC, configs=configs)
-    (what,) = errors(list(judge_replicas([weak], [TOPIC])))
+    (what,) = errors(list(findings_of_replicas([weak], [TOPIC])))
     assert named in what
-    assert errors(list(judge_replicas([TOPIC], [weak]))) == []
-    (what,) = warnings(list(judge_replicas([TOPIC], [weak])))
+    assert errors(list(findings_of_replicas([TOPIC], [weak]))) == []
+    (what,) = warnings(list(findings_of_replicas([TOPIC], [weak])))
     assert named in what
 
 
 def test_single_replicas_are_told_once_and_refuse_nothing() -> None:
     """As on the broker of ``abs up``."""
     alone = replace(TOPIC, replicas=1, configs=ONE_NEEDED)
-    findings = list(judge_replicas([replace(alone, name="register")], [alone]))
+    findings = list(findings_of_replicas([replace(alone, name="register")], [alone]))
     (what,) = warnings(findings)
     assert "register, t" in what
     assert errors(findings) == []

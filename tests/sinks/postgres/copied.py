@@ -16,8 +16,8 @@ import pytest
 from psycopg.types.json import set_json_loads
 
 from abs_clients.postgres.name import TableName
-from abs_sinks.postgres.plan import plan_columns
-from abs_sinks.postgres.table import read_table
+from abs_sinks.postgres.columns.plan import plan_columns
+from abs_sinks.postgres.columns.table import read_table
 
 Connection = psycopg.Connection[Any]
 

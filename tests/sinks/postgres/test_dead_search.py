@@ -13,8 +13,13 @@ from itertools import product
 
 import pytest
 
-from abs_sinks.postgres import dead_search
-from abs_sinks.postgres.dead_search import Kind, Refusal, TooManyDead, find_dead
+from abs_sinks.postgres.letters import dead_search
+from abs_sinks.postgres.letters.dead_search import (
+    Kind,
+    Refusal,
+    TooManyDead,
+    find_dead,
+)
 from tests import sample
 
 

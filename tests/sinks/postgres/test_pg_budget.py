@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from abs_core.model import Severity
-from abs_sinks.postgres.budget import Room, Shared, judge_room
+from abs_sinks.postgres.check.budget import Room, Shared, findings_of_room
 
 SINKS = [
     Shared(("payments", "lines"), "2pc"),
@@ -28,6 +28,6 @@ WANTED = 2 * TASKS + 1
 def test_sinks_together_take_one_for_each_task_under_2pc_and_one_for_the_epoch_under_wal(
     most: int, taken: int, found: list[Severity]
 ) -> None:
-    findings = judge_room(SINKS, Room("server", most, taken), TASKS)
+    findings = findings_of_room(SINKS, Room("server", most, taken), TASKS)
     assert [finding.severity for finding in findings] == found
     assert all(f"{WANTED} transactions" in finding.what for finding in findings)

@@ -23,10 +23,10 @@ from abs_clients.arrow import is_list
 from abs_clients.postgres.errors import to_abs_error
 from abs_clients.postgres.name import TableName
 from abs_core.errors import RefusedError, RowError, SchemaError
-from abs_sinks.postgres import checks, type_mapping
-from abs_sinks.postgres.plan import CopyPlan, plan_columns
-from abs_sinks.postgres.table import read_table
-from abs_sinks.postgres.types import PgType
+from abs_sinks.postgres.columns import checks, type_mapping
+from abs_sinks.postgres.columns.plan import CopyPlan, plan_columns
+from abs_sinks.postgres.columns.table import read_table
+from abs_sinks.postgres.columns.types import PgType
 from abs_sinks.text import interval_parts
 from tests.sample import seed
 from tests.sinks.postgres.copied import Connection
@@ -371,7 +371,7 @@ def test_leaves_that_are_not_checked_are_found(
         if not (is_list(array.type) and is_list(array.type.value_type)):
             original(array, pg, column)
 
-    monkeypatch.setattr("abs_sinks.postgres.encode.check_values", first_dimension_only)
+    monkeypatch.setattr("abs_sinks.postgres.columns.encode.check_values", first_dimension_only)
     for declared in _LEAVES:
         assert changed(connection, reader, 2, declared)[0]
 

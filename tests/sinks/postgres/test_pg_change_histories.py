@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import sql
 
-from abs_sinks.postgres import changes_judge, changes_sql
-from abs_sinks.postgres.changes import GONE, Changes
+from abs_sinks.postgres.apply import changes_sql, changes_winner
+from abs_sinks.postgres.apply.changes import GONE, Changes
 from tests.sinks.postgres.changing import BARE, OWN, PARTIAL, Changing, changing
 from tests.sinks.postgres.histories import History, many, partial, play, whole
 
@@ -77,9 +77,9 @@ def forgets_at_once(changes: Changes) -> sql.Composed:
 
 
 def only_where_a_row_was(
-    changes: Changes, judged: sql.Identifier, *, checked: bool = False
+    changes: Changes, winners: sql.Identifier, *, checked: bool = False
 ) -> list[sql.Composed]:
-    *writing, deleting, keeping, expiring = APPLYING(changes, judged, checked=checked)
+    *writing, deleting, keeping, expiring = APPLYING(changes, winners, checked=checked)
     text = keeping.as_string().replace(
         " j where ",
         f" j where exists (select from {changes.plan.table.label} t where t.id = j.id) and ",
@@ -88,12 +88,12 @@ def only_where_a_row_was(
 
 
 APPLYING = changes_sql.applying
-BY_ARRIVAL = changes_judge._JUDGE.replace("order by {order}", "order by {key}")
-assert BY_ARRIVAL != changes_judge._JUDGE
+BY_ARRIVAL = changes_winner._WINNERS.replace("order by {order}", "order by {key}")
+assert BY_ARRIVAL != changes_winner._WINNERS
 PLANTED: dict[str, tuple[str, object, Callable[[], st.SearchStrategy[History]]]] = {
     "the position is not compared": ("later", always_later, whole),
     "a tombstone is dropped too early": ("_expiring", forgets_at_once, whole),
-    "a key is reduced by arrival": ("_JUDGE", BY_ARRIVAL, whole),
+    "a key is reduced by arrival": ("_WINNERS", BY_ARRIVAL, whole),
     "a tombstone only where a row was": ("applying", only_where_a_row_was, whole),
     "unchanged is taken for NULL": ("_FILLED", "{column}", partial),
 }
@@ -104,7 +104,7 @@ def test_a_planted_bug_is_found(
     shared_database: str, bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, planted, histories = PLANTED[bug]
-    home = changes_sql if hasattr(changes_sql, name) else changes_judge
+    home = changes_sql if hasattr(changes_sql, name) else changes_winner
     monkeypatch.setattr(home, name, planted)
     columns, more = (OWN, {}) if histories is whole else (f"{OWN}, big text", {"unchanged": "same"})
     schema = {} if histories is whole else {"schema": PARTIAL}

@@ -15,8 +15,9 @@ from psycopg import sql
 
 from abs_core.errors import AbsError, DataError, OptionError, RowError, SchemaError
 from abs_core.model import Severity
-from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, changes_sql
-from abs_sinks.postgres.changes import Changes
+from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
+from abs_sinks.postgres.apply import changes_sql
+from abs_sinks.postgres.apply.changes import Changes
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_testing.case import within
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing, Job, changing

@@ -14,8 +14,9 @@ from psycopg import sql
 
 from abs_clients.postgres.metadata import exists
 from abs_core.errors import AbsError, DeadLettersError
-from abs_sinks.deadletters import why_bad
-from abs_sinks.postgres import changes_judge, judgedcopy
+from abs_sinks.deadletters.letter import why_bad
+from abs_sinks.postgres.apply import changes_winner
+from abs_sinks.postgres.letters import copy_with_letters
 from tests.sinks.postgres.changing import BARE, CHANGES, OWN, PARTIAL, Changing
 from tests.sinks.postgres.histories import BAD, CHECKED, History, many, play, poisoned
 
@@ -87,7 +88,7 @@ def test_the_check_finds_contradictions_of_which_one_is_applied(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_sided = 'select j.*, "abs:problem" as "abs:dead" from ({0}) j'
-    monkeypatch.setattr(changes_judge, "_EACH", one_sided)
+    monkeypatch.setattr(changes_winner, "_EACH", one_sided)
     with pytest.raises(AssertionError):
         test_all_changes_that_contradict_each_other_are_dead(shared_database, "wal")
 
@@ -212,9 +213,9 @@ def test_a_history_finds_a_planted_bug(
     shared_database: str, monkeypatch: pytest.MonkeyPatch, bug: str
 ) -> None:
     if bug == "a letter is dropped":
-        monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
+        monkeypatch.setattr(copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:])
     else:
-        monkeypatch.setattr(changes_judge, "later", lambda *_: sql.SQL("true"))
+        monkeypatch.setattr(changes_winner, "later", lambda *_: sql.SQL("true"))
     with burying(shared_database, "wal") as table, pytest.raises((AssertionError, AbsError)):
         played(table, 30)
 

@@ -10,7 +10,7 @@ import pytest
 
 from abs_clients.postgres.pool import close_idle
 from abs_core.errors import DataError, PreflightError, SchemaError
-from abs_sinks.postgres import changes_judge
+from abs_sinks.postgres.apply import changes_winner
 from tests.sinks.postgres.changing import CHANGES, Changing, changing
 
 pytestmark = pytest.mark.services
@@ -53,7 +53,7 @@ def test_positions_follow_a_key_of_another_type(
 def test_the_check_finds_positions_that_keep_the_old_type(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abs_sinks.postgres.changes.follow", lambda *_: None)
+    monkeypatch.setattr("abs_sinks.postgres.apply.changes.follow", lambda *_: None)
     with pytest.raises(Exception, match="out of range"):
         test_positions_follow_a_key_of_another_type(shared_database, "bigint", side=False)
 
@@ -140,7 +140,7 @@ def test_a_key_that_is_written_anew_is_one_change(
 def test_the_check_finds_a_delete_and_a_create_that_are_taken_for_a_contradiction(
     shared_database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("abs_sinks.postgres.changes.written_anew", lambda _: set())
+    monkeypatch.setattr("abs_sinks.postgres.apply.changes.written_anew", lambda _: set())
     for order in ("together", "delete first"):
         with pytest.raises((AssertionError, DataError)):
             test_a_key_that_is_written_anew_is_one_change(
@@ -187,15 +187,15 @@ def test_tables_of_many_columns_keep_what_a_change_leaves_as_it_is(
 def test_parts_of_a_wide_table_are_filled_alike(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes_judge, "AT_ONCE", 2)
+    monkeypatch.setattr(changes_winner, "AT_ONCE", 2)
     _check_wide(shared_database, 7, 5)
 
 
 def test_the_check_finds_parts_that_lose_columns(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planted = changes_judge._FILLED.replace('("abs:old").{column}', "{column}")
-    monkeypatch.setattr(changes_judge, "_FILLED", planted)
+    planted = changes_winner._FILLED.replace('("abs:old").{column}', "{column}")
+    monkeypatch.setattr(changes_winner, "_FILLED", planted)
     with pytest.raises(AssertionError):
         _check_wide(shared_database, 7, 5)
 

@@ -7,7 +7,7 @@ import pytest
 
 from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError, SchemaError
-from abs_sinks.postgres.create import column_type, create_table_statement
+from abs_sinks.postgres.columns.create import column_type, create_table_statement
 
 T = TableName("t", "s")
 

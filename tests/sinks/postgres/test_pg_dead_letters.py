@@ -20,13 +20,14 @@ from abs_core.errors import (
     SchemaError,
 )
 from abs_core.model import Dead, Severity
-from abs_sinks.deadletters import DeadLetter, why_bad
-from abs_sinks.postgres import deadletters, judgedcopy, judging
+from abs_sinks.deadletters.letter import DeadLetter, why_bad
+from abs_sinks.postgres import letter_table
+from abs_sinks.postgres.apply.target import ResolvedTable
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import IdempotentWriter
-from abs_sinks.postgres.kept import PostgresLetters
-from abs_sinks.postgres.target import ResolvedTable
+from abs_sinks.postgres.letters import copy_with_letters, refused_rows
+from abs_sinks.postgres.replay import PostgresLetters
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.postgres.twophase import TwoPhaseWriter
 from abs_sinks.postgres.wal import WalWriter
@@ -66,7 +67,7 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> None:
         with leased(writer.table.options.server) as other:
             handle = writer._task.handle
-            deadletters.write(other, writer.table.options, target.plan, handle, letters)
+            letter_table.write(other, writer.table.options, target.plan, handle, letters)
         writer._count(writer.number, 0, -len(letters))
 
     for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
@@ -76,13 +77,13 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture  # type: ignore[no-redef]  # in place of the suite's
 def ignores_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the epoch, and of the work that judging its rows may take."""
-    for place in (core, judging):
+    for place in (core, refused_rows):
         monkeypatch.setattr(place, "MIN_DEAD", 10**9)
 
 
 @pytest.fixture
 def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judgedcopy, "why_bad", lambda bad: why_bad(bad)[1:])
+    monkeypatch.setattr(copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 KINDS = {

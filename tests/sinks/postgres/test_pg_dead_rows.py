@@ -13,8 +13,9 @@ import pytest
 from psycopg import sql
 
 from abs_core.errors import AbsError, DataError
-from abs_sinks.postgres import applying, judgestaged, trials
-from abs_sinks.postgres.dead_search import Refusal
+from abs_sinks.postgres.apply import statements
+from abs_sinks.postgres.letters import refused_staged, trials
+from abs_sinks.postgres.letters.dead_search import Refusal
 from tests import sample
 from tests.sinks.postgres.dead_rows import (
     CHANGES,
@@ -97,9 +98,14 @@ def by_arrival(shares: Sequence[trials.StagedShare], order: sql.Identifier) -> s
 RANKED = trials._ordered
 
 PLANTED: dict[str, tuple[Any, str, Any, str]] = {
-    "halves are tried alone": (judgestaged, "find_dead", by_halves, "tree"),
+    "halves are tried alone": (refused_staged, "find_dead", by_halves, "tree"),
     "ties go by arrival": (trials, "_ordered", by_arrival, "unique"),
-    "deferred errors are not asked for": (trials, "CHECKED", applying.DEFERRED, "tree-deferrable"),
+    "deferred errors are not asked for": (
+        trials,
+        "CHECKED",
+        statements.DEFERRED,
+        "tree-deferrable",
+    ),
 }
 
 

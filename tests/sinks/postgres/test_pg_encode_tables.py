@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from abs_clients.postgres.name import TableName
-from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.plan import plan_columns
-from abs_sinks.postgres.table import read_table
+from abs_sinks.postgres.columns.create import create_table_statement
+from abs_sinks.postgres.columns.plan import plan_columns
+from abs_sinks.postgres.columns.table import read_table
 from tests.sinks.postgres.copied import (
     BOTH,
     MOMENT,

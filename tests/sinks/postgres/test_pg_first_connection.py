@@ -13,8 +13,8 @@ from abs_core.contracts import Task
 from abs_core.errors import AbsError, ContentionError, UnavailableError
 from abs_core.model import Committable
 from abs_sinks.postgres import PostgresOptions
+from abs_sinks.postgres.apply.target import SinkTable
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
-from abs_sinks.postgres.target import SinkTable
 
 GIVEN = {"url": "postgresql://h/d", "dbtable": "t", "patience": "20s"}
 ROWS = pa.record_batch({"id": [1]})

@@ -17,7 +17,7 @@ from abs_core.registers import MemoryRegister
 from abs_core.sinkmap import STRIDE
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
 from abs_sinks.postgres import sink as of_groups
-from abs_sinks.postgres.target import Part, SinkTable
+from abs_sinks.postgres.apply.target import Part, SinkTable
 from abs_sinks.postgres.testing import Variant
 from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
 from abs_testing.case import JOB, Case, rows

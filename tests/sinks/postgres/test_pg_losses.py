@@ -14,7 +14,7 @@ from abs_clients.postgres.address import Address
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.held import StagedLetters
+from abs_sinks.postgres.letters.held import StagedLetters
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 from abs_testing import SCHEMA
 from abs_testing.calls import Loss

@@ -27,9 +27,10 @@ from abs_core.errors import (
 )
 from abs_core.model import Severity
 from abs_services import PostgresService, in_database
-from abs_sinks.postgres import PostgresSink, epoch_transaction, newcolumns
-from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres import PostgresSink, epoch_transaction
+from abs_sinks.postgres.apply import newcolumns
+from abs_sinks.postgres.columns.create import create_table_statement
+from abs_sinks.postgres.columns.plan import CopyPlan
 from abs_sinks.postgres.testing import VARIANTS
 from abs_testing import SCHEMA, check_sink, run_check
 from abs_testing.case import Case, rows

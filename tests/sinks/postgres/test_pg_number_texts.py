@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from psycopg import Connection
 
-from abs_sinks.postgres import checks
-from abs_sinks.postgres.types import PgType
+from abs_sinks.postgres.columns import checks
+from abs_sinks.postgres.columns.types import PgType
 from abs_sinks.refusals import BadValuesError
 
 pytestmark = pytest.mark.services

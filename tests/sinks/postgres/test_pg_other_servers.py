@@ -24,9 +24,9 @@ import pytest
 from abs_clients.postgres.address import Address
 from abs_core.errors import DataError, RefusedError, RowError, UnavailableError
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres import table as table_module
+from abs_sinks.postgres.columns import table as table_module
+from abs_sinks.postgres.columns.types import Column
 from abs_sinks.postgres.testing import VARIANTS, open_table
-from abs_sinks.postgres.types import Column
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows
 from abs_testing.harness import Row

@@ -22,15 +22,21 @@ from abs_core.model import Finding, Severity
 from abs_services import PostgresService
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.facts import Pooling, ServerFacts, TableFacts, Way, way_of
-from abs_sinks.postgres.preflight import (
-    judge_others,
-    judge_pooling,
-    judge_server,
-    judge_table,
-    judge_way,
+from abs_sinks.postgres.check.facts import (
+    Pooling,
+    ServerFacts,
+    TableFacts,
+    Way,
+    way_of,
 )
-from abs_sinks.postgres.table import CatalogTable
+from abs_sinks.postgres.check.preflight import (
+    findings_of_others,
+    findings_of_pooling,
+    findings_of_server,
+    findings_of_table,
+    findings_of_way,
+)
+from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows, within
@@ -74,10 +80,10 @@ IDEMPOTENT = _options(protocol="idempotent", write="upsert", key="id")
 
 @pytest.mark.parametrize("options", [TWO_PC, WAL, IDEMPOTENT])
 def test_a_good_server_and_table_give_no_finding(options: PostgresOptions) -> None:
-    assert list(judge_server(GOOD_SERVER, options, tasks=20)) == []
-    assert list(judge_table(TABLE, GOOD_TABLE, GOOD_SERVER, options)) == []
-    assert list(judge_pooling(Pooling.NONE)) == []
-    assert list(judge_others([], False, TABLE)) == []
+    assert list(findings_of_server(GOOD_SERVER, options, tasks=20)) == []
+    assert list(findings_of_table(TABLE, GOOD_TABLE, GOOD_SERVER, options)) == []
+    assert list(findings_of_pooling(Pooling.NONE)) == []
+    assert list(findings_of_others([], False, TABLE)) == []
 
 
 @pytest.mark.parametrize(
@@ -110,7 +116,7 @@ def test_a_good_server_and_table_give_no_finding(options: PostgresOptions) -> No
 def test_what_is_wrong_with_a_server_is_found(
     options: PostgresOptions, change: dict[str, Any], severity: Severity, told: str
 ) -> None:
-    (finding,) = judge_server(replace(GOOD_SERVER, **change), options, tasks=20)
+    (finding,) = findings_of_server(replace(GOOD_SERVER, **change), options, tasks=20)
     assert finding.severity is severity
     assert told in f"{finding.what} {finding.remedy}"
 
@@ -133,7 +139,7 @@ def test_what_is_wrong_with_a_server_is_found(
 def test_a_password_that_a_stranger_can_ask_for_in_clear_is_warned_of(
     way: Way, warned: bool
 ) -> None:
-    found = list(judge_way(way))
+    found = list(findings_of_way(way))
     assert [finding.severity for finding in found] == [Severity.WARNING] * warned
     for finding in found:
         assert "db.example can ask for the password in clear" in finding.what
@@ -147,16 +153,16 @@ def test_the_way_of_a_session_is_told_as_libpq_took_it(shared_database: str) -> 
     assert way.sslmode in {"prefer", "disable"}
     assert way.require_auth == "!password"
     assert way.local
-    assert list(judge_way(way)) == []
+    assert list(findings_of_way(way)) == []
 
 
 def test_without_prepared_transactions_both_remedies_are_named() -> None:
-    (finding,) = judge_server(replace(GOOD_SERVER, max_prepared=0), TWO_PC, None)
+    (finding,) = findings_of_server(replace(GOOD_SERVER, max_prepared=0), TWO_PC, None)
     assert "raise max_prepared_transactions" in finding.remedy
     assert "protocol=wal" in finding.remedy
     none = replace(GOOD_SERVER, max_prepared=0)
-    assert list(judge_server(none, WAL, None)) == []
-    (beside,) = judge_server(none, WAL, None, composes=True)
+    assert list(findings_of_server(none, WAL, None)) == []
+    (beside,) = findings_of_server(none, WAL, None, composes=True)
     assert beside.severity is Severity.ERROR
     assert "raise max_prepared_transactions" in beside.remedy
     assert "a query of its own" in beside.remedy
@@ -184,7 +190,7 @@ def test_what_is_wrong_with_a_table_is_found(
     severity: Severity,
     told: str,
 ) -> None:
-    (finding,) = judge_table(table, replace(GOOD_TABLE, **change), GOOD_SERVER, options)
+    (finding,) = findings_of_table(table, replace(GOOD_TABLE, **change), GOOD_SERVER, options)
     assert finding.severity is severity
     assert told in f"{finding.what} {finding.remedy}"
 
@@ -193,7 +199,7 @@ def test_appending_by_copy_needs_insert_only_and_follows_no_rules() -> None:
     facts = replace(
         GOOD_TABLE, may_update=False, may_select=False, may_delete=False, has_rules=True
     )
-    assert list(judge_table(TABLE, facts, GOOD_SERVER, TWO_PC)) == []
+    assert list(findings_of_table(TABLE, facts, GOOD_SERVER, TWO_PC)) == []
 
 
 @pytest.mark.services

@@ -18,7 +18,7 @@ from psycopg.pq import TransactionStatus
 
 from abs_core.codec import state_to_text
 from abs_core.contracts import Stored
-from abs_core.deadletters import JUDGEMENTS
+from abs_core.deadletters import MAX_REFUSALS
 from abs_core.errors import (
     AbsError,
     ConfigError,
@@ -35,17 +35,17 @@ from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres import (
     PostgresOptions,
     PostgresRegister,
-    apply,
-    deadletters,
     epoch_transaction,
     idempotent,
+    letter_table,
     prepared,
     register,
     wal,
 )
+from abs_sinks.postgres.apply import rows_sql
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import DEADLOCK_TRIES, IdempotentWriter
-from abs_sinks.postgres.judging import NeedsJudgement
+from abs_sinks.postgres.letters.refused_rows import StagedRowsRefused
 from abs_sinks.postgres.prepared import PreparedTransactions, check_proof_is_here
 from abs_sinks.postgres.register import SWAP_TRIES
 from abs_testing.case import raises
@@ -106,12 +106,12 @@ def test_rows_that_are_judged_otherwise_each_time_are_not_composed(monkeypatch: 
 
     def compose(staged: object) -> None:
         tries.append(staged)
-        raise NeedsJudgement
+        raise StagedRowsRefused
 
     monkeypatch.setattr(transaction, "_compose", compose)
-    transaction._letters = SimpleNamespace(judgement=lambda staged, _: staged)
+    transaction._letters = SimpleNamespace(marked=lambda staged, _: staged)
     raises(ContentionError, lambda: transaction.compose([STAGED], {}))
-    assert len(tries) == JUDGEMENTS
+    assert len(tries) == MAX_REFUSALS
 
 
 def test_a_decision_of_an_older_version_that_the_server_refuses_is_not_judged_again(
@@ -122,7 +122,7 @@ def test_a_decision_of_an_older_version_that_the_server_refuses_is_not_judged_ag
         yield SimpleNamespace()
 
     def refuse(*_: object) -> None:
-        raise NeedsJudgement from RefusedError("a constraint")
+        raise StagedRowsRefused from RefusedError("a constraint")
 
     transaction: Any = EpochTransaction.__new__(EpochTransaction)
     transaction._options, transaction._state = OPTIONS, SimpleNamespace(ensure=lambda _: None)
@@ -146,7 +146,7 @@ def test_dead_letters_that_are_missing_are_not_left_out(monkeypatch: Patch) -> N
     plan = SimpleNamespace(table=table)
     part = SimpleNamespace(dead={HANDLE: 2}, table=table, staged=[STAGED])
     transaction._staging = SimpleNamespace(table=lambda _: "staging")
-    monkeypatch.setattr(deadletters, "moving", lambda *_: "move them")
+    monkeypatch.setattr(letter_table, "moving", lambda *_: "move them")
     connection: Any = SimpleNamespace(execute=execute)
     target: Any = SimpleNamespace(plan=plan, table=table)
     error = raises(MiscountError, lambda: transaction._bury(connection, part, target))
@@ -190,21 +190,21 @@ def test_only_rows_refused_for_what_they_hold_are_judged_and_so_often_at_most(
     nothing = lambda *_, **__: sql.SQL("")  # noqa: E731
     for name in ("union_of", "latest_of", "inserting", "may_write", "_staged", "columns_of"):
         monkeypatch.setattr(idempotent, name, nothing)
-    monkeypatch.setattr(idempotent, "_judging", lambda *_: (sql.SQL(""), sql.SQL("")))
+    monkeypatch.setattr(idempotent, "_winners", lambda *_: (sql.SQL(""), sql.SQL("")))
     applying = SimpleNamespace(locking=nothing, finding=nothing, applying=lambda *_: [])
     monkeypatch.setattr(idempotent, "changes_sql", applying)
-    monkeypatch.setattr(deadletters, "good", lambda *_: None)
+    monkeypatch.setattr(letter_table, "good", lambda *_: None)
     judged = list[object]()
     writer._options = options
     monkeypatch.setattr(writer, "_keeping", lambda *_: [])
     monkeypatch.setattr(writer, "_execute", _raising(refused("on purpose")))
-    monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
+    monkeypatch.setattr(writer, "_mark_refused", lambda *given: judged.append(given))
     plan = SimpleNamespace(shape_query=nothing)
     target: Any = SimpleNamespace(plan=plan, key=(), orderby=None, shape="")
     given = (SimpleNamespace(), target, *([None] if way == "_change" else []))
     with pytest.raises(error):
         getattr(writer, way)(*given)
-    assert len(judged) == (JUDGEMENTS if error is ContentionError else 0)
+    assert len(judged) == (MAX_REFUSALS if error is ContentionError else 0)
 
 
 @pytest.mark.parametrize("more", [-1, 0])
@@ -255,7 +255,7 @@ def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
         applying=lambda *_: [],
         error_of=lambda *_: DataError("a problem (on purpose)"),
     )
-    monkeypatch.setattr(idempotent, "_judging", lambda *_: (sql.SQL(""), sql.SQL("")))
+    monkeypatch.setattr(idempotent, "_winners", lambda *_: (sql.SQL(""), sql.SQL("")))
     monkeypatch.setattr(idempotent, "changes_sql", told)
     monkeypatch.setattr(idempotent, "may_write", nothing)
     results = [SimpleNamespace(affected=0, row=("problem",))] * 3
@@ -264,11 +264,11 @@ def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
     writer._options = BURYING if dead else OPTIONS
     for name in ("_keeping", "_execute"):
         monkeypatch.setattr(writer, name, lambda *_: [])
-    monkeypatch.setattr(writer, "_judge", lambda *given: judged.append(given))
+    monkeypatch.setattr(writer, "_mark_refused", lambda *given: judged.append(given))
     plan = SimpleNamespace(shape_query=nothing)
     target: Any = SimpleNamespace(plan=plan, shape="", key=())
     raises(error, lambda: writer._change(None, target, None))
-    assert len(judged) == (JUDGEMENTS if dead else 0)
+    assert len(judged) == (MAX_REFUSALS if dead else 0)
 
 
 class Answers:
@@ -328,9 +328,9 @@ def test_a_column_that_an_option_names_must_be_in_table_and_input(
     columns = [SimpleNamespace(name=name) for name in ("a", "b")]
     plan: Any = SimpleNamespace(table=SimpleNamespace(columns=columns, label="t"), names=names)
     if said is None:
-        assert apply.resolve_column(plan, wanted, "orderby") == "a"
+        assert rows_sql.resolve_column(plan, wanted, "orderby") == "a"
     else:
-        error = raises(SchemaError, lambda: apply.resolve_column(plan, wanted, "orderby"))
+        error = raises(SchemaError, lambda: rows_sql.resolve_column(plan, wanted, "orderby"))
         assert said in error.what
         assert ", ".join(names) in (error.remedy or ""), "it names what can be taken"
 
@@ -343,7 +343,7 @@ def test_a_key_that_comes_twice_is_told_with_its_value_and_number(
 ) -> None:
     plan: Any = SimpleNamespace(table=SimpleNamespace(label="t"))
     server: Any = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchone=lambda: row))
-    assert said in apply.duplicate_key(server, plan, ("a", "b"), sql.SQL("select 1")).what
+    assert said in rows_sql.duplicate_key(server, plan, ("a", "b"), sql.SQL("select 1")).what
 
 
 def test_a_handle_whose_proof_is_in_another_schema_is_not_taken_for_unknown() -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from abs_core.errors import AbsError, DataError, OptionError
-from abs_sinks.deadletters import KeptLetters, schema_text, written_as
+from abs_sinks.deadletters.letter import schema_text, written_as
+from abs_sinks.deadletters.place import KeptLetters
 from abs_sinks.door import format_named
 from abs_sinks.postgres import PostgresOptions
-from abs_sinks.postgres.kept import PostgresLetters
+from abs_sinks.postgres.replay import PostgresLetters
 from tests import sample
 from tests.kit.command import abs_
 from tests.sinks.postgres.changing import BARE, OWN, PARTIAL, Change, Changing

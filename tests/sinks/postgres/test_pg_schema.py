@@ -10,9 +10,9 @@ import pytest
 from psycopg import sql
 
 from abs_core.errors import SchemaError
-from abs_sinks.postgres.plan import CopyPlan, left_empty, plan_columns
-from abs_sinks.postgres.table import CatalogTable
-from abs_sinks.postgres.types import Column, PgType
+from abs_sinks.postgres.columns.plan import CopyPlan, left_empty, plan_columns
+from abs_sinks.postgres.columns.table import CatalogTable
+from abs_sinks.postgres.columns.types import Column, PgType
 
 INT4, INT8 = PgType(23, "int4", "integer"), PgType(20, "int8", "bigint")
 TEXT = PgType(25, "text", "text", receive="textrecv")

@@ -9,7 +9,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from abs_sinks.postgres import changes_sql
+from abs_sinks.postgres.apply import changes_sql
 from tests import sample
 from tests.sinks.postgres.dead_rows import Numbered, Played, World
 

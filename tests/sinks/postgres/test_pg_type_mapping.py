@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from abs_sinks.postgres.type_mapping import Wire, fit
-from abs_sinks.postgres.types import PgType
+from abs_sinks.postgres.columns.type_mapping import Wire, fit
+from abs_sinks.postgres.columns.types import PgType
 from abs_sinks.refusals import MisfitError
 
 BOOL, BYTEA, TEXT, UUID = (PgType(0, n, n) for n in ("bool", "bytea", "text", "uuid"))

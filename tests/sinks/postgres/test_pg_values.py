@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import RowError, SchemaError
-from abs_sinks.postgres import encode
-from abs_sinks.postgres.plan import plan_columns
-from abs_sinks.postgres.table import CatalogTable
-from abs_sinks.postgres.types import Column, PgType
+from abs_sinks.postgres.columns import encode
+from abs_sinks.postgres.columns.plan import plan_columns
+from abs_sinks.postgres.columns.table import CatalogTable
+from abs_sinks.postgres.columns.types import Column, PgType
 
 INT4 = PgType(23, "int4", "integer")
 INT8 = PgType(20, "int8", "bigint")

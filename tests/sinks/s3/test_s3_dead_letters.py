@@ -14,8 +14,8 @@ from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
 from abs_core.errors import MiscountError, OptionError, RowError
 from abs_services import S3Service
-from abs_sinks import burying
-from abs_sinks.deadletters import rows_of, schema_of, why_bad
+from abs_sinks.deadletters import writer
+from abs_sinks.deadletters.letter import rows_of, schema_of, why_bad
 from abs_sinks.s3 import wal as wal_of_s3
 from abs_sinks.s3.formats import doubtful, try_encoding
 from abs_sinks.s3.options import S3Options
@@ -76,7 +76,7 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(burying, "why_bad", lambda bad: why_bad(bad)[1:])
+    monkeypatch.setattr(writer, "why_bad", lambda bad: why_bad(bad)[1:])
 
 
 KINDS: dict[str, tuple[str, dict[str, object]]] = {

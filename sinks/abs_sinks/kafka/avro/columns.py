@@ -100,7 +100,7 @@ def encoded_schema(options: KafkaOptions, schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def judge_schemas(options: KafkaOptions, schema: pa.Schema) -> list[Finding]:
+def findings_of_schemas(options: KafkaOptions, schema: pa.Schema) -> list[Finding]:
     """Whether the registry has schemas that fit; registers none.
 
     Raises:

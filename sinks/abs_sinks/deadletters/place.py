@@ -1,0 +1,87 @@
+"""The dead letters that a place holds: listed, shown, and written again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.errors import CorruptionError, DataError
+from abs_sinks.deadletters.letter import rows_of, schema_of
+
+Group = tuple[list[dict[str, Any]], pa.RecordBatch]
+"""Letters whose rows have the same columns, and these rows."""
+
+
+def readable(letters: Sequence[dict[str, Any]]) -> tuple[list[Group], dict[Any, str]]:
+    """The letters (``KeptLetters.shown``) whose rows can be read, and why others cannot, by id."""
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[dict[str, Any], pa.RecordBatch]]] = {}
+    unread: dict[Any, str] = {}
+    for letter in letters:
+        try:
+            row = rows_of([letter["row"]], _schema_of(letter))
+        except CorruptionError as error:
+            unread[letter["id"]] = error.what
+            continue
+        if not row.schema.names:
+            unread[letter["id"]] = "It shows no column of its row (option deadlettercolumns)."
+        else:
+            of = (letter["schema"], tuple(row.schema.names))
+            found.setdefault(of, []).append((letter, row))
+    groups = []
+    for group in found.values():
+        rows = pa.Table.from_batches([row for _, row in group]).combine_chunks().to_batches()
+        groups.append(([letter for letter, _ in group], rows[0]))
+    return groups, unread
+
+
+def tell_unread(unread: Mapping[Any, str], written: int) -> None:
+    """Raise the error of a replay that left letters out, as their rows cannot be read.
+
+    Raises:
+        DataError: names each of them.
+    """
+    if unread:
+        named = "; ".join(f"letter {id_}: {why}" for id_, why in list(unread.items())[:10])
+        raise DataError(
+            f"{len(unread)} dead letters cannot be read, and stay. {named} The other {written} were "
+            "written and marked.",
+            remedy="see what they hold (`abs deadletters show`), and write those rows by hand.",
+        )
+
+
+def _schema_of(letter: dict[str, Any]) -> pa.Schema:
+    try:
+        return schema_of(letter["schema"])
+    except (ValueError, TypeError, pa.ArrowException, OSError) as error:
+        raise CorruptionError(
+            f"Its field schema cannot be read: {type(error).__name__}.",
+            remedy="it was changed by hand, or is no dead letter.",
+        ) from error
+
+
+class KeptLetters(ABC):
+    """The dead letters that one table, or the like, holds, for people and the command ``abs``."""
+
+    @abstractmethod
+    def found(
+        self, *, job: str | None = None, code: str | None = None, replayed: bool = False
+    ) -> list[dict[str, Any]]:
+        """Those of a job or a code, by id, without rows; ``replayed``: also those written again."""
+
+    @abstractmethod
+    def shown(self, ids: Sequence[int | str]) -> list[dict[str, Any]]:
+        """These with their rows."""
+
+    @abstractmethod
+    def replay(self, ids: Sequence[int | str]) -> int:
+        """Write the rows of these through the sink and mark them; how many were not yet.
+
+        Exactly once: rows and marks are under one decision.
+
+        Raises:
+            DataError, TargetError: a row is refused again; of those with its columns nothing is
+                written, nothing marked. Or rows cannot be read: it names them; the others are written.
+        """

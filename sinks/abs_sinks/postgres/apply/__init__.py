@@ -1,0 +1,1 @@
+"""The statements by which an epoch's rows get into their table."""

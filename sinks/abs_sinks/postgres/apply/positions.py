@@ -1,0 +1,121 @@
+"""The positions table of a target table: where it is, and how it follows the target's types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_clients.postgres.name import TableName
+from abs_core.errors import SchemaError
+from abs_core.strictjson import fields, parse, reading
+from abs_sinks.postgres.columns.plan import columns_of
+from abs_sinks.postgres.columns.table import CatalogTable, read_table
+
+if TYPE_CHECKING:
+    from abs_sinks.postgres.apply.changes import Changes
+
+_WIDER = ("int2", "int4", "int8", "numeric")
+"""Each takes the values of those before it."""
+
+
+def positions_name(table: CatalogTable) -> str:
+    """The name of the positions table, in the state schema."""
+    return f"positions_{blake2b(table.label.encode(), digest_size=16).hexdigest()}"
+
+
+def positions_of(connection: Connection[Any], table: CatalogTable) -> list[tuple[str, str]]:
+    """State schema and ``agreement`` of each positions table that the table has."""
+    return connection.execute(_PLACES, (positions_name(table),)).fetchall()
+
+
+def agreed_in(comment: str, name: str) -> dict[str, Any]:
+    """What a positions table's comment says that its jobs have agreed on.
+
+    Raises:
+        CorruptionError: somebody has changed the comment.
+    """
+    remedy = "give it back the comment that it had (a JSON object)"
+    with reading(f"The comment of the positions table {name}", remedy):
+        return fields(parse(comment))
+
+
+def follow(connection: Connection[Any], changes: Changes) -> None:
+    """Alter the types of the positions table to those that the table's columns have by now.
+
+    Of keys that are equal in the new type the newest position stays. A position that is kept here only
+    is made wider, never narrower: several jobs can have it.
+
+    Raises:
+        SchemaError: the server cannot convert what is there.
+        ContentionError: another job holds the table for longer than ``locktimeout``.
+    """
+    place = sql.Identifier(*changes.place)
+    kept = read_table(connection, TableName(*reversed(changes.place)))
+    wanted = [
+        sql.SQL("alter column {0} type {1} using {0}::{1}").format(sql.Identifier(name), kind)
+        for name, kind in _types_to_follow(changes, kept)
+    ]
+    if not wanted:
+        return
+    key, order = columns_of(changes.key), [*changes.sequence, "ctid"]
+    statements = sql.SQL(_FOLLOW).format(
+        positions=place,
+        wanted=sql.SQL(", ").join(wanted),
+        key=key,
+        equal=sql.SQL(" and ").join(
+            sql.SQL("a.{0} = b.{0}").format(sql.Identifier(name)) for name in changes.key
+        ),
+        a=sql.SQL(", ").join(sql.Identifier("a", name) for name in order),
+        b=sql.SQL(", ").join(sql.Identifier("b", name) for name in order),
+    )
+    try:
+        with connection.transaction():
+            (name,) = connection.execute(_PRIMARY, (place.as_string(),)).fetchone() or ("",)
+            dropping = sql.SQL("alter table {} drop constraint {}")
+            connection.execute(dropping.format(place, sql.Identifier(name)))
+            connection.execute(statements)
+    except (psycopg.DataError, psycopg.errors.CannotCoerce) as error:
+        raise SchemaError(
+            f"Columns of table {changes.plan.table.label} have other types by now, and its positions "
+            f"({place.as_string()}) cannot be converted to them: {error.diag.message_primary}.",
+            remedy=f"DROP TABLE {place.as_string()}; it is made again, and what was deleted is "
+            "forgotten then.",
+        ) from error
+
+
+def _types_to_follow(changes: Changes, kept: CatalogTable) -> Iterator[tuple[str, sql.SQL]]:
+    """Columns of the positions table that have another type than they should, and that one."""
+    now = {planned.column.name: planned.column for planned in changes.plan.columns}
+    had = {column.name: column for column in kept.columns}
+    for name in (*changes.key, *changes.sequence):
+        old, new = had[name], now[name]
+        # A domain's own conditions are left to the table.
+        kind = new.type.domain_of or new.type.label
+        if (old.type.domain_of or old.type.label, old.collation) == (kind, new.collation):
+            continue
+        if name not in changes.written:  # kept here only
+            ranks = [_WIDER.index(c.type.name) if c.type.name in _WIDER else -1 for c in (old, new)]
+            if min(ranks) < 0 or ranks[0] > ranks[1] or old.type.label == "numeric":
+                continue
+            kind = new.type.name
+        yield name, sql.SQL(f"{kind} collate {new.collation}" if new.collation else kind)
+
+
+_PRIMARY = "select conname from pg_constraint where conrelid = to_regclass(%s) and contype = 'p'"
+
+_FOLLOW = """
+alter table {positions} {wanted};
+delete from {positions} a using {positions} b where {equal} and row({a}) < row({b});
+alter table {positions} add primary key ({key})
+"""
+
+
+_PLACES = """
+select n.nspname, coalesce(obj_description(c.oid, 'pg_class'), '')
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where c.relname = %s and c.relkind = 'r'
+"""

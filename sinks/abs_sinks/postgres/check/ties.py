@@ -1,0 +1,38 @@
+"""What a start says of constraints that tie rows to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from abs_core.model import Finding
+from abs_sinks.postgres.columns.table import CatalogTable
+from abs_sinks.postgres.options import PostgresOptions
+
+
+def findings_of_ties(table: CatalogTable, options: PostgresOptions) -> Iterator[Finding]:
+    """Constraints by which rows of an epoch decide on one another."""
+    ties, key = table.constraints, options.key or table.primary_key
+    taken = [each.name for each in ties.besides(key)]
+    referring = [each.name for each in ties.foreign if each.table == each.of]
+    if options.letters is not None and options.protocol != "wal" and taken + referring:
+        yield Finding.error(
+            f"Constraints of table {table.label} let rows decide on one another "
+            f"({', '.join(taken + referring)}), and under protocol={options.protocol} each task "
+            "applies its share of an epoch by itself: which rows are dead letters would depend on how "
+            "rows are dealt to tasks.",
+            "set protocol=wal; or leave deadletter out; or drop these constraints here.",
+        )
+    if options.changes and taken:
+        yield Finding.warning(
+            f"Table {table.label} has constraints besides its key ({', '.join(taken)}). A value that "
+            "a source moves from one row to another by two changes stops the query if they come in "
+            "two epochs.",
+            "drop these constraints here, if the source keeps them.",
+        )
+    others = [each.name for each in ties.foreign if each.table == table.oid != each.of]
+    if options.letters is not None and options.changes and others:
+        yield Finding.warning(
+            f"Table {table.label} refers to other tables ({', '.join(others)}). A row that comes an "
+            "epoch before the row that it refers to is a dead letter.",
+            "write the tables in one epoch, of one topic; or drop these constraints here.",
+        )

@@ -1,0 +1,232 @@
+"""The dead letters that a table of PostgreSQL keeps: listed, shown, and written again."""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+from psycopg import Connection, sql
+from psycopg.rows import dict_row
+
+from abs_clients.arrow import alike
+from abs_clients.postgres.name import TableName
+from abs_clients.postgres.pool import leased
+from abs_core.contracts import Conflict, Task, Version
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import DataError, OptionError, RefusedError
+from abs_core.model import Committable, JobState, Wrote, job_key
+from abs_core.protocol import RunIdentity, Skip
+from abs_sinks.deadletters.letter import schema_of, written_as
+from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
+from abs_sinks.postgres import letter_table
+from abs_sinks.postgres.apply.positions import agreed_in, positions_of
+from abs_sinks.postgres.apply.target import SinkTable, SinkTables
+from abs_sinks.postgres.columns.table import read_table
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
+from abs_sinks.postgres.options import PostgresOptions, quoted_list
+from abs_sinks.postgres.sink import PostgresSink
+from abs_sinks.postgres.wal import WalCoCommitter
+
+OF_CHANGES = ("key", "sequenceby", "applyasdeletes", "exceptcolumns", "positions", "unchanged")
+"""Options that the command takes beside ``write`` and ``stateschema``."""
+
+_CODES = ("contradiction", "older-than-row", "row-missing", "column-unknown")
+"""Codes that only changes have."""
+
+_LIST = "take those that `abs deadletters list` shows."
+_FIELDS = 'id, job, sink, epoch, at, code, message, "column", key, position'
+
+
+class PostgresLetters(KeptLetters):
+    """See ``KeptLetters``.
+
+    Args:
+        options: of the sink; ``deadletter`` names the table. ``replay`` needs protocol ``wal``.
+        given: the options as text, to which letters add how they are written; None: they do not.
+    """
+
+    def __init__(self, options: PostgresOptions, given: Mapping[str, str] | None = None) -> None:
+        assert options.letters is not None
+        self._options = options
+        self._given = given
+        self._name: TableName = options.letters
+
+    def found(
+        self, *, job: str | None = None, code: str | None = None, replayed: bool = False
+    ) -> list[dict[str, Any]]:
+        where = "({job}::text is null or job = {job}) and ({code}::text is null or code = {code})"
+        if not replayed:
+            where += " and replayed is null"
+        return self._rows(f"{_FIELDS}, replayed", where, job=job, code=code)
+
+    def shown(self, ids: Sequence[int | str]) -> list[dict[str, Any]]:
+        if wrong := [id_ for id_ in ids if not str(id_).isdecimal()]:
+            raise OptionError(f"{wrong[0]!r} is no id of a table's dead letters.", remedy=_LIST)
+        fields = f'{_FIELDS}, "row"::text as "row", schema, replayed'
+        return self._rows(fields, "id = any({ids}::bigint[])", ids=list(map(int, ids)))
+
+    def replay(self, ids: Sequence[int | str]) -> int:
+        groups, unread = readable([one for one in self.shown(ids) if one["replayed"] is None])
+        ways = [self._written_by(letters, batch) for letters, batch in groups]
+        whole = [
+            self._completed(letters, batch, options) if options.changes else batch
+            for (letters, batch), options in zip(groups, ways, strict=True)
+        ]
+        for (letters, _), batch, options in zip(groups, whole, ways, strict=True):
+            self._replay(sorted(letter["id"] for letter in letters), batch, options)
+        written = sum(len(letters) for letters, _ in groups)
+        tell_unread(unread, written)
+        return written
+
+    def _written_by(
+        self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch
+    ) -> PostgresOptions:
+        """The options by which rows of these letters are written again.
+
+        Raises:
+            OptionError: the rows are changes, and would be written as if they were none.
+        """
+        told, given = written_as(letters[0]["schema"]), self._given
+        if told and given is not None and given.get("write", "changes") == "changes":
+            return PostgresOptions.parse({**told, **given})
+        options = self._options if given is None else PostgresOptions.parse(given)
+        if not options.changes and (told := told or self._kept_for(letters, batch)):
+            more = (
+                ""
+                if "applyasdeletes" in told
+                else (
+                    "; and --applyasdeletes, --unchanged and --exceptcolumns, if the job has them"
+                )
+            )
+            raise OptionError(
+                f"The letters are changes of table {options.dbtable} (the first is "
+                f"{letters[0]['id']}): with write={options.write} an old one overwrites a newer row, "
+                "and a delete writes one. Nothing was written.",
+                remedy=f"replay them with {_arguments(told)}{more}.",
+            )
+        return options
+
+    def _completed(
+        self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch, options: PostgresOptions
+    ) -> pa.RecordBatch:
+        """The rows with the columns that the job does not write, as NULL: its options name them.
+
+        Raises:
+            DataError: a column is missing that the table has: the row would keep another change's.
+        """
+        schema = schema_of(letters[0]["schema"])
+        missing = [field for field in schema if field.name not in batch.schema.names]
+        if not missing:
+            return batch
+        with leased(self._options.server, doing="looking at the table") as connection:
+            table = read_table(connection, options.dbtable)
+        names = [column.name for column in table.columns]
+        unwritten = [field for field in missing if alike(field.name, options.exceptcolumns)]
+        hidden = [f.name for f in missing if f not in unwritten and alike(f.name, names)]
+        if hidden:
+            raise DataError(
+                f"Letter {letters[0]['id']} does not show the columns {', '.join(hidden)} (option "
+                f"deadlettercolumns), which table {table.label} has: the change is not known. Nothing "
+                "was written.",
+                remedy="change such rows by hand, from their source, and set replayed.",
+            )
+        if options.schemachange == "ignore":
+            roles = (*options.sequenceby, options.applyasdeletes.column, options.unchanged or "")
+            unwritten = [field for field in missing if not alike(field.name, roles)]
+        columns = [pa.nulls(batch.num_rows, field.type) for field in unwritten]
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, *columns], schema=pa.schema([*batch.schema, *unwritten])
+        )
+
+    def _kept_for(self, letters: Sequence[dict[str, Any]], batch: pa.RecordBatch) -> dict[str, str]:
+        """As ``written_as``, for letters of an older release: by their codes, or by the table."""
+        with leased(self._options.server, doing="looking at the table") as connection:
+            table = read_table(connection, self._options.dbtable)
+            for schema, comment in positions_of(connection, table):
+                shared = agreed_in(comment, schema)
+                if all(alike(name, batch.schema.names) for name in shared["sequenceby"]):
+                    return {
+                        "write": "changes",
+                        "key": quoted_list(shared["key"]),
+                        "sequenceby": quoted_list(shared["sequenceby"]),
+                        "positions": shared["positions"],
+                        "stateschema": schema,
+                    }
+        if any(letter["code"] in _CODES for letter in letters):
+            return {"write": "changes", "sequenceby": "COLUMNS"}
+        return {}
+
+    def _replay(self, ids: Sequence[int], batch: pa.RecordBatch, options: PostgresOptions) -> None:
+        token = blake2b(",".join(map(str, ids)).encode(), digest_size=8).hexdigest()
+        job = job_key(f"deadletters of {self._name}", token)
+        # A row that is refused again is an error, and no other dead letter.
+        plain = replace(options, deadletter=None)
+        sink = PostgresSink(plain, batch.schema)
+        committer = _Marking(self._name, SinkTable(plain, batch.schema), ids, token)
+        run = secrets.token_hex(8)
+        coordinator = Coordinator(
+            RunIdentity(job, token, run, sink.target_id),
+            sink.register(),
+            committer,
+            fence=sink.fence,
+        )
+        state, planned = coordinator.begin(0)
+        if isinstance(planned, Skip):
+            return
+        task = Task(state.register, job, state.generation, 0, 0, secrets.token_hex(8))
+        writer = sink.writer(task)
+        try:
+            writer.write(batch)
+            made = writer.pre_commit()
+        except BaseException:
+            writer.abort()
+            raise
+        coordinator.commit(Report(0, [Wrote(batch.num_rows, made)], None))
+
+    def _rows(self, fields: str, where: str, **values: Any) -> list[dict[str, Any]]:
+        query = sql.Composed(
+            [
+                sql.SQL(f"select {fields} from "),
+                self._name.identifier,
+                sql.SQL(f" where {where} order by id").format(**values),
+            ]
+        )
+        with leased(self._options.server, doing="reading dead letters") as connection:
+            letter_table.check(connection, self._name)
+            return connection.cursor(row_factory=dict_row).execute(query).fetchall()
+
+
+def _arguments(told: Mapping[str, str]) -> str:
+    """Arguments of ``abs deadletters replay``, as a shell reads them."""
+    names = ("write", *OF_CHANGES, "stateschema")
+    return " ".join(f"--{name} {shlex.quote(told[name])}" for name in names if name in told)
+
+
+class _Marking(WalCoCommitter):
+    """Marks dead letters in the transaction that writes their rows."""
+
+    def __init__(self, name: TableName, table: SinkTable, ids: Sequence[int], token: str) -> None:
+        super().__init__(SinkTables({0: table}))
+        self._name, self._ids, self._token = name, list(ids), token
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        transaction = EpochTransaction(self._tables, besides=self._mark)
+        return transaction.co_commit(committables, expected, state)
+
+    def _mark(self, connection: Connection[Any]) -> None:
+        query = sql.SQL(
+            "update {} set replayed = {} where id = any({}::bigint[]) and replayed is null"
+        ).format(self._name.identifier, self._token, self._ids)
+        if connection.execute(query).rowcount != len(self._ids):
+            connection.execute("rollback")
+            raise RefusedError(
+                "Some of these dead letters were replayed or deleted in the meantime.",
+                remedy="list them again; nothing was written.",
+            )
