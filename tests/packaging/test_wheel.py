@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import tomllib
 import zipfile
@@ -15,6 +17,7 @@ import psycopg
 import pytest
 
 from abs_cli.explain_error import cases
+from abs_core.release import RELEASE
 from abs_sinks.door import format_names
 from tests.packaging.test_install import OTHERS
 from tests.packaging.venvs import POSTGRES, ROOT, installed, python_with, wheel
@@ -70,12 +73,40 @@ def lowest(pinned: str) -> str:
 
 
 def test_the_wheel_asks_for_no_tool_of_people(built: Path) -> None:
-    with zipfile.ZipFile(built) as archive:
-        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
-        metadata = archive.read(name).decode()
-    needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
+    needed = [line for line in metadata(built).splitlines() if line.startswith("Requires-Dist:")]
     base = [line.split()[1].split(">")[0] for line in needed if "extra ==" not in line]
     assert sorted(base) == ["numpy", "opentelemetry-api", "pyarrow", "tenacity", "xxhash"]
+
+
+def test_no_link_of_a_wheels_readme_leads_nowhere(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a package index there are no other files; a build that knows the address links to them."""
+    assert relative_links(built) == []
+    monkeypatch.setenv("ABS_PROJECT_URL", "https://code.example/abs-sinks/")
+    published = wheel(tmp_path)
+    assert relative_links(published) == []
+    text = metadata(published)
+    page = f"https://code.example/abs-sinks/blob/v{RELEASE}/docs/how-to/targets.md"
+    assert f"[Each target]({page})" in text
+    assert f"](https://code.example/abs-sinks/raw/v{RELEASE}/docs/images/demo.svg)" in text
+
+
+def test_a_wheel_says_what_it_brings(built: Path) -> None:
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [n for n in archive.namelist() if "/sboms/" in n]
+        assert json.loads(archive.read(name))["bomFormat"] == "CycloneDX"
+
+
+def metadata(built: Path) -> str:
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        return archive.read(name).decode()
+
+
+def relative_links(built: Path) -> list[str]:
+    """Those of its README."""
+    return re.findall(r"\]\((?!https?://)[^)]+\)", metadata(built))
 
 
 def test_the_commands_wheel_has_each_page_that_explain_error_names(tmp_path: Path) -> None:
