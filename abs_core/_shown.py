@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MAX_MARK = 2048
-"""Longest ``Shown.mark``, in characters: a register keeps those of 16 epochs for each sink."""
+"""Longest ``Shown.mark``, in characters: a register keeps ``MAX_RECENT`` of them for each sink."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from abs_clients.s3.server import Server
 from abs_sinks.delta.sink import DeltaOptions
 from abs_sinks.iceberg.sink import IcebergOptions
 from abs_sinks.kafka import options as kafka_sink
-from abs_sinks.options import COMMON
+from abs_sinks.options import COMMON, limit_text
 from abs_sinks.postgres import options as postgres_sink
 from abs_sinks.s3 import options as s3_sink
 from abs_sources.files import options as files_source
@@ -43,7 +43,7 @@ BUCKET = {
 }
 
 LETTERS = {
-    "deadlettermax": "the largest share of dead letters (`0.01`, `1%`) over the last 16 epochs, from 100 on; the epoch "
+    "deadlettermax": f"the largest share of dead letters (`0.01`, `1%`) {limit_text()}; the epoch "
     "that passes it stops the query, and nothing of it is written",
     "deadlettercolumns": "columns of the input that dead letters do not show, for instance personal data; such letters "
     "cannot be replayed if the target needs the columns",

@@ -40,7 +40,7 @@ def options_of(values: type) -> tuple[Option, ...]:
     """The options in a frozen dataclass's annotated fields.
 
     ``Annotated[T, read]`` is an option with the field's name and default, ``Annotated[T,
-    Option(...)]`` one with another name or default.
+    Option(...)]`` one with another name or default. Inherited ones come last.
     """
     return tuple(_by_field(values).values())
 
@@ -63,8 +63,9 @@ def fields_from(values: type, given: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _by_field(values: type) -> dict[str, Option]:
     hints = get_type_hints(values, include_extras=True)
+    order = [name for kind in values.__mro__ for name in vars(kind).get("__annotations__", ())]
     found = {}
-    for each in fields(values):
+    for each in sorted(fields(values), key=lambda each: order.index(each.name)):
         for how in getattr(hints[each.name], "__metadata__", ()):
             default = None if each.default is MISSING else each.default
             found[each.name] = how if isinstance(how, Option) else Option(each.name, how, default)

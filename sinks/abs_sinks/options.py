@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypeVar, cast
+from typing import Annotated, Any, Generic, Self, TypeVar, cast
 
 from abs_clients.options import (
     Option,
@@ -15,13 +15,16 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
+    share,
     text,
 )
+from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import OptionError
-from abs_core.model import job_key
+from abs_core.model import MAX_RECENT, job_key
 from abs_core.patience import DEFAULT_SECONDS
 
 T = TypeVar("T")
+Place = TypeVar("Place")
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 REPLAYS = ("digest", "count", "token")
@@ -72,6 +75,11 @@ DEADLETTERMAX = 0.01
 """Default of the option ``deadlettermax``."""
 
 
+def limit_text() -> str:
+    """Over what the limit of dead letters (option ``deadlettermax``) is taken, for people."""
+    return f"over the last {MAX_RECENT} epochs, from {MIN_DEAD} on"
+
+
 def column_names(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) < len(names):
@@ -97,6 +105,28 @@ def sink_or(read: Callable[[str], T]) -> Callable[[str], T | ToSink]:
         return ToSink(name) if prefix.lower() == "sink" and name else read(text)
 
     return parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterOptions(Generic[Place]):
+    """The options of dead letters, for a sink's own options to inherit.
+
+    Args:
+        deadletter: where rows go that the target refuses by their data: a place of the sink's own
+            system, which reads it by a parser of its own, or a sink of the same epoch. Without it such
+            a row stops the query.
+        deadlettermax: the largest share of such rows (``limit_text``).
+        deadlettercolumns: columns of the input that dead letters do not show.
+    """
+
+    deadletter: Place | ToSink | None = None
+    deadlettermax: Annotated[float, share] = DEADLETTERMAX
+    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
+
+    @property
+    def letters(self) -> Place | None:
+        """The place of the sink's own system."""
+        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
 
 def check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:

@@ -27,7 +27,7 @@ from abs_sinks.deadletters.letter import (
     schema_text,
     why_bad,
 )
-from abs_sinks.options import ToSink
+from abs_sinks.options import ToSink, limit_text
 from abs_sinks.refusals import BadRows, BadValuesError, find_bad_rows
 
 LETTERS = pa.schema(
@@ -209,7 +209,7 @@ def dead_letters_of(kind: str, options: Keeping) -> str:
     place = str(given) if isinstance(given, ToSink) else f"the {kind} {given}"
     return (
         f"Rows that the target cannot hold are in {place}, under the same decision; more than "
-        f"{options.deadlettermax:.2%} of the last 16 epochs' rows, from 100 on, stop the query."
+        f"{options.deadlettermax:.2%} of the rows {limit_text()}, stop the query."
     )
 
 

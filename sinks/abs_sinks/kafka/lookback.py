@@ -26,7 +26,7 @@ from abs_sinks.kafka.open_transaction import parse_id, pattern_of
 from abs_sinks.kafka.options import KafkaOptions
 
 MAX_ENDS = 64
-"""Partitions of a topic up to which their ends are noted: the register keeps 16 epochs of them."""
+"""Partitions of a topic up to which their ends are noted: a register keeps ``MAX_RECENT`` of them."""
 
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-[0-9]+(?: from .*| and .*)?")

@@ -26,7 +26,6 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
-    share,
     text,
 )
 from abs_core.errors import OptionError
@@ -34,9 +33,9 @@ from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import (
     COMMON,
-    DEADLETTERMAX,
     DELETES,
     CommonOptions,
+    DeadLetterOptions,
     Deletes,
     ToSink,
     check_may_bury,
@@ -164,7 +163,7 @@ REGISTERTOPIC = "abs-register"
 
 
 @dataclass(frozen=True, slots=True)
-class KafkaOptions:
+class KafkaOptions(DeadLetterOptions[str]):
     """Where and how to write. Its ``repr`` shows no secret (I9).
 
     Args:
@@ -178,8 +177,6 @@ class KafkaOptions:
         sequenceby: of changes: the columns of a change's position in the order of all changes.
         applyasdeletes: of changes: which delete.
         deadletter: a topic for rows that the topic does not take; or a sink of the same epoch.
-        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
-        deadlettercolumns: columns that dead letters do not show.
         formats: of key and value; schemas are in ``registry``.
     """
 
@@ -192,9 +189,9 @@ class KafkaOptions:
     write: Annotated[str, _write] = "append"
     sequenceby: Annotated[tuple[str, ...], column_names] = ()
     applyasdeletes: Annotated[Deletes, _deletes] = DELETES
-    deadletter: Annotated[str | ToSink | None, sink_or(topic_name)] = None
-    deadlettermax: Annotated[float, share] = DEADLETTERMAX
-    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
+    deadletter: Annotated[str | ToSink | None, sink_or(topic_name)] = field(
+        default=None, kw_only=True
+    )
     formats: Formats = field(default_factory=Formats)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
 
@@ -212,11 +209,6 @@ class KafkaOptions:
             "sequenceby": ",".join(self.sequenceby),
             "applyasdeletes": str(self.applyasdeletes),
         }
-
-    @property
-    def letters(self) -> str | None:
-        """The topic of dead letters."""
-        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def choice(self) -> Choice:

@@ -16,7 +16,6 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
-    share,
     size,
     whole_number,
 )
@@ -26,8 +25,8 @@ from abs_core.errors import OptionError
 from abs_sinks.lake.fit import CHANGES
 from abs_sinks.options import (
     COMMON,
-    DEADLETTERMAX,
     CommonOptions,
+    DeadLetterOptions,
     ToSink,
     check_dead_letters,
     column_names,
@@ -68,7 +67,7 @@ _to_sink = sink_or(_no_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LakeOptions:
+class LakeOptions(DeadLetterOptions[ToSink]):
     """How to write data files; where is each format's own. Holds no secret.
 
     Args:
@@ -79,8 +78,6 @@ class LakeOptions:
         schemachange: what to do with a column of the input that the table lacks: ``fail``, ``ignore``
             (its values are not written), ``add`` (it is added).
         deadletter: a sink of the same epoch for rows that the table does not take.
-        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
-        deadlettercolumns: columns that dead letters do not show.
         server: where S3 listens.
         partsize, uploadthreads, rowgroupsize, maxfilesize, maxopenfiles: as for ``abs-s3``.
     """
@@ -91,8 +88,6 @@ class LakeOptions:
     compression: Annotated[str, one_of(*COMPRESSIONS["parquet"])] = "snappy"
     schemachange: Annotated[str, one_of(*CHANGES)] = "fail"
     deadletter: Annotated[ToSink | None, _to_sink] = None
-    deadlettermax: Annotated[float, share] = DEADLETTERMAX
-    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
     server: Server = field(default_factory=Server)
     partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
     uploadthreads: Annotated[int, whole_number(1, 64)] = 4

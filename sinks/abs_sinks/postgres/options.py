@@ -17,7 +17,6 @@ from abs_clients.options import (
     options_of,
     read_options,
     seconds,
-    share,
     text,
     whole_number,
 )
@@ -29,9 +28,9 @@ from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import (
     COMMON,
-    DEADLETTERMAX,
     DELETES,
     CommonOptions,
+    DeadLetterOptions,
     Deletes,
     ToSink,
     check_may_bury,
@@ -134,7 +133,7 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresOptions:
+class PostgresOptions(DeadLetterOptions[TableName]):
     """Where and how to write. Its ``repr`` shows no secret (I9).
 
     Args:
@@ -165,8 +164,6 @@ class PostgresOptions:
         deadletter: a table of this database for rows that the table refuses by their data; it is
             created if it is missing. Or a sink of the same epoch, for what the client can tell.
             Without it such a row stops the query.
-        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
-        deadlettercolumns: columns of the input that dead letters do not show.
     """
 
     address: Address
@@ -188,14 +185,10 @@ class PostgresOptions:
     stateschema: Annotated[str, _identifier] = "abs"
     locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
     connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
-    deadletter: Annotated[TableName | ToSink | None, sink_or(TableName.parse)] = None
-    deadlettermax: Annotated[float, share] = DEADLETTERMAX
-    deadlettercolumns: Annotated[tuple[str, ...], column_list] = ()
-
-    @property
-    def letters(self) -> TableName | None:
-        """The table of dead letters."""
-        return None if isinstance(self.deadletter, ToSink) else self.deadletter
+    deadletter: Annotated[TableName | ToSink | None, sink_or(TableName.parse)] = field(
+        default=None, kw_only=True
+    )
+    deadlettercolumns: Annotated[tuple[str, ...], column_list] = field(default=(), kw_only=True)
 
     @property
     def patience(self) -> Patience:

@@ -18,7 +18,7 @@ from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.deadletters.writer import dead_letters_of
-from abs_sinks.options import on_one_target
+from abs_sinks.options import limit_text, on_one_target
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
 from abs_sinks.postgres.check.preflight import preflight
 from abs_sinks.postgres.copyin import CopyWriter
@@ -129,8 +129,7 @@ def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
     what = (
         "Rows that the table refuses by their data are in the table "
         f"{options.deadletter}, under the same decision; more than {options.deadlettermax:.2%} of the "
-        "last 16 epochs' rows, from 100 on, stop the query. Deferred constraints are checked before "
-        "the decision."
+        f"rows {limit_text()}, stop the query. Deferred constraints are checked before the decision."
     )
     if options.protocol != "idempotent":
         return (what,)

@@ -15,7 +15,6 @@ from abs_clients.options import (
     one_of,
     options_of,
     read_options,
-    share,
     size,
     text,
     whole_number,
@@ -26,8 +25,8 @@ from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import (
     COMMON,
-    DEADLETTERMAX,
     CommonOptions,
+    DeadLetterOptions,
     ToSink,
     check_may_bury,
     column_names,
@@ -82,7 +81,7 @@ _ELSEWHERE = {
 
 
 @dataclass(frozen=True, slots=True)
-class S3Options:
+class S3Options(DeadLetterOptions[Location]):
     """Where and how to write. Holds no secret: credentials come by boto3's chain.
 
     Args:
@@ -105,8 +104,6 @@ class S3Options:
         statepath: the folder of register and manifests; None: ``_abs`` in the path.
         deadletter: a folder of the same bucket for rows that the files cannot hold; or a sink of the
             same epoch.
-        deadlettermax: the largest share of such rows, over the last 16 epochs, from 100 on.
-        deadlettercolumns: columns that dead letters do not show.
     """
 
     path: Annotated[Location, Location.parse]
@@ -126,20 +123,15 @@ class S3Options:
     targetfilesize: Annotated[int, size(MIB, 1 << 40)] = 128 * MIB
     header: Annotated[bool, boolean] = True
     statepath: Annotated[Location | None, Location.parse] = None
-    deadletter: Annotated[Location | ToSink | None, sink_or(Location.parse)] = None
-    deadlettermax: Annotated[float, share] = DEADLETTERMAX
-    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
+    deadletter: Annotated[Location | ToSink | None, sink_or(Location.parse)] = field(
+        default=None, kw_only=True
+    )
 
     @property
     def patience(self) -> Patience:
         """With the server."""
         where = self.server.endpoint or "Amazon"
         return Patience(self.common.patience, system=f"S3 at {where}, {self.path}")
-
-    @property
-    def letters(self) -> Location | None:
-        """The folder of dead letters."""
-        return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
     @property
     def bucket(self) -> Bucket:
