@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NO_FLUSH = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+"""Errors of fsync(2) by which a file system says that it cannot, not that it failed."""
 NO_HANDLE_LEFT = {errno.EMFILE, errno.ENFILE}
 RAISE_FILES = "raise the limit of open files (`ulimit -n`; LimitNOFILE= of a systemd unit)."
 
@@ -40,14 +44,31 @@ def _no_file_left() -> bool:
 def flush_folder(folder: Path) -> None:
     """Flush a folder, so that the names in it are durable (fsync(2): flushing a file does not do it).
 
+    Some file systems cannot flush a folder (FUSE, mounts of cloud storage). There it is left out, with
+    a warning: whether a name survives a loss of power is theirs to say.
+
     Raises:
         OSError: the folder is missing, or the disk fails.
     """
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(opened)
+    except OSError as error:
+        if error.errno not in NO_FLUSH:
+            raise
+        _warn_unflushed(folder)
     finally:
         os.close(opened)
+
+
+@cache
+def _warn_unflushed(folder: Path) -> None:
+    """Once per process and folder."""
+    logging.getLogger(__name__).warning(
+        "The file system of %s cannot flush a folder: a file made there may be gone after a loss of "
+        "power, unless the file system keeps it by other means.",
+        folder,
+    )
 
 
 def make_durably(folder: Path) -> None:

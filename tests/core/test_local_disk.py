@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -15,7 +16,7 @@ import pytest
 
 from abs_cli.trail import noted
 from abs_core import registers
-from abs_core.errors import CorruptionError
+from abs_core.errors import CorruptionError, UnavailableError
 from abs_core.model import HandleName, JobState
 from abs_core.registers import FileRegister
 from abs_core.wal import FolderSegments, SegmentWriter
@@ -146,3 +147,28 @@ def test_a_blob_of_absurd_size_is_not_read_into_memory(tmp_path: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(CorruptionError, match="is damaged"):
         store.get(ref)
+
+
+def test_a_file_system_that_cannot_flush_a_folder_is_used_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As FUSE and mounts of cloud storage do; a disk that fails is an error as before."""
+    flush, refusal = os.fsync, errno.EINVAL
+
+    def no_folder(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(refusal, os.strerror(refusal))
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", no_folder)
+    register = FileRegister(tmp_path / "mounted")
+    register.compare_and_set("job", None, STATE)
+    assert register.load("job") is not None
+    said = [
+        record.message for record in caplog.records if "cannot flush a folder" in record.message
+    ]
+    assert any(str(tmp_path / "mounted") in message for message in said)
+    assert len(said) == len(set(said)), "once for each folder"
+    refusal = errno.EIO
+    with pytest.raises(UnavailableError):
+        register.load("job")

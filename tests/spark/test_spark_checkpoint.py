@@ -163,6 +163,25 @@ def test_sparks_names_of_s3_are_arrows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked == ["s3://bucket/ck", "gs://bucket/ck"]
 
 
+def test_databricks_own_file_system_is_read_where_it_is_mounted(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mount, volumes = tmp_path / "dbfs", checkpoint.parent
+    (mount / "jobs").mkdir(parents=True)
+    checkpoint.rename(mount / "jobs" / "ck")
+    monkeypatch.setattr("abs_spark.checkpoint.spark_files.DBFS", mount)
+    monkeypatch.setattr("abs_spark.checkpoint.spark_files.VOLUMES", volumes)
+    locate.cache_clear()
+    digest = fingerprint(str(mount / "jobs" / "ck"), 3)
+    assert digest is not None
+    for spelling in ("dbfs:/jobs/ck", "dbfs:///jobs/ck", "DBFS:/jobs/ck/"):
+        assert fingerprint(spelling, 3) == digest
+        assert query_id(spelling) == "0123-4567"
+    (mount / "jobs" / "ck").rename(volumes / "ck")
+    assert fingerprint(f"dbfs:{volumes}/ck", 3) == digest
+    locate.cache_clear()
+
+
 class _From:
     def __init__(self, asked: list[str]) -> None:
         self._asked = asked

@@ -114,6 +114,31 @@ def kill_and_replay(
     assert world.register().frontier == FILES - 1
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("older", [RUNTIMES[0], RUNTIMES[3]], ids=str)
+def test_a_query_goes_on_when_spark_is_upgraded_and_a_replayed_epoch_is_not_written_again(
+    tmp_path: Path, world: EpochWorld, monkeypatch: pytest.MonkeyPatch, older: Runtime
+) -> None:
+    """The newer Spark reads the older one's log of offsets, and may write another form of it."""
+    job = world.job(scramble=True)
+    older.use(monkeypatch)
+    world.files.add_files(range(2), ROWS)
+    with Driver(job, tmp_path / "older", world.files.url) as driver:
+        assert driver.end() == 0
+        assert re.search(rf"PySpark {re.escape(older.spark)}\b", driver.log)
+    world.files.forget_commits(1)
+    RUNTIMES[-1].use(monkeypatch)
+    world.files.add_files(range(2, FILES), ROWS)
+    with Driver(job, tmp_path / "newer", world.files.url) as driver:
+        assert driver.end() == 0
+        said = driver.log
+    assert f"committed before; its {3 * ROWS} rows were read and not written again" in said
+    assert re.search(rf"PySpark {re.escape(RUNTIMES[-1].spark)}\b", said)
+    expected = once([file * 1000 + row for file in range(FILES) for row in range(ROWS)])
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+    assert world.left_behind() == []
+
+
 @pytest.mark.campaign  # by three sinks it is in `make test`
 def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: str) -> None:
     sinks = [{"format": "abs-postgres", "options": {"dbtable": "t"}}]

@@ -23,6 +23,7 @@ from abs_core.strictjson import fields, parse, text
 
 LOCAL = "file"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+DBFS, VOLUMES = Path("/dbfs"), Path("/Volumes")
 _S3 = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -175,13 +176,27 @@ def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
     """The file system and the path on it, without a slash at its end, for any of Spark's spellings.
 
     A path without scheme is local; it is not found if Spark's default file system is another one.
+    Databricks' own file system is read where it is mounted.
     Cached per process, as some file systems take seconds to set up.
     """
     scheme, rest = split(checkpoint)
-    if scheme == LOCAL:
-        return fs.LocalFileSystem(), str(Path(rest).absolute()).rstrip("/")
+    local = rest if scheme == LOCAL else _mounted(scheme, rest)
+    if local is not None:
+        return fs.LocalFileSystem(), str(Path(local).absolute()).rstrip("/")
     filesystem, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
     return filesystem, path.rstrip("/")
+
+
+def _mounted(scheme: str, rest: str) -> str | None:
+    """Where Databricks has a location of its own file system as a folder; None if that is not here.
+
+    ``dbfs:/x`` is ``/dbfs/x``, and ``dbfs:/Volumes/x`` is ``/Volumes/x``.
+    """
+    if scheme != "dbfs":
+        return None
+    path = "/" + rest.lstrip("/")
+    mount, local = (VOLUMES, path) if path.startswith(f"{VOLUMES}/") else (DBFS, f"{DBFS}{path}")
+    return local if mount.is_dir() else None
 
 
 def split(checkpoint: str) -> tuple[str, str]:
