@@ -162,6 +162,12 @@ class DataError(AbsError):
     code = "ABS-DATA"
 
 
+class SourceWentBackError(DataError):
+    """A source of changes was restored, or is another one: its positions begin again lower."""
+
+    code = "ABS-SOURCE-WENT-BACK"
+
+
 class SchemaError(DataError):
     """Columns or types of the input and the target do not match."""
 

@@ -128,6 +128,8 @@ SECTIONS: Sections = (
             "positions": "changes: where the position of a row is kept: in the `table`'s own columns, or in a `side` table of the state schema",
             "tombstones": "changes: how long the position of a deleted row is kept: seconds, or `2d`, by the server's clock",
             "unchanged": "changes: the column, an array of strings, that lists the columns which a change leaves as they are",
+            "committedat": "changes: the column with the milliseconds since 1970 at which the source committed a change. By it "
+            "[a source that goes back](../how-to/changes.md#a-source-that-goes-back) is noticed. Default: `source_ts_ms`, if the input has it and the table does not; empty: none",
             "batchsize": "rows that are sent at a time",
             "createtable": "create a missing table from the input's schema",
             "schemachange": "columns of the input that the table lacks: `fail` (default), `ignore` them, or `add` them to the table "

@@ -34,6 +34,9 @@ log = logging.getLogger("abs_spark.debezium")
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's default of ``unavailable.value.placeholder``."""
 
+COMMITTED = "source_ts_ms"
+"""The default of ``committedat``, an option of the sink."""
+
 _DECIMALS = {known.PRECISE: known.PRECISE, "bytes": known.PRECISE, "string": "string"} | {
     known.DOUBLE: known.DOUBLE
 }
@@ -56,6 +59,7 @@ def debezium(
     unavailable: str = UNAVAILABLE,
     names: tuple[str, str, str] = ("op", "lsn", "unchanged"),
     commit: str | None = None,
+    committed: str | None = None,
     schemachange: str | None = None,
     ignore: Collection[str] = (),
     more: str | None = None,
@@ -92,6 +96,9 @@ def debezium(
             source's LSN) and unchanged columns (an array of names).
         commit: name of one more column, the first number of ``source.sequence``: the LSN of the last
             commit before, 0 in a snapshot.
+        committed: name of one more column, ``source.ts_ms``: when the source committed the change, in
+            milliseconds, for the sink's ``committedat``. Default: ``source_ts_ms`` with a ``table``
+            that has no such column, else none; empty: none.
         schemachange: ``fail``: a column that only the source or only the table has is an error.
             ``ignore``: it is not read, or NULL. ``add``: as ``fail``; of Avro's schema the columns are
             read that the table lacks, for the sink's option of that name. Default: that of ``table``,
@@ -115,7 +122,11 @@ def debezium(
             remedy=f"take one of {', '.join(_CHANGES)}.",
         )
     targets, primary = _targets(schema, where, more)
-    names = (*names, *([commit] if commit else []))  # type: ignore[assignment]
+    if committed is None and table and COMMITTED not in {target.name for target in targets}:
+        committed = COMMITTED
+    also = {"commit": commit, "committed": committed}
+    also = {field: name for field, name in also.items() if name}
+    names = (*names, *also.values())  # type: ignore[assignment]
     targets = [target for target in targets if target.name not in ignore]
     if table is not None:
         targets = [target for target in targets if target.name not in names]
@@ -142,6 +153,7 @@ def debezium(
         schemas=schemas,
         letters="deadletter" in {k.lower() for k in where} if deadletter is None else deadletter,
         wires=wires,
+        also=tuple(also),
     )
     place = PLACE if set(PLACE) <= set(df.columns) else ()
     read = df.select(*(F.col(_quoted(name)) for name in dict.fromkeys((value, *place))))
@@ -298,7 +310,7 @@ _ADDED: Mapping[str, T.DataType] = {
 
 
 def _schema(targets: Sequence[TargetColumn], names: Sequence[str]) -> T.StructType:
-    kinds = (T.StringType(), T.LongType(), T.ArrayType(T.StringType()), T.LongType())
+    kinds = (T.StringType(), T.LongType(), T.ArrayType(T.StringType()), T.LongType(), T.LongType())
     added = [T.StructField(name, kind) for name, kind in zip(names, kinds, strict=False)]
     return T.StructType([*(T.StructField(t.name, t.spark) for t in targets), *added])
 

@@ -32,9 +32,10 @@ def test_an_option_without_a_line_on_the_page_is_an_error() -> None:
 
 
 _FREE = """
-adopt applyasdeletes catalog checkpointLocation dbtable deadletter deadlettercolumns epoch
-exceptcolumns filename job key log nullValue orderby partitionby password passwordcommand passwordfile
-passwordfunction path pathGlobFilter queryName region registertopic registry.basic.auth.user.info
+adopt applyasdeletes catalog checkpointLocation committedat dbtable deadletter deadlettercolumns
+epoch exceptcolumns filename job key log nullValue orderby partitionby password passwordcommand
+passwordfile passwordfunction path pathGlobFilter queryName region registertopic
+registry.basic.auth.user.info
 registry.bearer.auth.client.id registry.bearer.auth.client.secret
 registry.bearer.auth.identity.pool.id registry.bearer.auth.issuer.endpoint.url
 registry.bearer.auth.logical.cluster registry.bearer.auth.scope registry.bearer.auth.token

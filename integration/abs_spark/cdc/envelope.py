@@ -32,6 +32,7 @@ class Event:
 
     Args:
         row: the image that counts: of a delete the one before.
+        committed: milliseconds since 1970 at which the source committed it (of a snapshot: read it).
         wires: how the row's columns are sent; None: the event has no schema.
     """
 
@@ -39,6 +40,7 @@ class Event:
     row: Mapping[str, Any]
     position: int
     commit: int
+    committed: int | None
     wires: Mapping[str, Wire] | None
 
 
@@ -126,7 +128,8 @@ def event(payload: Any, wires: Mapping[str, Wire] | None) -> Event:
         raise MisreadError(
             "has no position (source.lsn)", "events of Debezium's connector for PostgreSQL have one"
         )
-    return Event(op, row, position, commit, wires)
+    at = source.get("ts_ms")
+    return Event(op, row, position, commit, at if type(at) is int else None, wires)
 
 
 class NoChangeError(MisreadError):

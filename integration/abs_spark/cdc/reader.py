@@ -28,13 +28,14 @@ class Rules:
     """What is made of events.
 
     Args:
-        names: of operation, position, unchanged columns, and of the last commit's position, if asked.
+        names: of operation, position, unchanged columns, and of what ``also`` adds.
         ignored: columns of the source that are not read.
         extra: whether the source may have columns that are not read.
         absent: whether events may lack columns of ``targets``.
         schemas: whether an event without a schema is refused.
         letters: whether an unreadable record becomes a row without an operation, a dead letter then.
         wires: how values are sent, where all events have one schema (Avro).
+        also: fields of an ``Event`` that are added.
     """
 
     targets: tuple[TargetColumn, ...]
@@ -49,6 +50,7 @@ class Rules:
     schemas: bool = False
     letters: bool = False
     wires: Mapping[str, Wire] | None = None
+    also: tuple[str, ...] = ()
 
 
 @dataclass
@@ -111,8 +113,10 @@ class _Task:
         rules = self._rules
         read = event(value, rules.wires) if isinstance(value, dict) else self._json.read(value)
         made, kept = self._reader(read).read(read)
-        added = [read.op, read.position, kept, read.commit]
-        return [*made, *added[: len(rules.names)]]
+        return [
+            *(*made, read.op, read.position, kept),
+            *(getattr(read, name) for name in rules.also),
+        ]
 
     def _reader(self, read: Event) -> _RowReader:
         snapshot = read.op == "r"
@@ -140,7 +144,8 @@ class _Task:
             else str(value)
         )
         why = [f"{place} {error.why}", text]
-        return [*([None] * len(rules.targets)), *[None, None, why, None][: len(rules.names)]]
+        none = [None] * len(rules.targets)
+        return [*none, None, None, why, *([None] * len(rules.also))]
 
 
 class _RowReader:

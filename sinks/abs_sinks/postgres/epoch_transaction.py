@@ -16,7 +16,7 @@ from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import MAX_REFUSALS, RowsRefused, miscount, unsettled
-from abs_core.errors import AbsError, NotPreparedError
+from abs_core.errors import AbsError, DataError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply import changes_sql
@@ -348,7 +348,7 @@ class EpochTransaction:
         bad = wrong or changes_sql.error_of(target.changes, first)
         if bad is not None:
             connection.execute("ROLLBACK")
-            if wrong is None and part.table.options.letters is not None:
+            if wrong is None and part.table.options.letters and type(bad) is DataError:
                 raise StagedRowsRefused from bad
             raise bad
         return results

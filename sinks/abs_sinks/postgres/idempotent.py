@@ -25,6 +25,7 @@ from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.deadletters import MAX_REFUSALS, counts_of, unsettled
+from abs_core.errors import SourceWentBackError
 from abs_core.model import Committable, JobState
 from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
@@ -247,7 +248,7 @@ class IdempotentWriter(CopyWriter):
                 if keeps:
                     connection.execute("COMMIT")
                 return picked.affected
-            if not keeps:
+            if not keeps or isinstance(wrong, SourceWentBackError):
                 raise wrong
             self._mark_refused(connection, target)
             why = wrong.what

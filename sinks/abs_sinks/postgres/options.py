@@ -39,6 +39,9 @@ from abs_sinks.options import (
 
 NAME = "abs-postgres"
 
+COMMITTED_AT = "source_ts_ms"
+"""Default of ``committedat``: what ``abs_spark.debezium`` adds for a table."""
+
 _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*?))\s*(?:,|$)')
 _COLUMNS = re.compile(rf"(?:{_COLUMN.pattern})+")
 
@@ -154,6 +157,8 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         positions: where the position of a row is kept: in the ``table``, or in a ``side`` table.
         tombstones: seconds for which the position of a deleted row is kept.
         unchanged: the column that lists the columns which a change leaves as they are.
+        committedat: the column with the milliseconds since 1970 at which the source committed a
+            change; of the default only if the input has it, and the table does not. Empty: none.
         batchsize: rows that are encoded and sent at a time, at most.
         createtable: create the table where it is missing.
         schemachange: what becomes of a column of the input that the table lacks: ``fail`` stops the
@@ -179,6 +184,7 @@ class PostgresOptions(DeadLetterOptions[TableName]):
     positions: Annotated[str, one_of("table", "side")] = "table"
     tombstones: Annotated[float, duration(1.0, 366 * 86_400.0)] = 2 * 86_400.0
     unchanged: Annotated[str | None, text] = None
+    committedat: Annotated[str, str.strip] = COMMITTED_AT
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     createtable: Annotated[bool, boolean] = False
     schemachange: Annotated[str, one_of("fail", "ignore", "add")] = "fail"
@@ -230,6 +236,8 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         deletes = replace(self.applyasdeletes, column=quoted_list([self.applyasdeletes.column]))
         if self.unchanged is not None:
             told["unchanged"] = self.unchanged
+        if self.committedat != COMMITTED_AT:
+            told["committedat"] = self.committedat
         return {
             "write": "changes",
             "applyasdeletes": str(deletes),
@@ -295,6 +303,7 @@ _OF_CHANGES = (
     "positions",
     "tombstones",
     "unchanged",
+    "committedat",
 )
 
 

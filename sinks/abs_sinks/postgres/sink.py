@@ -86,6 +86,10 @@ _OF_CHANGES = (
         "Of two different changes with one position that come in two epochs the first stays. Other "
         "writers of the table are not asked for a position."
     ),
+    (
+        "A source whose positions begin again lower (restored, another server) stops the query only if "
+        "the input has the time of its commits (option committedat)."
+    ),
 )
 
 

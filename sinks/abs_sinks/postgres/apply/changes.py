@@ -18,13 +18,14 @@ from abs_clients.arrow import alike, type_name
 from abs_clients.postgres.metadata import exists, in_turn
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.options import Deletes
+from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.newcolumns import settle, types_for
 from abs_sinks.postgres.apply.positions import follow, positions_name, positions_of
 from abs_sinks.postgres.apply.rows_sql import resolve_key, written_anew
 from abs_sinks.postgres.columns.plan import CopyPlan, columns_of, plan_columns
 from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.columns.types import Column, PgType
-from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.options import COMMITTED_AT, PostgresOptions
 from abs_sinks.refusals import MisfitError
 
 GONE = "abs:gone"
@@ -52,6 +53,8 @@ class Changes:
         tombstones: seconds for which a tombstone is kept.
         left_out: the input's columns that are not written, which a change may list as unchanged.
         whole: whether a change says all that a row of the table has.
+        committed: the staged column of ``committedat``; None: positions that begin again lower are
+            not noticed.
     """
 
     plan: CopyPlan
@@ -65,6 +68,7 @@ class Changes:
     tombstones: float
     whole: bool
     left_out: tuple[str, ...] = ()
+    committed: str | None = None
 
     @property
     def spelled(self) -> tuple[str, ...]:
@@ -114,18 +118,25 @@ class Changes:
         Raises:
             SchemaError: see ``check_shared`` and ``follow``.
         """
-        if self.check_shared(connection):
+        if there := self.check_shared(connection):
             follow(connection, self)
-            return
         options.state.ensure(connection)
         statements = self._creating()
 
         def create() -> None:
-            if not exists(connection, self.positions.as_string()):
+            fresh = not exists(connection, self.positions.as_string())
+            if fresh:
                 connection.execute(statements)
+            if self.committed is not None:
+                empty = sql.SQL("select not exists (select from {})").format(
+                    self.plan.table.identifier
+                )
+                fresh = fresh and (self.side or connection.execute(empty).fetchone() == (True,))
+                committed.ensure(connection, self, fresh=fresh)
 
         in_turn(connection, create)
-        self.check_shared(connection)
+        if not there:
+            self.check_shared(connection)
 
     def _creating(self) -> sql.Composed:
         own = {planned.column.name: planned.column for planned in self.plan.columns}
@@ -170,8 +181,9 @@ def plan_changes(
     Raises:
         SchemaError: the input does not fit, there is no place for positions, or none may be there.
     """
-    roles = _roles(options, schema)
     names = [column.name for column in table.columns]
+    timed = _timed(options, schema, names)
+    roles = _roles(options, schema, timed)
     excepted = [_input_column(schema, name, "exceptcolumns") for name in options.exceptcolumns]
     extra = [name for name in roles if name in excepted or not alike(name, names)]
     dropped = [name for name in excepted if name not in roles]
@@ -211,6 +223,7 @@ def plan_changes(
         place=(options.stateschema, positions_name(table)),
         tombstones=options.tombstones,
         left_out=(*dropped, *ignored),
+        committed=None if timed is None else staged[timed].name,
         whole=all(column.name in written or column.generated for column in table.columns),
     )
     _check_types(made, staged[roles[0]])
@@ -225,20 +238,43 @@ def created_columns(options: PostgresOptions, schema: pa.Schema) -> pa.Schema:
     """
     if not options.changes:
         return schema
-    roles = _roles(options, schema)
+    roles = _roles(options, schema, _timed(options, schema))
     kept = () if options.positions == "side" else roles[-len(options.sequenceby) :]
     excepted = [_input_column(schema, name, "exceptcolumns") for name in options.exceptcolumns]
     left_out = {*roles, *excepted} - set(kept)
     return pa.schema([field for field in schema if field.name not in left_out])
 
 
-def _roles(options: PostgresOptions, schema: pa.Schema) -> list[str]:
-    """The input's columns of the operation, of what is unchanged (if named), and of the position."""
+def _roles(options: PostgresOptions, schema: pa.Schema, timed: str | None) -> list[str]:
+    """The input's columns of operation, what is unchanged and time (if any), and of the position."""
     names = [("applyasdeletes", options.applyasdeletes.column)]
     if options.unchanged is not None:
         names.append(("unchanged", options.unchanged))
+    if timed is not None:
+        names.append(("committedat", timed))
     names += [("sequenceby", name) for name in options.sequenceby]
     return [_input_column(schema, name, option) for option, name in names]
+
+
+def _timed(options: PostgresOptions, schema: pa.Schema, of_table: Sequence[str] = ()) -> str | None:
+    """The input's column of ``committedat``, if any.
+
+    Raises:
+        SchemaError: the input has no such column, or it is no whole number.
+    """
+    wanted = options.committedat
+    by_default = wanted == COMMITTED_AT
+    # A column that the table has, too, may be the source's own, of any meaning.
+    if not wanted or (by_default and (wanted not in schema.names or alike(wanted, of_table))):
+        return None
+    name = _input_column(schema, wanted, "committedat")
+    if pa.types.is_integer(schema.field(name).type):
+        return name
+    raise SchemaError(
+        f'committedat names the column "{name}" ({type_name(schema.field(name).type)}), which is no '
+        "whole number.",
+        remedy="name one with the milliseconds since 1970, as Debezium's source.ts_ms.",
+    )
 
 
 def _input_column(schema: pa.Schema, wanted: str, option: str) -> str:

@@ -17,6 +17,7 @@ from psycopg import Connection, sql
 
 from abs_core.errors import DataError
 from abs_sinks.postgres.apply import changes_winner as winner
+from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes
 from abs_sinks.postgres.apply.releasing import frees, releasing
 from abs_sinks.postgres.apply.rows_sql import inserting
@@ -53,7 +54,8 @@ def lock_of(label: str) -> sql.Composed:
 def applying(
     changes: Changes, winners: sql.Composable, *, checked: bool = False
 ) -> list[sql.Composed]:
-    """Free unique values, upsert rows, delete rows, keep positions, drop old tombstones; in this order.
+    """Note times (``committed``), free unique values, upsert rows, delete rows, keep positions, drop
+    old tombstones; in this order.
 
     The last three are one statement each. Rows are deleted after others are written: a row that
     referred to one of them may have moved.
@@ -65,6 +67,7 @@ def applying(
     fine = _fine(winners, checked=checked)
     q_fine = sql.SQL("q.{} is null").format(_PROBLEM)
     return [
+        *committed.noting(changes, winners, fine),
         *releasing(changes, winners, fine, q_fine),
         _upserting(changes, winners, fine),
         _deleting(changes, winners, fine),
@@ -149,6 +152,8 @@ def error_of(changes: Changes, found: tuple[Any, ...] | None) -> DataError | Non
             which,
         )
         return None
+    if problem == committed.AGAIN:
+        return committed.error_of(changes, which)
     what, remedy = PROBLEMS[problem]
     return DataError(
         f"{what}: {which}. Nothing of the epoch is applied.",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
+from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes
 from abs_sinks.postgres.columns.plan import columns_of
 
@@ -84,7 +85,9 @@ class _Parts:
     def all(self) -> dict[str, sql.Composable]:
         changes = self._changes
         s, t, p = sql.SQL("s"), sql.SQL("t"), sql.SQL("p")
-        kept = list(dict.fromkeys([*self._place, *changes.written, *changes.sequence]))
+        timed = [] if changes.committed is None else [changes.committed]
+        named = [*self._place, *changes.written, *changes.sequence, *timed]
+        kept = list(dict.fromkeys(named))
         parts: dict[str, sql.Composable] = {
             "kept": columns_of(kept),
             "deletes": self._deletes(),
@@ -102,6 +105,8 @@ class _Parts:
             "clash": self._clash(),
             "incomplete": self._incomplete(),
             "first": sql.Literal(FIRST),
+            # No dead letter is made of it: it stops the epoch, and all that come after.
+            "again": sql.SQL("false") if self._place else committed.is_again(changes),
         }
         return parts | self._of_unchanged(kept) if self._unchanged is not None else parts
 
@@ -311,7 +316,9 @@ _WINNERS = (
     + """ordered as (
     select {kept}, "abs:deleted", "abs:fresh" and lead(true) over w is null as "abs:apply",
            case when {incomplete} then 'null' when {clash} then 'clash'
-                when "abs:first" then {first} end as "abs:problem"
+                when "abs:first" then {first}
+                when not "abs:fresh" and not "abs:same" and {again} then 'again'
+                end as "abs:problem"
       from met window w as (partition by {key}, "abs:fresh" order by {order})
 )
 select {kept}, "abs:deleted", "abs:problem"{more} from ordered
@@ -377,6 +384,7 @@ _WINNERS_UNCHANGED = (
     select *, "abs:fresh" and lead(true) over w is null as "abs:apply",
            case when {incomplete} then 'null' when {clash} then 'clash' when {unknown} then 'name'
                 when "abs:first" then {first}
+                when not "abs:fresh" and not "abs:same" and {again} then 'again'
                 when not {partial} then null
                 when not "abs:fresh" and not bool_or("abs:same") over (partition by {key}) then 'older'
                 when "abs:fresh" and not {exists} then 'missing'

@@ -17,6 +17,7 @@ from abs_clients.postgres.pool import leased
 from abs_core.model import AND, JobState
 from abs_sinks.postgres.apply.changes import GONE
 from abs_sinks.postgres.apply.changes_sql import lock_of
+from abs_sinks.postgres.apply.committed import latest_name
 from abs_sinks.postgres.apply.positions import agreed_in
 from abs_sinks.postgres.apply.target import within
 from abs_sinks.postgres.options import PostgresOptions
@@ -94,7 +95,10 @@ def _forget(
             empty = sql.SQL("select not exists (select from {})").format(table)
             if not wholly and connection.execute(empty).fetchone() != (True,):
                 return _orphans(connection, positions, table, agreed, place)
-        connection.execute(sql.SQL("drop table {}").format(positions))
+        latest = sql.Identifier(options.stateschema, latest_name(name))
+        connection.execute(
+            sql.SQL("drop table {}; drop table if exists {}").format(positions, latest)
+        )
     return f"dropped {place}{'' if wholly else ', which has no rows'}"
 
 

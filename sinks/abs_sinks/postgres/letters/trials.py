@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
-from abs_core.errors import DataError
+from abs_core.errors import DataError, SourceWentBackError
 from abs_sinks.postgres.apply import changes_sql, changes_winner
 from abs_sinks.postgres.apply.replacing import results_of
 from abs_sinks.postgres.apply.rows_sql import duplicate_key
@@ -207,6 +207,10 @@ class ServerTrials:
         found = results[-1].row
         if found is None or found[0] == changes_winner.FIRST:
             return None
+        assert share.target.changes is not None
+        error = changes_sql.error_of(share.target.changes, found)
+        if isinstance(error, SourceWentBackError):
+            raise error  # none of its rows is dead
         kind = Kind.LATE if found[0] == "older" else Kind.OTHER
         return Refusal(CODES[found[0]], f"{changes_sql.PROBLEMS[found[0]][0]}.", None, kind)
 
