@@ -56,6 +56,16 @@ def to_take_as_it_is(
     return _token("as it is", who, epoch, state.register, str(state.generation), *told)
 
 
+def to_begin_above(newest: tuple[int, int], who: RunIdentity, epoch: int) -> str:
+    """Consent to begin without a register beside what a lost one has left in the target."""
+    return _token("above", who, epoch, str(newest))
+
+
+def to_leave_begun(begin: str, who: RunIdentity, epoch: int) -> str:
+    """Consent to go on without an epoch that was begun, and is not known to be written."""
+    return _token("begun", who, epoch, begin)
+
+
 def to_pass_over(failed: int, who: RunIdentity, epoch: int) -> str:
     """Consent to continue without a failed epoch and all epochs after it."""
     return _token("passed over", who, epoch, str(failed))

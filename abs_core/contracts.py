@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from abs_core.errors import UnavailableError
-from abs_core.lookback import LookedBack, Past
+from abs_core.lookback import LookedBack, Past, Position
 from abs_core.model import (
     Committable,
     Finding,
@@ -103,10 +103,7 @@ class Inventory(RegisterStore):
 
     @abstractmethod
     def others_on(self, target: str, job: str) -> Sequence[str]:
-        """Other jobs whose register names ``target``, by name.
-
-        The tokens of one batch job (``job@token``) count as one job, listed without a token.
-        """
+        """Other jobs whose register names ``target``, by name; batch jobs without their tokens."""
 
     @abstractmethod
     def retire(self, job: str) -> bool:
@@ -272,10 +269,14 @@ class Committer(ABC):
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
         """What the target shows, now that these handles of one epoch are committed.
 
-        Of one sink: number 0. Nothing where the target cannot go back without the register. A
-        committer that co-commits is asked just before, and may tell only what stays true.
+        Of one sink: number 0. Nothing where the target cannot go back without the register. If it
+        co-commits it is asked just before, and tells only what stays true.
         """
         return ()
+
+    def left_by(self, job: str) -> Position | None:
+        """The newest decision that the target shows of a job that has no register: it is lost."""
+        return None
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """Compare the target with what it showed before, by about one request; changes nothing.

@@ -17,6 +17,9 @@ from abs_core.strictjson import reading
 Position = tuple[int, int]
 """Generation and epoch of a decision: of two decisions of a register the later one has the higher."""
 
+EPOCHS = 1 << 32
+"""Of one generation, at most: generation x EPOCHS + epoch is a position in one number."""
+
 
 @dataclass(frozen=True, slots=True)
 class Noted:

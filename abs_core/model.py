@@ -380,6 +380,7 @@ class Guarantee:
         reader: what a reader must set to see committed data only.
         limits: what is not guaranteed.
         notes: other choices derived from the options, with the reason.
+        times: how often every row is written, in words.
     """
 
     protocol: str
@@ -388,3 +389,4 @@ class Guarantee:
     reader: str
     limits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    times: str = "exactly once"

@@ -33,7 +33,7 @@ def describe(sink: str, guarantee: Guarantee, job: str) -> str:
     who = f"{sink}, job {job}"
     how = f"protocol {guarantee.protocol}, write {guarantee.write}"
     lines = [
-        f"{who}: every row exactly once ({how}).",
+        f"{who}: every row {guarantee.times} ({how}).",
         f"Visible: {guarantee.visibility}",
         f"Readers: {guarantee.reader}",
         *(f"Limit: {limit}" for limit in guarantee.limits),

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from abs_core import consent
+from abs_core.certificate import Origin
 from abs_core.errors import ProtocolError, RegisterLostError, TargetWentBackError
-from abs_core.lookback import LookedBack
+from abs_core.lookback import LookedBack, Position
 from abs_core.model import JobState
 from abs_core.protocol import Changed, RunIdentity, Verdict
 
@@ -38,6 +39,30 @@ def refused(
         return None
     ahead = [look for look in wrong if look.ahead is not None]
     return (_ahead if ahead else _gone)(state, epoch, ahead or wrong, token)
+
+
+def lost(
+    who: RunIdentity, origin: Origin, epoch: int, newest: Position, place: str
+) -> RegisterLostError | None:
+    """The error if a job without a register has left something in its target; None by consent.
+
+    Args:
+        newest: the last decision that the target shows.
+    """
+    token = consent.to_begin_above(newest, who, epoch)
+    # Beside a certificate there is a verdict only by consent, see ``rules.start``.
+    if origin.certificate is not None or who.adopt == token:
+        return None
+    return RegisterLostError(
+        f"Job {who.job} has no register at {place}, but its target has epoch {newest[1]} of it (begun "
+        f"in generation {newest[0]}). The register was lost, or its place was changed; nothing was "
+        "written: epochs that are there would be written again.",
+        job=who.job,
+        epoch=epoch,
+        remedy="restore the register, or name its old place. Or, if the target was cleaned so that "
+        "the job may begin anew, delete its version from the target, too. Or, if all that this "
+        f"query will read is new to the target, set the option adopt={token} for one start.",
+    )
 
 
 def consented(before: JobState | None, verdict: Verdict, looks: Sequence[LookedBack]) -> Verdict:
@@ -96,8 +121,8 @@ def _gone(
             else ""
         )
         told.append(
-            f"{target_of(state, look.sink)} no longer has the {rows} rows of the finished epoch(s) "
-            f"{spans(look.gone)}{before}. {look.why}"
+            f"{target_of(state, look.sink)} no longer has {f'the {rows} rows of ' if rows else ''}the "
+            f"finished epoch(s) {spans(look.gone)}{before}. {look.why}"
         )
     return TargetWentBackError(
         f"{' '.join(told)} It was restored from a backup, rolled back, failed over or made again. The "

@@ -326,10 +326,13 @@ class Coordinator:
         verdict = rule(before)
         if isinstance(verdict, Unchanged):
             return verdict.state  # the common case, in one read: another task has started the run
+        looks: Sequence[LookedBack] = ()
         if before is None and isinstance(verdict, Changed):
             self._certifier.look_around(epoch)
-        # Before anything is swept: a restored target may hold committed handles as prepared again.
-        looks = self._look_back(before, rule, epoch) if looks_back else ()
+            looks = self._look_for_lost(origin, epoch)
+        elif looks_back:
+            # Before anything is swept: a restored target may hold committed handles as prepared again.
+            looks = self._look_back(before, rule, epoch)
         state = self._cell.change(lambda state: targets.consented(state, rule(state), looks))
         reached(CrashPoint.AFTER_START)
         minted = state.register == register or state.generation == 1
@@ -340,6 +343,16 @@ class Coordinator:
         self._fence(state)
         self._sweeper.tidy(state, forget=False)
         return state
+
+    def _look_for_lost(self, origin: Origin, epoch: int) -> Sequence[LookedBack]:
+        """Before a register is made: whether the target has something of one that is lost."""
+        newest = self._patience.retry(lambda: self._committer.left_by(self._who.job))
+        if newest is None or self._cell.load() is not None:  # another run has made it meanwhile
+            return ()
+        error = targets.lost(self._who, origin, epoch, newest, self._cell.shown_place)
+        if error is not None:
+            raise error
+        return (LookedBack(0, ahead=newest),)
 
     def _look_back(self, before: JobState | None, rule: Rule, epoch: int) -> Sequence[LookedBack]:
         """Compare the targets with what they showed when epochs were finished."""

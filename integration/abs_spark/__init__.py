@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from abs_spark.change_events import debezium
     from abs_spark.foreach.explain import explain
     from abs_spark.foreach.function import epoch
+    from abs_spark.foreach.once import once
     from abs_spark.foreach.spec import sink
     from abs_spark.lineage import openlineage
     from abs_spark.query_listener import listener
@@ -35,6 +36,7 @@ __all__ = [
     "epoch",
     "explain",
     "listener",
+    "once",
     "openlineage",
     "register",
     "sink",
@@ -88,6 +90,7 @@ _LATE = {
     "epoch": "abs_spark.foreach.function",
     "explain": "abs_spark.foreach.explain",
     "listener": "abs_spark.query_listener",
+    "once": "abs_spark.foreach.once",
     "openlineage": "abs_spark.lineage",
     "sink": "abs_spark.foreach.spec",
 }

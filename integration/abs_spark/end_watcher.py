@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from abs_spark.process.driver import KILL_SECONDS
 
 if TYPE_CHECKING:
-    from abs_spark.foreach.function import Epoch
+    from abs_spark.foreach.guarded import BatchFunction
     from abs_spark.foreach.run import EpochRun
 
 NOTICE_SECONDS = 1.0
@@ -31,7 +31,7 @@ class EndWatcher:
     """
 
     def __init__(self) -> None:
-        self.functions: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
+        self.functions: WeakValueDictionary[str, BatchFunction] = WeakValueDictionary()
         """The function that writes a query's batches, by the query's id."""
         self._newest: dict[tuple[str, str], Watch] = {}
 

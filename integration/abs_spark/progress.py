@@ -206,14 +206,8 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
             of = f" of {sinks}" if sinks else ""
             text = "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s"
             return _progress, INFO, text, (job, epoch, partition, of, rows, seconds)
-        case Committed(job, epoch, rows, handles, seconds, dead):
-            text = "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s"
-            more = f", {dead} of them dead" if dead else ""
-            if len(event.targets) > 1 and event.read is not None:
-                text = "job %s: epoch %d: %d rows of the source committed in %.3f s (%d handles)%s"
-                sinks = ", ".join(f"{one.rows} to {one.sink}" for one in event.targets)
-                rows, more = event.read, f": {sinks}{f'; {dead} dead' if dead else ''}"
-            return _epoch, INFO, text, (job, epoch, rows, seconds, handles, more)
+        case Committed():
+            return _epoch, INFO, *_committed(event)
         case Skipped(job, epoch, rows):
             text = "job %s: epoch %d: committed before; its %d rows were read and not written again"
             return _recovery, INFO, text, (job, epoch, rows)
@@ -234,3 +228,17 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
         case Abandoned(job, epoch):
             text = "job %s: epoch %d: abandoned; the next run writes it"
             return _recovery, INFO, text, (job, epoch)
+
+
+def _committed(event: Committed) -> tuple[str, tuple[object, ...]]:
+    """Text and values of a committed epoch."""
+    job, epoch, rows, dead = event.job, event.epoch, event.rows, event.dead
+    if event.handles and not rows:  # a write of the user's own, whose rows nobody counted
+        return "job %s: epoch %d: written in %.3f s", (job, epoch, event.seconds)
+    text = "job %s: epoch %d: %d rows committed in %.3f s (%d handles)%s"
+    more = f", {dead} of them dead" if dead else ""
+    if len(event.targets) > 1 and event.read is not None:
+        text = "job %s: epoch %d: %d rows of the source committed in %.3f s (%d handles)%s"
+        sinks = ", ".join(f"{one.rows} to {one.sink}" for one in event.targets)
+        rows, more = event.read, f": {sinks}{f'; {dead} dead' if dead else ''}"
+    return text, (job, epoch, rows, event.seconds, event.handles, more)

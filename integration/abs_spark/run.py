@@ -13,6 +13,7 @@ from collections.abc import Callable
 from abs_core.certificate import CertificateStore, Origin
 from abs_core.coordinator import Coordinator
 from abs_core.coordinator.certifier import ParentCertificates
+from abs_core.errors import ReplayMismatchError
 from abs_core.events import Event, Started
 from abs_core.model import JobState, job_key
 from abs_core.protocol import RunIdentity, Skip, Write
@@ -42,7 +43,7 @@ class Run:
         self.start = start
         self.sink = start.targets.one
         self.warnings: tuple[str, ...] = ()
-        self._identity = identity
+        self.identity = identity
         self._certificates = certificates
         self._tell = start.observer()
         self._checked = False
@@ -66,7 +67,7 @@ class Run:
             TargetError: the target does not answer.
         """
         if not (self._checked or checked):
-            self.warnings = self.start.check_once(self._identity) or ()
+            self.warnings = self.start.check_once(self.identity) or ()
         self._checked = True
         self._epoch = epoch
         return self.coordinator.begin(epoch, origin=origin)
@@ -96,7 +97,7 @@ class Run:
         return self._coordinator(in_haste=True)
 
     def _coordinator(self, *, in_haste: bool = False) -> Coordinator:
-        who = (self._identity, self._certificates)
+        who = (self.identity, self._certificates)
         return self.start.coordinator(*who, {"": 0}, self.observe, in_haste=in_haste)
 
 
@@ -195,6 +196,24 @@ def begun(target: SinkSpec, job: str) -> Origin:
     with Start(OpenSinks.only(target), job) as start:
         [(_, place)] = start.targets.identities(job)
         return _parent(start, place).read()
+
+
+def another_batch(job: str, why: str, more: str = "") -> ReplayMismatchError:
+    """The error for a batch whose name has another one's rows.
+
+    Args:
+        why: the difference, as the end of a sentence.
+        more: another way out, as the rest of a sentence.
+    """
+    return ReplayMismatchError(
+        f"This batch was written before, with other rows: {why}.",
+        job=job,
+        why=why,
+        remedy="if it is another batch, name it by another value of the option epoch (to "
+        "replace what was written, undo it in the target first, and take a new epoch). If it "
+        "is the same one, a column is computed anew at each try (current_timestamp(), rand(), "
+        f"a sum of floats): make that column a function of the input{more}.",
+    )
 
 
 def _parent(start: Start, place: str) -> ParentCertificates:

@@ -90,7 +90,7 @@ def described(format_: str, options: Mapping[str, str]) -> str:
 def promised(promise: Guarantee) -> str:
     """What a sink promises, in one line."""
     how = f"protocol {promise.protocol}, write {promise.write}"
-    return f"every row exactly once ({how}); visible {promise.visibility}"
+    return f"every row {promise.times} ({how}); visible {promise.visibility}"
 
 
 def groups(targets: Mapping[int, SinkSpec]) -> list[tuple[int, ...]]:

@@ -20,7 +20,7 @@ LIST = Path(__file__).with_name("raises.txt")
 MODULES = {
     "abs_core": (
         *("protocol.py", "sinkmap.py", "births/*.py", "coordinator/*.py", "registers.py"),
-        *("several.py", "wal/*.py", "routing.py", "moving.py"),
+        *("several.py", "wal/*.py", "routing.py", "moving.py", "ownwrite.py"),
     ),
     "sinks/abs_sinks/postgres": (
         *("register.py", "twophase.py", "prepared.py", "epoch_transaction.py", "idempotent.py"),

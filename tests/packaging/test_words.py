@@ -43,7 +43,7 @@ _ASKED = re.compile(r"isinstance\((?:[^()]|\([^()]*\))+, \(?([\w.,| ]+)\)")
 OTHERS = {
     *("BuiltInPartitioner", "JacksonParser", "OPENLINEAGE_URL", "PutIf", "PythonUtils"),
     *("TopicDescription", "TransactionState", "Utils", "connections", "from_avro", "org"),
-    *("pkg_resources", "python_streaming_source_runner", "save", "spark"),
+    *("pkg_resources", "python_streaming_source_runner", "spark"),
     *("unavailable", "xml_recv"),
 }
 """Names of other projects that docstrings show, or the first part of one."""

@@ -61,16 +61,8 @@ class BatchWriter(DataSourceArrowWriter):
         try:
             runs.attach(self.target, self.name).coordinator.commit(report)
         except ReplayMismatchError as error:
-            raise ReplayMismatchError(
-                f"This batch was written before, with other rows: {error.why}.",
-                job=self.name.job,
-                why=error.why,
-                remedy="if it is another batch, name it by another value of the option epoch (to "
-                "replace what was written, undo it in the target first, and take a new epoch). If it "
-                "is the same one, a column is computed anew at each try (current_timestamp(), rand(), "
-                "a sum of floats): make that column a function of the input, or set replay=token, "
-                "which trusts the name.",
-            ) from error
+            trusting = ", or set replay=token, which trusts the name"
+            raise runs.another_batch(self.name.job, error.why, trusting) from error
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: a task or ``commit`` failed. Never raises."""

@@ -10,7 +10,7 @@ from abs_core.model import NO_EPOCH, JobState
 from abs_core.protocol import fate
 from abs_core.sinkmap import number_of
 from abs_spark.end_watcher import end_watcher
-from abs_spark.foreach.function import Epoch
+from abs_spark.foreach.guarded import BatchFunction
 from abs_spark.sink_spec import promised
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from abs_spark.foreach.run import EpochRun
 
 
-def explain(query: StreamingQuery | Epoch) -> None:
+def explain(query: StreamingQuery | BatchFunction) -> None:
     """Print a query's guarantees and progress, as ``DataFrame.explain`` prints a plan.
 
     Targets, guarantees, the register, what is finished and what is in doubt; no secret. It asks the
@@ -31,7 +31,9 @@ def explain(query: StreamingQuery | Epoch) -> None:
     Raises:
         ConfigError: the query is not one of this process by ``abs_spark.epoch``, or has had no batch.
     """
-    function = query if isinstance(query, Epoch) else end_watcher.functions.get(str(query.id))
+    function = (
+        query if isinstance(query, BatchFunction) else end_watcher.functions.get(str(query.id))
+    )
     if function is None:
         raise ConfigError(
             "abs_spark.epoch has received no batch of this query in this process.",
@@ -43,7 +45,7 @@ def explain(query: StreamingQuery | Epoch) -> None:
     print(explanation(function))
 
 
-def explanation(function: Epoch) -> str:
+def explanation(function: BatchFunction) -> str:
     """The text that ``explain`` prints."""
     if function.run is None:
         head = [f"{function!r}", "not started: it has received no batch in this process"]
@@ -51,7 +53,7 @@ def explanation(function: Epoch) -> str:
     return _of_run(function, function.run)
 
 
-def _of_run(function: Epoch, run: EpochRun) -> str:
+def _of_run(function: BatchFunction, run: EpochRun) -> str:
     job = run.name.job
     register = run.targets.register()
     lines = [

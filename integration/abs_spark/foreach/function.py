@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyspark
 
 from abs_core.errors import ConfigError, OptionError, SchemaError
-from abs_core.model import Drained, JobState, Recent, Share, job_key
+from abs_core.model import Drained, JobState, Recent, Share
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_core.sinkmap import check_names
 from abs_sinks.door import format_named
-from abs_spark.checkpoint.certificates import location
-from abs_spark.checkpoint.failures import FailedBatch
-from abs_spark.checkpoint.spark_files import is_stateless, query_id
+from abs_spark.checkpoint.spark_files import is_stateless
 from abs_spark.end_watcher import end_watcher
-from abs_spark.foreach.process import process_id, runs
-from abs_spark.foreach.query import MODES, Running, output_mode, running
+from abs_spark.foreach.guarded import BatchFunction
+from abs_spark.foreach.query import MODES, Running, output_mode
 from abs_spark.foreach.row_size import batches_by_rows, may_count_rows
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.spec import EpochSink, letters_of
@@ -37,9 +35,7 @@ from abs_spark.foreach.tasks import (
 )
 from abs_spark.foreach.views import Pass, Passes
 from abs_spark.hooks import install_hooks
-from abs_spark.names import RunName
 from abs_spark.open_sinks import OpenSinks, check_beside, check_whole, replacing
-from abs_spark.process.logs import show_logs
 from abs_spark.share import task_of
 from abs_spark.sink_spec import SinkSpec, parse
 
@@ -48,11 +44,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Epoch:
-    """Writes each micro-batch to all sinks exactly once, under one decision; see ``abs_spark.epoch``.
-
-    It belongs to the driver's process, which Spark calls it in, and is used by one query.
-    """
+class Epoch(BatchFunction):
+    """Writes each micro-batch to all sinks once, under one decision; see ``abs_spark.epoch``."""
 
     sinks: tuple[EpochSink, ...]
     job: str | None
@@ -61,7 +54,6 @@ class Epoch:
     adopt: str | None
     mode: str | None
     run: EpochRun | None = field(default=None, init=False)
-    """The query's present run; None before its first batch."""
     _known: dict[int, SinkSpec] = field(default_factory=dict, init=False)
     _known_of: Running | None = field(default=None, init=False)
     _passes: Passes = field(default_factory=partial(Passes, ()), init=False)
@@ -83,65 +75,22 @@ class Epoch:
             )
         self._register = names[0] if register is None else register
 
-    def __getstate__(self) -> dict[str, Obscured]:
-        """Under Spark Connect it is pickled to the server, without its open run."""
-        fresh = {
-            "run": None,
+    def _fresh(self) -> dict[str, Any]:
+        return {
+            **super()._fresh(),
             "_known": dict[int, SinkSpec](),
             "_known_of": None,
             "_passes": Passes(()),
             "_row_bytes": dict[int, float](),
         }
-        return {"obscured": Obscured({**self.__dict__, **fresh})}
-
-    def __setstate__(self, state: dict[str, Obscured]) -> None:
-        self.__dict__.update(state["obscured"].open())
 
     def __repr__(self) -> str:
         sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self.sinks)
         job = self.job or "<query id>"
         return f"abs_spark.epoch([{sinks}], job={job!r}, register={self._register!r})"
 
-    def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch. When it returns, it is committed in every target.
-
-        Raises:
-            AbsError: the epoch is in no target, or will be finished by the next run; restart.
-        """
-        show_logs()
-        query = self._running(df, batch_id)
-        job = job_key(self.job or query.query)
-        runs.of(query.query, query.run, job).check(job, batch_id)
-        try:
-            self._write_batch(df, query, batch_id)
-        except BaseException as error:
-            # The query ends with this error, unless the calling function catches it: then Spark
-            # counts the batch as written. So later batches are refused: in this run by what the
-            # process remembers, in the next one by the note in the checkpoint.
-            known = runs.of(query.query, query.run, job)
-            runs.note(query.query, query.run, job, known.and_failed(batch_id, error))
-            FailedBatch(self.checkpoint, job).note(batch_id, partly=batch_id in known.finished)
-            if self.run is not None and self.run.name.run == query.run:
-                # Tasks that still run are fenced before all is swept.
-                self.run.end(tasks_may_run=True)
-            raise
-
-    def _running(self, df: DataFrame, batch_id: int) -> Running:
-        """The query and run of the call. If they are unknown, the batch is recorded as failed, too.
-
-        Such an error is easily lost with the thread in which the function was called.
-        """
-        try:
-            return running(df.sparkSession, batch_id, self.checkpoint, process_id())
-        except OptionError:
-            raise  # the checkpoint belongs to another query, and its note would, too
-        except ConfigError:
-            owner = self.job or query_id(self.checkpoint)
-            if owner is not None:
-                FailedBatch(self.checkpoint, job_key(owner)).note(batch_id)
-                if self.run is not None:
-                    self.run.look_again()
-            raise
+    def _end(self, run: EpochRun) -> None:
+        run.end(tasks_may_run=True)  # tasks that still run are fenced before all is swept
 
     def _write_batch(self, df: DataFrame, query: Running, batch_id: int) -> None:
         query = replace(query, mode=output_mode(query.mode, self.mode, self.checkpoint))
@@ -150,7 +99,7 @@ class Epoch:
             self._known, self._known_of = {}, query
             self._passes, self._row_bytes = Passes(self.sinks), {}
         made = self._passes.of(df)
-        run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
+        run = self._run(query, self._targets(made, whole=query.mode == "complete"))
         self._write(run, made, batch_id, query.java)
 
     def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int, java: Any) -> None:
@@ -206,29 +155,18 @@ class Epoch:
             secret, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests
         )
 
-    def _attach(self, query: Running, targets: Sequence[SinkSpec]) -> EpochRun:
-        name = RunName(
-            job_key(self.job or query.query), query.query, query.run, location(self.checkpoint)
-        )
-        if self.run is not None and self.run.name == name:
-            return self.run
-        if self.run is not None:
-            self.run.close()
-            self.run = None
+    def _run(self, query: Running, targets: Sequence[SinkSpec]) -> EpochRun:
+        run = self._attach(query, lambda: self._opened(query, targets))
+        end_watcher.watch(query.java, run)
+        return run
+
+    def _opened(self, query: Running, targets: Sequence[SinkSpec]) -> OpenSinks:
         names = [sink.name for sink in self.sinks]
         check_beside(names, targets)
         apart = [sink.name for sink in self.sinks if sink.transform is not None]
         if query.mode == "complete":
             check_whole(targets)
-        opened = OpenSinks(names, targets, self._register, apart)
-        try:
-            self.run = EpochRun(name, opened, self.checkpoint, self.adopt)
-        except BaseException:
-            opened.close()
-            raise
-        end_watcher.functions[query.query] = self
-        end_watcher.watch(query.java, self.run)
-        return self.run
+        return OpenSinks(names, targets, self._register, apart)
 
     def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[SinkSpec]:
         """The targets of all sinks, in their order; options are read once.

@@ -58,7 +58,7 @@ class EpochRun:
         self._certificates = with_checkpoint(self._patience).retry(
             lambda: certificates_of(checkpoint, name.job, beside)
         )
-        self._identity = self._start.identity(name, adopt)
+        self.identity = self._start.identity(name, adopt)
         self.numbers = self._expected_numbers()
         """The numbers of the sinks, by name."""
         self._coordinator = self._coordinate()
@@ -76,7 +76,7 @@ class EpochRun:
             origin = with_checkpoint(self._patience).retry(self._certificates.read)
             self._bring_note(origin.certificate)
             self._check_none_passed_over(epoch)
-            warnings = self._start.check_once(self._identity)
+            warnings = self._start.check_once(self.identity)
             if warnings is not None:
                 warn(warnings)
                 self._start.show()
@@ -86,7 +86,7 @@ class EpochRun:
         self._looks_again = False
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
         self._note(self._known)
-        if state.sinks and not self._identity.sinks:
+        if state.sinks and not self.identity.sinks:
             raise _without_a_name(state)
         if state.sinks and sinkmap.numbers(state) != self.numbers:
             # Another run started between our look and our start, with other sinks.
@@ -155,17 +155,17 @@ class EpochRun:
         self._start.close()
 
     def _coordinate(self, *, in_haste: bool = False) -> Coordinator:
-        who = (self._identity, self._certificates, self.numbers)
+        who = (self.identity, self._certificates, self.numbers)
         return self._start.coordinator(*who, self._start.observer(), in_haste=in_haste)
 
     def _expected_numbers(self) -> dict[str, int]:
         """The numbers that the start will give the sinks."""
-        if not self._identity.sinks:
+        if not self.identity.sinks:
             return {self.targets.names[0]: 0}
         state = self._start.state()
         if state is None:
-            return {sink.name: sink.number for sink in sinkmap.first(self._identity.sinks)}
-        mapped = sinkmap.assign(state, self._identity.sinks)
+            return {sink.name: sink.number for sink in sinkmap.first(self.identity.sinks)}
+        mapped = sinkmap.assign(state, self.identity.sinks)
         if isinstance(mapped, IdentityError):
             raise mapped
         present = {sink.number for sink in state.sinks if sink.until is None}
@@ -195,7 +195,7 @@ class EpochRun:
         failed = self._failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
         if failed is None or epoch <= failed.epoch:
             return
-        refused = births.passed_over(self._start.state(), self._identity, failed, epoch)
+        refused = births.passed_over(self._start.state(), self.identity, failed, epoch)
         if refused is not None:
             raise refused.error
         self._forget_failed()

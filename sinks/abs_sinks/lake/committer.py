@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_random_
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, ProtocolError, RefusedError, SchemaError
-from abs_core.lookback import LookedBack, Past
+from abs_core.lookback import EPOCHS, LookedBack, Past
 from abs_core.model import (
     TOGETHER,
     Committable,
@@ -48,9 +48,6 @@ FILES, TABLE = "files", "table"
 
 COLUMNS, ADDS = "columns", "adds"
 """Likewise: the schema of the files, and whether the commit adds columns that the table lacks."""
-
-EPOCHS = 1 << 32
-"""Epochs of one generation that a mark's version has room for."""
 
 TRIES = 20
 """Table commits before the engine's patience decides; each lost one was won by another writer."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from abs_core.lookback import EPOCHS
 from abs_core.model import TOGETHER, Committable, Outcome
 from abs_sinks.lake import committer as lake
 from abs_sinks.lake.committer import LakeCommitter
@@ -26,7 +27,7 @@ def takes_the_epoch_alone_for_the_version(patch: pytest.MonkeyPatch) -> None:
 
     def epoch_alone(share: Sequence[Committable]) -> Mark:
         right = proper(share)
-        return Mark(right.application, right.version % lake.EPOCHS, right.told)
+        return Mark(right.application, right.version % EPOCHS, right.told)
 
     patch.setattr(lake, "mark_of", epoch_alone)
 

@@ -24,11 +24,11 @@ from abs_core.errors import (
     RegisterLostError,
     UnavailableError,
 )
+from abs_core.lookback import EPOCHS
 from abs_core.model import TOGETHER, Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
 from abs_core.wal import Entry
 from abs_sinks.lake.committer import (
-    EPOCHS,
     FILES,
     TRIES,
     LakeCommitter,
