@@ -157,23 +157,33 @@ WAYS: dict[str, Callable[[DataFrame, Settings], Any]] = {
 }
 
 
+def seen(spark: SparkSession, given: Settings) -> DataFrame:
+    """What a folder's own reader sees."""
+    way, path = given["way"], given["folder"]
+    if way in ("s3", "epoch"):
+        reader = spark.read.format("abs-s3").schema(SCHEMA)
+        return reader.options(**options_of(given, "s3"), job=JOB).load()
+    if way == "iceberg":
+        return spark.table(ICEBERG)
+    if way == "deltalake":
+        from deltalake import DeltaTable
+
+        return spark.createDataFrame(DeltaTable(path).to_pyarrow_table())
+    return spark.read.format("parquet" if way == "spark_files" else way).load(path)
+
+
 def export(spark: SparkSession, given: Settings) -> None:
     """What the sink's own reader sees, and how many of its files nobody sees."""
     way, path = given["way"], given["folder"]
     known: set[str] = set()
-    if way == "s3":
-        options = options_of(given, "s3")
-        rows = spark.read.format("abs-s3").schema(SCHEMA).options(**options, job=JOB).load()
-    elif way == "iceberg":
-        rows = spark.table(ICEBERG)
+    rows = seen(spark, given)
+    if way == "iceberg":
         known = {row[0] for row in spark.table(f"{ICEBERG}.files").select("file_path").collect()}
     elif way == "deltalake":
         from deltalake import DeltaTable
 
-        table = DeltaTable(path)
-        known, rows = {*table.file_uris()}, spark.createDataFrame(table.to_pyarrow_table())
-    else:
-        rows = spark.read.format("parquet" if way == "spark_files" else way).load(path)
+        known = {*DeltaTable(path).file_uris()}
+    elif way != "s3":
         known = {*rows.inputFiles()}
     rows.write.mode("overwrite").parquet(given["seen"])
     names = {name.rpartition("/")[2] for name in known}
@@ -181,8 +191,7 @@ def export(spark: SparkSession, given: Settings) -> None:
     Path(given["left"]).write_text(str(len([name for name in there if name not in names])))
 
 
-def main() -> None:
-    given: Settings = json.loads(os.environ["ABS_SCOREBOARD"])
+def session(given: Settings) -> SparkSession:
     conf = {**given["conf"], **EXTENSIONS.get(given["way"], {})}
     if given["way"] == "iceberg":
         conf["spark.sql.catalog.lake.warehouse"] = given["folder"]
@@ -194,15 +203,26 @@ def main() -> None:
         import abs_spark
 
         abs_spark.register(spark)
-    stream = (
-        spark.readStream.schema(SCHEMA)
-        .option("maxFilesPerTrigger", given["files"])
-        .parquet(given["input"])
-    )
+    return spark
+
+
+def read(spark: SparkSession, given: Settings) -> DataFrame:
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", given["files"])
+    return reader.parquet(given["input"])
+
+
+def write(stream: DataFrame, given: Settings) -> None:
+    """All that is there, to its end."""
     writer = WAYS[given["way"]](stream, given)
     writer = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True)
     query = writer.toTable(ICEBERG) if given["way"] == "iceberg" else writer.start()
     query.awaitTermination()
+
+
+def main() -> None:
+    given: Settings = json.loads(os.environ["ABS_SCOREBOARD"])
+    spark = session(given)
+    write(read(spark, given), given)
     if given["exports"]:
         export(spark, given)
     spark.stop()

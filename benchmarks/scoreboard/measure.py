@@ -27,11 +27,11 @@ from abs_core.errors import AbsError
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from benchmarks.scoreboard.contestants import Contestant, States
 from benchmarks.scoreboard.job import STAGE, TABLE
+from tests.roots import FOLDERS
 from tests.spark.jobs.session import CONF
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-ROOTS = ("", "clients", "sinks", "sources", "kit", "integration", "engine", "tools")
 FILES_PER_EPOCH = 2
 SCHEMA = pa.schema([("id", pa.int64()), ("word", pa.string()), ("amount", pa.float64())])
 
@@ -173,7 +173,7 @@ def _run(
     contestant: Contestant, servers: Servers, sizes: Sizes, *, kills: int
 ) -> tuple[Killing, dict[str, int]]:
     """One run to its end, and the figures of all its targets together."""
-    with _places(contestant, servers, sizes) as (given, targets, environment):
+    with places(contestant, servers, sizes) as (given, targets, environment):
         folder = Path(given["work"])
         killing = kill_to_end(
             ChaosSettings(
@@ -201,7 +201,7 @@ def _run(
 
 
 @contextlib.contextmanager
-def _places(
+def places(
     contestant: Contestant, servers: Servers, sizes: Sizes
 ) -> Iterator[tuple[dict[str, Any], list[Relation], Mapping[str, str]]]:
     """The job's settings, the relations to audit, and the job's environment; deleted afterwards."""
@@ -248,7 +248,7 @@ def _places(
         }
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ROOTS),
+            "PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("", *FOLDERS)),
             "PYSPARK_PYTHON": str(servers.python),
             "PYSPARK_DRIVER_PYTHON": str(servers.python),
             "SPARK_LOCAL_IP": "127.0.0.1",
