@@ -40,6 +40,7 @@ EXTRAS = {
     "psutil": "testing",
     "psycopg": "postgres",
     "pyiceberg": "iceberg",
+    "pyiceberg_core": "iceberg",
     "pyspark": "spark",
     "rich": "cli",
     "rocksdict": "embedded",

@@ -49,7 +49,7 @@ def written(metadata: TableMetadata, folder: Path) -> str:
     pq.write_table(table, folder / "f.parquet", compression="none")
     entries = Entries(metadata)
     [batch] = table.to_batches()
-    head = pa.record_batch(entries.partition(batch), names=["0", "1"])
+    head = pa.record_batch(entries.partitions.values(batch), names=["0", "1"])
     return entries.entry(pq.read_metadata(folder / "f.parquet"), head)
 
 

@@ -8,13 +8,16 @@ from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.transforms import BucketTransform, DayTransform, UnknownTransform
 
 from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable, _slim
 from abs_clients.s3.server import Server
@@ -169,11 +172,25 @@ def test_a_metrics_mode_that_does_not_exist_is_an_error_of_the_configuration(
         found.entries()
 
 
-def test_a_partition_that_is_not_kept_is_refused_by_name(table: IcebergTable) -> None:
-    with foreign(table).update_spec() as spec:
-        spec.add_field("id", "bucket[4]", "part")
-    (problem,) = snapshot(table).problems()
-    assert "partitioned by part (bucket[4])" in problem[0]
+@pytest.mark.parametrize(
+    ("transform", "source", "told"),
+    [
+        (UnknownTransform("zorder[2]"), 1, "zorder[2](id)"),
+        (DayTransform(), 1, "day(id)"),
+        (BucketTransform(4), 99, "bucket[4]()"),
+    ],
+)
+def test_a_partition_that_is_not_computed_is_refused_by_name(
+    transform: Any, source: int, told: str, table: IcebergTable
+) -> None:
+    found = snapshot(table)
+    now = found._table.metadata
+    spec = PartitionSpec(
+        PartitionField(source, 1000, transform, "part"), spec_id=now.default_spec_id
+    )
+    now.partition_specs[:] = [spec]
+    (problem,) = found.problems()
+    assert f"partitioned by {told}, which pyiceberg does not compute" in problem[0]
 
 
 def test_manifests_of_a_table_that_was_made_here_are_merged(table: IcebergTable) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyarrow.parquet import ParquetFile
 from pyiceberg.catalog import load_catalog
+from pyiceberg.transforms import parse_transform
 
 from tests.sinks.iceberg.harness import catalog_in
 from tests.sinks.lake.tending import tend_delta, tend_iceberg
@@ -18,11 +20,13 @@ class Lake:
     """A table of one kind in the test's folder.
 
     Args:
+        kind: delta, iceberg, or hidden: an Iceberg table with hidden partitions.
         catalog: of an Iceberg table; else one in SQLite.
     """
 
     def __init__(self, kind: str, folder: Path, catalog: Mapping[str, str] | None = None) -> None:
-        self.kind = kind
+        self.hidden = kind == "hidden"
+        self.kind = "iceberg" if self.hidden else kind
         self.folder = folder / "lake"
         self.given = {"createtable": "true"}
         if kind == "delta":
@@ -32,6 +36,8 @@ class Lake:
             load_catalog("default", **self.catalog).create_namespace_if_not_exists("db")
             self.given |= {f"catalog.{name}": value for name, value in self.catalog.items()}
             self.given["table"] = "db.t"
+        if self.hidden:
+            self._make_hidden()
 
     @property
     def format(self) -> str:
@@ -39,7 +45,31 @@ class Lake:
 
     @property
     def options(self) -> dict[str, str]:
-        return {**self.given, "partitionby": "word"}
+        return self.given if self.hidden else {**self.given, "partitionby": "word"}
+
+    def _make_hidden(self) -> None:
+        columns = pa.schema(
+            [("id", pa.int64()), ("word", pa.string()), ("at", pa.timestamp("us", "UTC"))]
+        )
+        making = load_catalog("default", **self.catalog).create_table_transaction("db.t", columns)
+        with making, making.update_spec() as spec:
+            for column, transform in (("at", "day"), ("id", "bucket[4]"), ("word", "truncate[6]")):
+                spec.add_field(column, parse_transform(transform), f"{column} hidden")
+
+    def wrong_partitions(self) -> list[str]:
+        """Files with a row that is in another partition, by pyiceberg's transforms of single values."""
+        if not self.hidden:
+            return []
+        table = load_catalog("default", **self.catalog).load_table("db.t")
+        schema, wrong = table.schema(), []
+        for task in table.scan().plan_files():
+            rows = ParquetFile(task.file.file_path.removeprefix("file://")).read().to_pylist()
+            for place, field in enumerate(table.spec().fields):
+                transform = field.transform.transform(schema.find_type(field.source_id))
+                name, value = schema.find_column_name(field.source_id), task.file.partition[place]
+                if {transform(row[name]) for row in rows} != {value}:
+                    wrong.append(f"{field.name} = {value}: {task.file.file_path}")
+        return wrong
 
     def read(self) -> pa.Table:
         """What a foreign reader sees."""

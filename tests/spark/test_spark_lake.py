@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +18,7 @@ from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.lake import Lake
-from tests.spark.world import World
+from tests.spark.world import ARROW, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -28,9 +30,26 @@ def expected(files: int = FILES) -> Counter[int]:
     return Counter(number * 1000 + row for number in range(files) for row in range(ROWS))
 
 
+@pytest.fixture(params=["delta", "iceberg", "hidden"])
+def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """The table of a job that is killed."""
+    return Lake(request.param, tmp_path)
+
+
 @pytest.fixture(params=["delta", "iceberg"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake(request.param, tmp_path)
+
+
+def put_files(world: World) -> None:
+    """Rows of the hours before and after the year 1970 began."""
+    begin = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(hours=FILES * ROWS // 2)
+    for number in range(FILES):
+        ids = range(number * 1000, number * 1000 + ROWS)
+        hours = range(number * ROWS, (number + 1) * ROWS)
+        moments = [begin + timedelta(hours=hour) for hour in hours]
+        words = [f"word {number}" for number in ids]
+        world.put(number, pa.table([pa.array(ids), words, pa.array(moments, ARROW[2].type)], ARROW))
 
 
 def alone(world: World, lake: Lake) -> Job:
@@ -48,37 +67,39 @@ def beside_postgres(world: World, lake: Lake) -> Job:
     )
 
 
-@sample.cases(1, of="lake")
+@sample.cases(1, of="killed")
 @pytest.mark.parametrize("point", sample.members(POINTS, 1, "lake alone"))
 def test_killed_at_any_point_each_row_is_in_the_table_once(
-    spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
+    spark: SparkSession, new_world: Callable[[str], World], killed: Lake, point: CrashPoint
 ) -> None:
     world = new_world("2pc")
-    world.add_files(range(FILES), ROWS)
-    job = alone(world, lake)
+    put_files(world)
+    job = alone(world, killed)
     killed_at(point, 1, job, world.folder / "killed")
     run_to_end(spark, job)
-    assert lake.ids() == expected()
+    assert killed.ids() == expected()
     world.forget_commits(FILES - 1)
     run_to_end(spark, replace(job, scramble=True))
-    assert lake.ids() == expected(), "after a replay of an epoch that is committed"
-    assert lake.staged() == []
+    assert killed.ids() == expected(), "after a replay of an epoch that is committed"
+    assert killed.staged() == []
+    assert killed.wrong_partitions() == []
 
 
 @pytest.mark.campaign  # the sample has one beside Kafka, too: test_spark_lake_beside.py
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_an_epoch_is_in_postgresql_and_in_the_table_or_in_none(
-    spark: SparkSession, new_world: Callable[[str], World], lake: Lake, point: CrashPoint
+    spark: SparkSession, new_world: Callable[[str], World], killed: Lake, point: CrashPoint
 ) -> None:
     world = new_world("2pc")
-    world.add_files(range(FILES), ROWS)
-    job = beside_postgres(world, lake)
+    put_files(world)
+    job = beside_postgres(world, killed)
     killed_at(point, 1, job, world.folder / "killed", world.url)
     run_to_end(spark, job, world.url)
-    assert lake.ids() == expected()
+    assert killed.ids() == expected()
     assert Counter(row[0] for row in world.rows()) == expected()
     assert world.left_behind() == []
-    assert lake.staged() == []
+    assert killed.wrong_partitions() == []
+    assert killed.staged() == []
 
 
 def test_a_batch_that_is_written_again_changes_nothing(spark: SparkSession, lake: Lake) -> None:

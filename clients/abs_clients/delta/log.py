@@ -226,6 +226,10 @@ class DeltaSnapshot:
     def partitions(self) -> tuple[str, ...]:
         return tuple(self._metadata.partition_columns)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.partitions
+
     def problems(self) -> list[Problem]:
         """What of this table a writer of plain files cannot keep, and what is to be done instead."""
         return list(problems_of(self._table))
@@ -337,12 +341,7 @@ class DeltaSnapshot:
 class DeltaEntries:
     """See ``abs_sinks.lake.table.Entries``."""
 
-    fields = ()
-    labels = None
-
-    def partition(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
-        """Nothing: partitions are columns of the rows."""
-        return ()
+    partitions = None
 
     def entry(self, footer: Any, values: pa.RecordBatch) -> str:
         """The statistics; the values of the partition are in the file's path."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntry, ManifestEntryStatus, ManifestFile, write_manifest
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import (
     CHANGED_PARTITION_COUNT_PROP,
@@ -18,8 +21,32 @@ from pyiceberg.table.snapshots import (
 )
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _MergeAppendFiles
 from pyiceberg.typedef import EMPTY_DICT
+from pyiceberg.types import NestedField, StructType
 
 from abs_clients.iceberg.entries import Added
+
+
+class _Manifest(PartitionSpec):
+    """A specification under which a manifest is written.
+
+    The library gives the manifest's Avro schema the names of the fields as they are, which DuckDB then
+    cannot read, and no NULL where the source must not be NULL, though a void field is always NULL.
+    Readers find the fields by their ids.
+    """
+
+    @classmethod
+    def of(cls, spec: PartitionSpec) -> PartitionSpec:
+        named: Mapping[str, Any] = {"spec_id": spec.spec_id}
+        return cls(*spec.fields, **named)
+
+    def partition_type(self, schema: Schema) -> StructType:
+        fields: dict[str, NestedField] = {}
+        for field in super().partition_type(schema).fields:
+            name = re.sub("[^A-Za-z0-9_]", lambda sign: f"_x{ord(sign[0]):X}", field.name)
+            while name in fields or name[:1].isdigit():
+                name = f"_{name}"
+            fields[name] = NestedField(field.field_id, name, field.field_type, required=False)
+        return StructType(*fields.values())
 
 
 class _Appending(_FastAppendFiles):
@@ -40,6 +67,10 @@ class _Appending(_FastAppendFiles):
         super().__init__(Operation.APPEND, transaction, io, snapshot_properties=dict(told))
         self._added = added
 
+    def spec(self, spec_id: int) -> PartitionSpec:
+        """Of manifests that are merged."""
+        return _Manifest.of(super().spec(spec_id))
+
     def _existing_manifests(self) -> list[ManifestFile]:
         return [*self._written(), *super()._existing_manifests()]
 
@@ -52,7 +83,7 @@ class _Appending(_FastAppendFiles):
             files = list(group)
             with write_manifest(
                 format_version=self._transaction.table_metadata.format_version,
-                spec=files[0].spec,
+                spec=_Manifest.of(files[0].spec),
                 schema=files[0].schema,
                 output_file=self.new_manifest_output(),
                 snapshot_id=self._snapshot_id,

@@ -31,12 +31,13 @@ from pyiceberg.io.pyarrow import (
     schema_to_pyarrow,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-from pyiceberg.partitioning import PartitionSpec, partition_record_value
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record
 from pyiceberg.types import IcebergType, ListType, MapType, StructType
 
+from abs_clients.iceberg.partitions import Partitions
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, of, parse, text, version, whole
 
@@ -62,19 +63,9 @@ class Entries:
         self._spec = metadata.spec()
         self._plan = _plan(self._schema, metadata.properties)
         self._ids = parquet_path_to_id_mapping(self._schema)
-        columns = self._schema.as_arrow()
-        self._sources = [
-            self._schema.find_column_name(f.source_id) or "" for f in self._spec.fields
-        ]
-        self.labels = [field.name for field in self._spec.fields]
-        self.fields = [
-            pa.field(f"partition of {name}", _plain(columns.field(name).type))
-            for name in self._sources
-        ]
-
-    def partition(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The values of the specification's fields for each row."""
-        return [rows.column(name) for name in self._sources]
+        self.partitions = Partitions(
+            self._spec, self._schema, file_schema(self._schema, self._schema.as_arrow())
+        )
 
     def entry(self, footer: Any, head: pa.RecordBatch) -> str:
         """The entry of a file.
@@ -85,10 +76,7 @@ class Entries:
         """
         told = data_file_statistics_from_parquet_metadata(footer, self._plan, self._ids)
         kinds: list[Any] = [f.field_type for f in self._spec.partition_type(self._schema).fields]
-        values = [
-            partition_record_value(field, head.column(place)[0].as_py(), self._schema)
-            for place, field in enumerate(self._spec.fields)
-        ]
+        values = self.partitions.record(head)
         entry = {
             "version": VERSION,
             "schema": self._schema.schema_id,

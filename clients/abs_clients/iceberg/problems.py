@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 from pyiceberg.table import Table, TableProperties
-from pyiceberg.transforms import IdentityTransform
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
+from abs_clients.iceberg.partitions import unwritable
 from abs_core.errors import ConfigError, OptionError
 
 Problem = tuple[str, str]
@@ -46,12 +46,11 @@ def problems_of(table: Table) -> Iterator[Problem]:
             "The catalog vends credentials for the table, which data files are not written with.",
             "switch it off in the catalog, and give the job credentials as boto3 finds them.",
         )
-    for field in table.spec().fields:
-        if not isinstance(field.transform, IdentityTransform):
-            yield (
-                f"The table is partitioned by {field.name} ({field.transform}).",
-                "add a column with that value in Spark, and partition by it.",
-            )
+    for field in unwritable(table.spec(), table.schema()):
+        yield (
+            f"The table is partitioned by {field}, which pyiceberg does not compute.",
+            "add a column with that value in Spark, and partition by it.",
+        )
     yield from _of_properties(table)
 
 

@@ -39,6 +39,7 @@ from abs_clients.iceberg.append import append
 from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misfits
 from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of, is_ancestor
+from abs_clients.iceberg.partitions import named, source_of
 from abs_clients.iceberg.problems import Problem, check_location, notes_of, problems_of
 from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server
@@ -160,7 +161,6 @@ class IcebergSnapshot:
     def __init__(self, table: Table, name: str) -> None:
         self._table = table
         self._name = name
-        self._fields = table.spec().fields
 
     @property
     def id(self) -> str:
@@ -176,8 +176,12 @@ class IcebergSnapshot:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        schema = self._table.schema()
-        return tuple(schema.find_column_name(each.source_id) or "" for each in self._fields)
+        return named(self._table.spec(), self._table.schema())
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        paths = (source_of(field, self._table.schema()) for field in self._table.spec().fields)
+        return tuple(path[0] for path in paths if path)
 
     def problems(self) -> list[Problem]:
         """What of this table a writer of plain files cannot keep, and what is to be done instead."""

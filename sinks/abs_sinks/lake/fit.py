@@ -79,7 +79,7 @@ def fit(
     required = tuple(name for name, field in wanted.items() if not field.nullable)
     misfits = [
         *unwritable(given),
-        *_misfits(given, wanted, (*required, *partitions)),
+        *_misfits(given, wanted, (*required, *snapshot.sources)),
         *(f"{field.name} is not in the table" for field in added if change == "fail"),
         *(_never_added(added, wanted) if change == "add" else ()),
         *(

@@ -218,9 +218,10 @@ class LakeWriter(StreamingWriter):
         entries: Entries,
         name: str,
     ) -> None:
-        by = entries.fields or [fitted.schema.field(name) for name in fitted.partitions]
-        schema = pa.schema([*fitted.schema, *entries.fields])
-        super().__init__(replace(options, partitionby=tuple(f.name for f in by)), schema, task)
+        hidden = () if entries.partitions is None else entries.partitions.fields
+        names = fitted.partitions if entries.partitions is None else [f.name for f in hidden]
+        schema = pa.schema([*fitted.schema, *hidden])
+        super().__init__(replace(options, partitionby=tuple(names)), schema, task)
         self._letters_sink = name
         self._fit = fitted
         self._store = store
@@ -247,10 +248,19 @@ class LakeWriter(StreamingWriter):
             check_values(column, field.name)
             columns.append(to_written(column, field.type, field.name))
         rows = pa.RecordBatch.from_arrays(columns, schema=self._fit.schema)
-        parts = [*rows.columns, *self._entries.partition(rows)]
-        made = pa.RecordBatch.from_arrays(parts, schema=self._schema)
+        made = pa.RecordBatch.from_arrays(
+            [*rows.columns, *self._partition(rows)], schema=self._schema
+        )
         super()._checked(made)
         return made
+
+    def _partition(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        if (partitions := self._entries.partitions) is None:
+            return ()
+        for column, beyond in partitions.outside(rows):
+            why = "have no partition: what they are truncated to is outside of the column's type"
+            refuse(Reason(Code.PARTITION, column, why, "filter such rows in Spark"), beyond)
+        return partitions.values(rows)
 
     def _keep_checked(self, batch: pa.RecordBatch, checked: pa.RecordBatch) -> None:
         super()._keep_checked(checked, None)
@@ -263,7 +273,7 @@ class LakeWriter(StreamingWriter):
             self._patience,
             store=self._store,
             ended=self._note,
-            labels=self._entries.labels,
+            folders=self._entries.partitions,
         )
 
     def _note(self, upload: Upload, footer: Any, values: pa.RecordBatch) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from abs_clients.tablelog import TableHistory
+from abs_sinks.s3.partitions import Folders
 
 NONE = pa.schema([])
 """A schema without columns."""
@@ -49,23 +50,31 @@ class Mark:
     told: Mapping[str, str]
 
 
-class Entries(Protocol):
-    """Makes what a table's log tells of the files that a task has written.
+class Partitions(Folders, Protocol):
+    """Makes the partition values of rows, which their files do not have.
 
     Attributes:
-        fields: the columns of ``partition``, which files do not have; empty where a table's partitions
-            are columns that are left out of its files.
-        labels: their names in folders; None: the names of the columns.
+        fields: a column for each of them.
     """
 
     @property
     def fields(self) -> Sequence[pa.Field]: ...
 
-    @property
-    def labels(self) -> Sequence[str] | None: ...
-
-    def partition(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+    def values(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         """The values of ``fields`` for each row."""
+        ...
+
+    def outside(self, rows: pa.RecordBatch) -> Iterable[tuple[str, pa.Array]]:
+        """A column, and which rows have a value there that no partition can have."""
+        ...
+
+
+class Entries(Protocol):
+    """Makes what a table's log tells of the files that a task has written."""
+
+    @property
+    def partitions(self) -> Partitions | None:
+        """None: they are columns of the rows, which are left out of the files."""
         ...
 
     def entry(self, footer: Any, values: pa.RecordBatch) -> str:
@@ -93,7 +102,14 @@ class Snapshot(Protocol):
     def schema(self) -> pa.Schema: ...
 
     @property
-    def partitions(self) -> tuple[str, ...]: ...
+    def partitions(self) -> tuple[str, ...]:
+        """What the table is partitioned by: columns, and transforms of columns."""
+        ...
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The columns that partitions are made of."""
+        ...
 
     def problems(self) -> Sequence[Problem]:
         """What of this table cannot be kept by a writer of plain files."""

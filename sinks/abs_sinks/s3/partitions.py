@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -26,29 +27,44 @@ A text of these characters is written with an escape: readers compare before the
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
 
+class Folders(Protocol):
+    """The names of folders.
+
+    Attributes:
+        labels: of the columns.
+    """
+
+    @property
+    def labels(self) -> Sequence[str]: ...
+
+    def texts(self, place: int, values: pa.Array) -> list[str | None]:
+        """Of the values of one column; None: the folder of NULL. Different values differ."""
+        ...
+
+
 class Partitioning:
     """Splits batches of one schema by the columns ``names``.
 
     Args:
-        labels: of the folders, where the partitions' values are noted elsewhere: then NULL and the
-            empty text have folders of their own. Default: the names.
+        folders: their names, where the partitions' values are noted elsewhere: then NULL and the empty
+            text have folders of their own. Default: those of Hive and Spark.
 
     Raises:
         SchemaError: a column's type has no text that reads back, or two columns have one name.
     """
 
     def __init__(
-        self, schema: pa.Schema, names: Sequence[str], labels: Sequence[str] | None = None
+        self, schema: pa.Schema, names: Sequence[str], folders: Folders | None = None
     ) -> None:
         if len(set(schema.names)) < len(schema.names):
             raise SchemaError("Two columns have one name.", remedy="rename one of them in Spark.")
         self._names = tuple(names)
-        self._labels = self._names if labels is None else tuple(labels)
-        self._empty = NULL_FOLDER if labels is None else ""
+        self._folders = folders or _Columns(self._names)
         self._inside = [name for name in schema.names if name not in self._names]
         self.file_schema = pa.schema([schema.field(name) for name in self._inside])
-        for name, label in zip(self._names, self._labels, strict=True):
-            _check_type(label, schema.field(name).type)
+        if folders is None:
+            for name in self._names:
+                _check_type(name, schema.field(name).type)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield each folder (ends in a slash, or is empty) with its rows in order, all columns."""
@@ -61,7 +77,7 @@ class Partitioning:
         starts = np.flatnonzero(np.r_[True, sorted_codes[1:] != sorted_codes[:-1]])
         ends = np.r_[starts[1:], len(order)]
         heads = batch.select(list(self._names)).take(pa.array(order[starts]))
-        for folder, start, end in zip(self._folders(heads), starts, ends, strict=True):
+        for folder, start, end in zip(self._paths(heads), starts, ends, strict=True):
             # ``take``: a slice would keep the whole batch in memory.
             yield folder, batch.take(pa.array(order[start:end]))
 
@@ -85,28 +101,36 @@ class Partitioning:
             )[1]
         return codes
 
-    def _folders(self, heads: pa.RecordBatch) -> list[str]:
+    def _paths(self, heads: pa.RecordBatch) -> list[str]:
+        labels = [_escape(label) for label in self._folders.labels]
         texts = [
-            _texts(heads.column(name), label, self._empty)
-            for name, label in zip(self._names, self._labels, strict=True)
+            [
+                NULL_FOLDER if text is None else _escape(text)
+                for text in self._folders.texts(n, column)
+            ]
+            for n, column in enumerate(heads.columns)
         ]
         return [
-            "".join(f"{_escape(n)}={v}/" for n, v in zip(self._labels, values, strict=True))
+            "".join(f"{label}={text}/" for label, text in zip(labels, values, strict=True))
             for values in zip(*texts, strict=True)
         ]
 
 
-def _texts(column: pa.Array, name: str, empty: str) -> list[str]:
-    values = plain_text(cast_plain(column, plain_type(column.type)), name)
-    if pa.types.is_timestamp(column.type):
-        # Moments say that they are in UTC: readers take text without it for the time of some zone.
-        values = pc.replace_substring_regex(values, r"\.?0+(Z?)$", r"\1")
-        if column.type.tz is None:
-            values = pc.replace_substring(values, "T", " ")  # Spark's form
-    return [
-        NULL_FOLDER if value is None else _escape(value) if value else empty
-        for value in values.to_pylist()
-    ]
+class _Columns:
+    """Folders as Hive and Spark name them. See ``Folders``."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.labels = names
+
+    def texts(self, place: int, values: pa.Array) -> list[str | None]:
+        kind, name = values.type, self.labels[place]
+        texts = plain_text(cast_plain(values, plain_type(kind)), name)
+        if pa.types.is_timestamp(kind):
+            # Moments say that they are in UTC: readers take text without it for the time of some zone.
+            texts = pc.replace_substring_regex(texts, r"\.?0+(Z?)$", r"\1")
+            if kind.tz is None:
+                texts = pc.replace_substring(texts, "T", " ")  # Spark's form
+        return [text or None for text in texts.to_pylist()]
 
 
 def _escape(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from abs_sinks.s3.formats import Encoder, doubtful, encoder, encoding, try_encod
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import UploadPool
-from abs_sinks.s3.partitions import Partitioning
+from abs_sinks.s3.partitions import Folders, Partitioning
 from abs_sinks.s3.store import BucketStore, OutFile, Store
 from abs_sinks.s3.uploads import HANDLE, Upload
 
@@ -105,7 +105,7 @@ class TaskFiles:
         patience: with each request; None: the caller retries the whole.
         store: where the files are; default: the bucket of the options.
         ended: called for each finished file.
-        labels: see ``Partitioning``.
+        folders: see ``Partitioning``.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class TaskFiles:
         *,
         store: Store | None = None,
         ended: Ended = lambda upload, metadata, values: None,
-        labels: Sequence[str] | None = None,
+        folders: Folders | None = None,
     ) -> None:
         self._options = options
         self._store = BucketStore(options) if store is None else store
         self._ended = ended
         self._handle = handle
         self._patience = patience
-        self._partitioning = Partitioning(schema, options.partitionby, labels)
+        self._partitioning = Partitioning(schema, options.partitionby, folders)
         self._schema = schema
         self._pool = UploadPool(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}

@@ -21,6 +21,7 @@ from pyiceberg.types import (
 )
 
 from abs_clients.iceberg import append, entries
+from abs_clients.iceberg.partitions import Partitions
 from abs_core.errors import OptionError, RefusedError, RowError, SchemaError, TargetError
 from abs_sinks.delta import DeltaOptions
 from abs_sinks.iceberg import IcebergOptions
@@ -289,11 +290,9 @@ def test_null_is_told_from_every_text(kind: str, tmp_path: Path) -> None:
 
 
 def test_planted_one_folder_for_two_values_is_found(tmp_path: Path, monkeypatch: PLANTED) -> None:
-    proper = partitions._texts
+    proper = Partitions.texts
     monkeypatch.setattr(
-        partitions,
-        "_texts",
-        lambda column, name, empty: proper(column, name, partitions.NULL_FOLDER),
+        Partitions, "texts", lambda *given: [text or None for text in proper(*given)]
     )
     with pytest.raises(AssertionError):
         test_null_is_told_from_every_text("iceberg", tmp_path)

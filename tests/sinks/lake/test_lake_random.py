@@ -23,13 +23,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.transforms import IdentityTransform
+from pyarrow.parquet import ParquetFile
+from pyiceberg.io.pyarrow import pyarrow_to_schema
+from pyiceberg.partitioning import partition_record_value
+from pyiceberg.table import Table
+from pyiceberg.transforms import parse_transform
 from pyiceberg.types import DecimalType, DoubleType, LongType
 
 from abs_clients.iceberg import entries
+from abs_clients.iceberg.partitions import Partitions
 from abs_core.errors import RowError
 from abs_sinks.lake import sink as lake_sink
-from abs_sinks.s3 import partitions
 from tests.packaging.venvs import python_with
 from tests.sample import seed
 from tests.sinks.lake.job import Job
@@ -241,11 +245,33 @@ class World:
 
     def partitions_checked(self) -> None:
         """A filter on a partition goes by the metadata alone."""
+        if self.job.kind == "iceberg":
+            assert wrong_partitions(self.job.table) == []
         for column in self.columns:
             if self.job.kind == "iceberg" and column.partition:
                 found = self.job.table.scan(row_filter=f"{column.name} is null").to_arrow()
                 nulls = [n for n in range(self.rows) if column.values.get(n) is None]
                 assert sorted(found["id"].to_pylist()) == nulls, column.name
+
+
+def wrong_partitions(table: Table) -> list[str]:
+    """Files with a row that is not in its partition, by transforms of single values."""
+    wrong = []
+    for task in table.scan().plan_files():
+        rows = ParquetFile(task.file.file_path.removeprefix("file://")).read()
+        names = {int(field.metadata[b"PARQUET:field_id"]): field.name for field in rows.schema}
+        for place, field in enumerate(table.specs()[task.file.spec_id].fields):
+            column = rows[names[field.source_id]]
+            kind = pyarrow_to_schema(pa.schema([rows.schema.field(names[field.source_id])]))
+            transform = field.transform.transform(kind.fields[0].field_type)
+            value = task.file.partition[place]
+            made = {
+                shown(partition_record_value(field, transform(one), kind))
+                for one in column.to_pylist()
+            }
+            if made != {shown(value)}:
+                wrong.append(f"{field.name} is {value}, of rows with {made}")
+    return wrong
 
 
 def shown(value: Any) -> str:
@@ -323,12 +349,27 @@ def promote(world: World) -> None:
 
 
 def add_partition(world: World) -> None:
-    free = [c for c in world.columns if c.kind in PARTITIONS and not c.partition and c.name != "id"]
+    free = [c for c in world.columns if c.kind in SCALARS and not c.partition and c.name != "id"]
     if free:
         column = world.random.choice(free)
+        transform = parse_transform(world.random.choice(transforms_of(column.kind)))
         column.partition = True
         with suppress(ValueError), world.job.table.update_spec() as spec:  # its name was another's
-            spec.add_field(column.name, IdentityTransform(), f"by{world.random.randint(0, 10**6)}")
+            spec.add_field(column.name, transform, f"by {world.random.randint(0, 10**6)}")
+
+
+def transforms_of(kind: pa.DataType) -> list[str]:
+    """Those of Iceberg that hold each of ``Values``."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.tz:
+        return ["bucket[3]", "year", "month", "day", "hour"]
+    if types.is_timestamp(kind) or types.is_date(kind):
+        return ["identity", "bucket[3]", "year", "month", "day"]
+    if types.is_floating(kind) or types.is_boolean(kind):
+        return ["identity"]
+    if types.is_decimal(kind):
+        return ["identity", "bucket[3]", "truncate[1]"]
+    return ["identity", "bucket[3]", "truncate[4]"]
 
 
 def remove_partition(world: World) -> None:
@@ -442,9 +483,8 @@ def partitions_from_bounds(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_folder_for_two_values(patch: pytest.MonkeyPatch) -> None:
-    proper = partitions._texts
-    null = partitions.NULL_FOLDER
-    patch.setattr(partitions, "_texts", lambda column, name, empty: proper(column, name, null))
+    proper = Partitions.texts
+    patch.setattr(Partitions, "texts", lambda *given: [text or None for text in proper(*given)])
 
 
 def values_are_not_checked(patch: pytest.MonkeyPatch) -> None:

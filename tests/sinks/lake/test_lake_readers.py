@@ -41,13 +41,18 @@ def duckdb_rows(kind: str, harness: Any) -> list[dict[str, Any]]:
 
 def duckdb_at(kind: str, place: str, columns: str = "*") -> list[dict[str, Any]]:
     """What DuckDB sees in the table of this folder, or of this metadata file."""
+    found: list[dict[str, Any]] = asked_of_duckdb(kind, place, columns)
+    return sorted(found, key=lambda row: int(row["id"]))
+
+
+def asked_of_duckdb(kind: str, place: str, columns: str, *filters: str) -> Any:
+    """See ``duckdb_reader``."""
     script = Path(__file__).with_name("duckdb_reader.py")
     place = place.removeprefix("file://")
-    asked = [str(python_with(*DUCKDB)), str(script), kind, place, columns]
+    asked = [str(python_with(*DUCKDB)), str(script), kind, place, columns, *filters]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return sorted(found, key=lambda row: int(row["id"]))
+    return json.loads(done.stdout)
 
 
 @pytest.mark.long

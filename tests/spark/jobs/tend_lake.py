@@ -33,6 +33,8 @@ IN_THE_BUNDLE = (
     "software.amazon.awssdk:[!s]*",
 )
 """All of the SDK but the transfer manager: Iceberg's bundle has it."""
+IN_SPARK = "org.slf4j:slf4j-api"
+"""What Spark itself has; resolvers find it in one of their caches, and not its jar."""
 EXTENSIONS = (
     "io.delta.sql.DeltaSparkSessionExtension",
     "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -48,7 +50,7 @@ RACES = ("Concurrent", "CONCURRENT", "CommitFailed", "ValidationException")
 def session(place: str, endpoint: str) -> SparkSession:
     settings = {
         "spark.jars.packages": ",".join(PACKAGES),
-        "spark.jars.excludes": ",".join(IN_THE_BUNDLE),
+        "spark.jars.excludes": ",".join((*IN_THE_BUNDLE, IN_SPARK)),
         "spark.sql.catalog.default": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.default.type": "jdbc",
         "spark.sql.catalog.default.uri": f"jdbc:sqlite:{place}",
@@ -77,6 +79,7 @@ def session_with(settings: Mapping[str, str]) -> SparkSession:
     both = {
         "spark.sql.extensions": ",".join(EXTENSIONS),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.jars.excludes": IN_SPARK,
         "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
