@@ -98,8 +98,8 @@ CONTESTANTS = (
         "MERGE by key in foreachBatch",
         "merge",
         ("postgres",),
-        States.EXACTLY,
-        "https://www.postgresql.org/docs/18/sql-merge.html",
+        States.AT_LEAST,  # by the guide; that a replay converges is MERGE's, not a promise of Spark's
+        f"{_SPARK}apis-on-dataframes-and-datasets.html",
         jar=JDBC_JAR,
     ),
     Contestant(

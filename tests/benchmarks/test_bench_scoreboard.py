@@ -9,7 +9,7 @@ import pytest
 
 from abs_chaos.killing import Killed
 from abs_chaos.moments import Moment
-from benchmarks.scoreboard.__main__ import PAGE, README, RESULT
+from benchmarks.scoreboard.__main__ import PAGE, README, RESULT, stated
 from benchmarks.scoreboard.contestants import CONTESTANTS, States
 from benchmarks.scoreboard.job import WAYS
 from benchmarks.scoreboard.measure import Row, Sizes, rate
@@ -19,8 +19,7 @@ HINT = "run python -m benchmarks.scoreboard --pages"
 
 
 def document() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RESULT.read_text())
-    return found
+    return stated(json.loads(RESULT.read_text()))
 
 
 def test_the_page_is_made_from_the_result() -> None:
