@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from abs_clients.avro.schema import Node, parsed
 from abs_clients.avro.settings import RegistrySettings
 from abs_clients.per_process import PerProcess
+from abs_clients.readfiles import ReadFiles
 from abs_core.errors import (
     AbsError,
     OptionError,
@@ -54,6 +55,8 @@ class Registry:
 
     def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
+        paths = [text for name, text in settings.given.items() if name.endswith(".location")]
+        self._files = ReadFiles(paths, self._new_client)
         self._made: SchemaRegistryClient | None = None
         self._nodes: dict[int, Node] = {}
 
@@ -117,19 +120,24 @@ class Registry:
 
     @property
     def _client(self) -> SchemaRegistryClient:
+        if self._files.replaced():
+            self._made = None
         if self._made is None:
-            given: dict[str, Any] = {"timeout": TIMEOUT_S, "max.retries": 0, **self._settings.given}
-            if "bearer.auth.credentials.source" in given:
-                # The client asks for it; registries other than Confluent's cloud do not.
-                given.setdefault("bearer.auth.logical.cluster", "")
-            try:
-                self._made = SchemaRegistryClient.new_client(given)
-            except (ValueError, TypeError, OSError) as error:
-                raise OptionError(
-                    f"The registry's client does not take its settings: {error}.",
-                    remedy="correct the options registry.*; files must be there on every executor.",
-                ) from error
+            self._made = self._new_client()
         return self._made
+
+    def _new_client(self) -> SchemaRegistryClient:
+        given: dict[str, Any] = {"timeout": TIMEOUT_S, "max.retries": 0, **self._settings.given}
+        if "bearer.auth.credentials.source" in given:
+            # The client asks for it; registries other than Confluent's cloud do not.
+            given.setdefault("bearer.auth.logical.cluster", "")
+        try:
+            return SchemaRegistryClient.new_client(given)
+        except (ValueError, TypeError, OSError) as error:
+            raise OptionError(
+                f"The registry's client does not take its settings: {error}.",
+                remedy="correct the options registry.*; files must be there on every executor.",
+            ) from error
 
     def _node(self, schema: Any, what: str) -> Node:
         if schema.schema_type not in (None, "AVRO"):

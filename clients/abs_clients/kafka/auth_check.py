@@ -14,7 +14,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from abs_clients.kafka import timeouts
-from abs_clients.kafka.configs import CERTIFICATES_REMEDY, admin_settings
+from abs_clients.kafka.certificates import CERTIFICATES_REMEDY
+from abs_clients.kafka.configs import admin_settings
 from abs_clients.kafka.errors import is_auth_failure, to_abs_error
 from abs_clients.kafka.login import login_of
 from abs_clients.kafka.settings import Settings, without_secrets

@@ -5,6 +5,7 @@ Sinks and sources are made anew for each task; connections and answers outlive t
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Hashable
 from enum import Enum, auto
@@ -13,10 +14,13 @@ from typing import Any, TypeVar
 from kafka import KafkaAdminClient
 
 from abs_clients.kafka.admin import Admin
+from abs_clients.kafka.certificates import certificate_files
 from abs_clients.kafka.private import Work
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.wire import Connection
 from abs_clients.per_process import PerProcess
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -36,6 +40,7 @@ class Cluster:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._files = certificate_files(settings)
         self.admin = Admin(settings)
         self._connections = {channel: Connection(settings) for channel in Channel}
         self._lock = threading.Lock()
@@ -83,6 +88,27 @@ class Cluster:
             if hasattr(each, "close"):
                 each.close()
 
+    def renew_if_replaced(self) -> None:
+        """Connect anew from now on if files of certificates were replaced; answers stay.
+
+        What is under way ends on its old connections. A user's object that has ``renew`` is told;
+        another one with connections of its own is left to whoever uses it, and made anew by the next.
+        """
+        if not self._files.replaced():
+            return
+        log.info("certificates for %s were replaced: connecting anew", self.settings.bootstrap)
+        with self._lock:
+            kept = dict(self._kept)
+        for key, each in kept.items():
+            if hasattr(each, "renew"):
+                each.renew()
+            elif hasattr(each, "close"):
+                with self._lock:
+                    self._kept.pop(key, None)
+        self.admin.close()
+        for connection in self._connections.values():
+            connection.renew()
+
     def close(self) -> None:
         """Close connections and users' objects, clear the cache; the next use connects anew.
 
@@ -103,7 +129,9 @@ _clusters: PerProcess[Settings, Cluster] = PerProcess(Cluster, at_exit=False)
 
 def cluster(settings: Settings) -> Cluster:
     """This process's cluster with these settings."""
-    return _clusters.of(settings)
+    found = _clusters.of(settings)
+    found.renew_if_replaced()
+    return found
 
 
 def close_clusters(settings: Settings | None = None) -> None:

@@ -6,25 +6,17 @@ Both are made from the same ``kafka.*`` settings, which are librdkafka's.
 from __future__ import annotations
 
 import logging
-import ssl
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.certificates import ssl_context
 from abs_clients.kafka.login import for_librdkafka, login_of
 from abs_clients.kafka.login_rules import OAUTH, mechanism_of
 from abs_clients.kafka.settings import Settings
-from abs_core.errors import OptionError
 
 QUEUE_KBYTES = 65_536
 """What a producer holds unsent at most; more costs memory and gains nothing (measured)."""
-
-CERTIFICATES_REMEDY = (
-    "check kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location and "
-    "kafka.ssl.key.password: each machine of the job reads these files."
-)
 
 librdkafka_log = logging.getLogger("abs_clients.kafka.librdkafka")
 # What matters becomes an error; without a handler the rest would go to standard error.
@@ -155,7 +147,7 @@ def access_settings(settings: Settings) -> dict[str, Any]:
             "sasl_plain_password": given.get("sasl.password"),
         }
     if protocol.endswith("SSL"):
-        found["ssl_context"] = _ssl_context(given)
+        found["ssl_context"] = ssl_context(given)
         found["ssl_check_hostname"] = found["ssl_context"].check_hostname
     return found
 
@@ -165,45 +157,3 @@ def _user(mechanism: str, name: str | None) -> str | None:
     if name is None or not mechanism.startswith("SCRAM"):
         return name
     return name.replace("=", "=3D").replace(",", "=2C")
-
-
-def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS context for librdkafka's settings.
-
-    Raises OptionError if a file cannot be read, or the key's password is wrong.
-    """
-    try:
-        context = ssl.create_default_context(
-            cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")
-        )
-        _own_certificate(context, given)
-    except (OSError, ValueError) as error:
-        raise OptionError(
-            f"The certificates of kafka.ssl.* cannot be read: {type(error).__name__}: {error}.",
-            remedy=CERTIFICATES_REMEDY,
-        ) from error
-    if given.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
-        context.check_hostname = False
-    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _own_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    password = given.get("ssl.key.password", "")  # without one, OpenSSL asks the terminal for it
-    certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
-    if certificate is not None and key is not None:
-        context.load_cert_chain(certificate, key, password)
-    elif certificate is not None or "ssl.certificate.pem" in given:
-        # Python loads a chain from a file only; this one is gone, and was readable by us alone.
-        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(_pem(given, "ssl.certificate") + "\n" + _pem(given, "ssl.key"))
-            file.flush()
-            context.load_cert_chain(file.name, None, password)
-
-
-def _pem(given: Mapping[str, str], what: str) -> str:
-    """The PEM text of ``<what>.pem``, or of the file ``<what>.location``."""
-    text = given.get(f"{what}.pem")
-    return Path(given[f"{what}.location"]).read_text() if text is None else text

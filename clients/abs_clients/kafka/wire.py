@@ -44,6 +44,8 @@ class Connection:
         self._turn = threading.Lock()
         """A thread that connects blocks only those that want the same connection."""
         self._client: KafkaAdminClient | None = None
+        self._left: list[threading.Timer] = []
+        """Each closes a client that ``renew`` has replaced."""
         self._alone_since: float | None = None
         """Since when the client has reached no broker; None if it has answers."""
 
@@ -70,12 +72,29 @@ class Connection:
 
         Only if it is still ``client``: another thread may have replaced it.
         """
+        if client is None:
+            with self._lock:
+                left, self._left = self._left, []
+            for ending in left:
+                ending.cancel()
+                private.close(*ending.args)
         with self._lock:
             there = self._client
             if there is None or client not in (None, there):
                 return
             self._client = None
         private.close(there)
+
+    def renew(self) -> None:
+        """Connect anew at the next use; what is under way ends on the old connection."""
+        with self._lock:
+            there, self._client = self._client, None
+            self._left = [each for each in self._left if each.is_alive()]
+            if there is not None:
+                ending = threading.Timer(timeouts.CALL_SECONDS, private.close, [there])
+                ending.daemon = True
+                ending.start()
+                self._left.append(ending)
 
     def run(self, doing: str, work: Work[T]) -> T:
         """Run a coroutine on the client's thread and wait for it; raises the broker's TargetError.

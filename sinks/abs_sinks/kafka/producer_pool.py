@@ -171,6 +171,19 @@ class ProducerPool:
         with self._changed:
             return {s.name: s.handle if s.use is Use.PREPARED else None for s in self._slots}
 
+    def holds_any(self, task: Task) -> bool:
+        """Whether one is being written, or a handle is pre-committed that a decision may name.
+
+        Args:
+            task: of the pool's job and generation.
+        """
+        with self._changed:
+            return any(
+                slot.use is Use.WRITING
+                or (slot.handle is not None and not task.is_settled(slot.handle.epoch))
+                for slot in self._slots
+            )
+
     def close(self) -> None:
         """Drop all producers. Transactions stay as they are.
 
@@ -346,30 +359,3 @@ class ProducerPool:
         slot.name, slot.asked = id_name(*self._whose, self._made, self._incarnation), 0
         slot.used = False
         self._made += 1
-
-
-class ProducerPools:
-    """The pools of one sink in one process, by job and generation. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._pools: dict[tuple[str, str, int], ProducerPool] = {}
-
-    def of(self, options: KafkaOptions, task: Task) -> ProducerPool:
-        """The task's pool; closes those of lower generations of its job."""
-        key = task.register, task.job, task.generation
-        found = self._pools.get(key)
-        if found is None:
-            for older in [k for k in list(self._pools) if k[:2] == key[:2] and k[2] < key[2]]:
-                if gone := self._pools.pop(older, None):
-                    gone.close()
-            # Tasks of several threads begin at once; a second one has made nothing, and goes.
-            found = self._pools.setdefault(key, ProducerPool(options, *key))
-        return found
-
-    def all(self) -> list[ProducerPool]:
-        return list(self._pools.values())
-
-    def close(self) -> None:
-        for pool in self.all():
-            pool.close()
-        self._pools.clear()

@@ -22,7 +22,7 @@ from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.options import KafkaOptions, identity
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
-from abs_sinks.kafka.producer_pool import ProducerPools
+from abs_sinks.kafka.producer_pools import ProducerPools
 from abs_sinks.kafka.register.store import KafkaRegister
 from abs_sinks.kafka.side_topic import data_topic
 from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter

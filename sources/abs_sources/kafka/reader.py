@@ -12,6 +12,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from abs_clients.kafka.attempts import HEADER, FilterResult, refuse_attempts, side_topic
+from abs_clients.kafka.certificates import certificate_files
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.errors import to_abs_error, translate_errors
 from abs_core.errors import AbsError, ReplayMismatchError
@@ -89,8 +90,8 @@ class KafkaReader(Reader):
         self._moved: float | None = None
         """When its place has changed since the topic was looked at."""
         self._check_topic()
-        with translate_errors("setting up the consumer"):
-            self._consumer = Consumer(options.consumer)
+        self._files = certificate_files(options.client)
+        self._consumer = self._opened()
         self._assign(self._at)
 
     @property
@@ -122,6 +123,12 @@ class KafkaReader(Reader):
         Raises ReplayMismatchError if a record of the range is deleted, or the topic was recreated.
         """
         begin = self._at
+        if (
+            self._files.replaced()
+        ):  # the consumer has read the old ones, and may have to connect again
+            self._consumer.close()
+            self._consumer = self._opened()
+            self._assign(begin)
         try:
             batch = self._read(time.monotonic() + timeout_seconds)
         except AbsError:
@@ -246,6 +253,10 @@ class KafkaReader(Reader):
         self.waiting = True
         self._at = offset
         self._assign(offset)
+
+    def _opened(self) -> Consumer:
+        with translate_errors("setting up the consumer"):
+            return Consumer(self._options.consumer)
 
     def _consume(self, most: int, seconds: float) -> Sequence[Message]:
         with translate_errors(f"reading {self._name}"):

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.kit.kafka_secured import SecuredKafka
+from tests.sinks.kafka.secured import SECONDS, Principals, allow
+from tests.sinks.kafka.test_kafka_secured import NEEDED, READS, SIDE
 
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
@@ -65,6 +78,49 @@ class Authority:
         lock = ("-topk8", "-in", str(key), "-out", str(locked), "-passout", f"pass:{password}")
         _openssl("pkcs8", *lock)
         return Certified(f"CN={name}", certificate, key, locked, password)
+
+
+class Rotated:
+    """The files of a client, and who it is by them."""
+
+    def __init__(self, broker: SecuredKafka, authority: Authority, folder: Path) -> None:
+        self._broker, self._authority = broker, authority
+        self._now = self.new()
+        certificate, key = folder / "client.pem", folder / "client.key"
+        self.files = replace(self._now, certificate=certificate, key=key)
+        self.put(self._now)
+        self.client = self.files.client(broker)
+
+    def new(self) -> Certified:
+        """One that may do what is documented."""
+        made = self._authority.new()
+        needed = {each for protocol in NEEDED.values() for each in protocol}
+        side = allow("TOPIC", SIDE, "DESCRIBE", "READ")
+        Principals(self._broker).grant(made.principal, *needed, READS, side)
+        return made
+
+    def put(self, certified: Certified) -> None:
+        """The key first, as many do: for a moment it does not fit the certificate."""
+        shutil.copy(certified.key, self.files.key)
+        shutil.copy(certified.certificate, self.files.certificate)
+
+    def rotate(self) -> None:
+        """Replace the files; what goes by the old ones may do nothing any more."""
+        old, self._now = self._now, self.new()
+        self.put(self._now)
+        admin = AdminClient({"bootstrap.servers": self._broker.bootstrap})
+        none: Any = None  # any: the stub says str
+        all_of_it = AclBindingFilter(
+            ResourceType.ANY,
+            none,
+            ResourcePatternType.ANY,
+            f"User:{old.principal}",
+            none,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        (deleted,) = admin.delete_acls([all_of_it]).values()
+        assert deleted.result(SECONDS)
 
 
 def _openssl(*arguments: str) -> None:

@@ -7,6 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from tests import sample
 from tests.kit.command import abs_
 from tests.kit.kafka import make_topic
 from tests.kit.kafka_secured import SecuredKafka
-from tests.sinks.kafka.certificates import Authority, Certified
+from tests.sinks.kafka.certificates import Authority, Certified, Rotated
 from tests.sinks.kafka.secured import Principals, allow
 from tests.sinks.kafka.test_kafka_secured import (
     NEEDED,
@@ -84,6 +85,29 @@ def test_a_job_goes_through_with_its_certificate_and_what_is_documented(
     stored = sink_of(client, "2pc").register().load(job)
     assert stored is not None
     assert stored.state.frontier == 0
+
+
+CELLS = ["2pc", "2pc-librdkafka", "wal", "wal-librdkafka", "idempotent", "idempotent-librdkafka"]
+
+
+@sample.cases(2)
+@pytest.mark.parametrize("protocol", CELLS)
+def test_a_job_goes_on_by_the_certificate_that_is_in_the_file(
+    broker: SecuredKafka, authority: Authority, protocol: str, tmp_path: Path
+) -> None:
+    rotated = Rotated(broker, authority, tmp_path)
+    sink = sink_of(rotated.client, protocol, tmp_path)
+    with closing(sink):
+        run = Run(sink, f"rotated-{protocol}-{tmp_path.name}")
+        run.epoch(0, [(0, "a"), (1, "b")])
+        rotated.rotate()
+        run.epoch(1, [(2, "c")])
+        run.epoch(2, [(3, "d")])
+        rotated.rotate()
+        run.epoch(3, [(4, "e")])
+        stored = sink.register().load(f"rotated-{protocol}-{tmp_path.name}")
+    assert stored is not None
+    assert stored.state.frontier == 3
 
 
 def test_what_is_in_doubt_is_listed_and_committed_through_it(

@@ -20,7 +20,7 @@ from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import Outcome
 from abs_services import KafkaService
-from abs_sinks.kafka import librdkafka, twophase
+from abs_sinks.kafka import librdkafka, producer_pools, twophase
 from abs_sinks.kafka import producer_pool as pools
 from abs_sinks.kafka.columnar.sender import ColumnarProducer
 from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
@@ -298,7 +298,7 @@ def test_tasks_that_begin_at_once_share_the_producers_of_their_process(
     harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[ProducerPool] = []
-    mine = pools.ProducerPools()
+    mine = producer_pools.ProducerPools()
 
     class Slow(ProducerPool):
         def __init__(self, *args: Any, **more: Any) -> None:
@@ -309,7 +309,7 @@ def test_tasks_that_begin_at_once_share_the_producers_of_their_process(
                 faster.start()
                 faster.join(5)
 
-    monkeypatch.setattr(pools, "ProducerPool", Slow)
+    monkeypatch.setattr(producer_pools, "ProducerPool", Slow)
     found.append(mine.of(harness.options, replace(TASK, partition=1)))
     assert within(5, lambda: len(found) == 2)
     assert found[0] is found[1], "what one has pre-committed the sink's committer must find"
