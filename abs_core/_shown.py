@@ -1,4 +1,4 @@
-"""What targets show when an epoch is finished; import it from ``abs_core.model``."""
+"""The course of an epoch, and what targets show at its end; import both from ``abs_core.model``."""
 
 from __future__ import annotations
 
@@ -21,3 +21,20 @@ class Shown:
     sink: int
     rows: int
     mark: str
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """When an epoch was decided and finished, and where it has rows.
+
+    Times are in milliseconds since 1970 by the clock of the process that notes them; None: unknown.
+
+    Args:
+        input: when the engine had asked the sources what the epoch reads.
+        sinks: numbers of those with handles, ascending; of sinks that share transactions, one of them.
+    """
+
+    input: int | None = None
+    decided: int | None = None
+    finished: int | None = None
+    sinks: tuple[int, ...] = ()

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from abs_core.errors import AbandonedError, FencedError, IdentityError, ProtocolError
-from abs_core.model import JobState
+from abs_core.model import JobState, Recent
+from abs_core.rowdigest import is_row_digest, read_row_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +168,16 @@ def moved_away(state: JobState) -> IdentityError:
         "place, with the argument register of an epoch over several sinks, or with the option "
         "job.",
     )
+
+
+def difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
+    """How the epoch differs from its record; None if it does not."""
+    known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
+    comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
+    if comparable and not by_rows:
+        return None if fingerprint == known else "its input is not the input it was committed with"
+    if rows != recorded.rows:
+        return f"it has {rows} rows now and had {recorded.rows} when it was committed"
+    if fingerprint is None or known is None or not comparable:
+        return None
+    return read_row_digest(fingerprint).differs_from(read_row_digest(known))

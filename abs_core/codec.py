@@ -15,6 +15,7 @@ from typing import Any
 from abs_core.errors import CorruptionError
 from abs_core.model import (
     Committable,
+    Course,
     Dead,
     Decision,
     HandleName,
@@ -82,8 +83,13 @@ def state_to_text(state: JobState) -> str:
     if dead := [[r.epoch, d.sink, d.rows, d.dead] for r in state.recent for d in r.dead]:
         value["dead"] = dead
     # Likewise: then nothing tells of a target that went back, until the next epoch is finished.
-    if shown := [[r.epoch, s.sink, s.rows, s.mark] for r in state.recent for s in r.shown]:
+    noted = (*state.older, *state.recent)
+    if shown := [[r.epoch, s.sink, s.rows, s.mark] for r in noted for s in r.shown]:
         value["shown"] = shown
+    # Likewise: then readers are told less, see ``abs epochs``.
+    courses = ((r.epoch, r.course) for r in state.recent if r.course is not None)
+    if course := [[n, c.input, c.decided, c.finished, c.sinks] for n, c in courses]:
+        value["course"] = course
     if state.checkpoint is not None:
         value["checkpoint"] = state.checkpoint  # left out where unknown, as releases before it did
     if state.tokens:
@@ -131,7 +137,8 @@ def _state_from_json(value: object) -> JobState:
     found = fields(value)
     version(found["version"], VERSION, by=found.get("release"))
     text(found.get("release", ""))
-    frontier = found["frontier"]
+    frontier, shown = found["frontier"], _shown_from_json(found)
+    recent = _recents_from_json(found, shown)
     return JobState(
         register=text(found["register"]),
         job=text(found["job"]),
@@ -142,7 +149,14 @@ def _state_from_json(value: object) -> JobState:
         superseded=tuple(text(run) for run in of(list, found["superseded"])),
         frontier=None if frontier is None else _number(frontier),
         open=tuple(_decision_from_json(decision) for decision in of(list, found["open"])),
-        recent=_recents_from_json(found),
+        recent=recent,
+        # Epochs that are not among the recent ones; a release that does not know them ignores them.
+        older=tuple(
+            Recent(epoch, None, one.rows, shown=(one,))
+            for epoch, several in shown.items()
+            if epoch not in {each.epoch for each in recent}
+            for one in several
+        ),
         abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
         # Releases before the birth certificate did not note it.
         checkpoint=text(found["checkpoint"]) if "checkpoint" in found else None,
@@ -167,20 +181,41 @@ def _decision_from_json(value: object) -> Decision:
     return Decision(lineage, epoch, _number(found["generation"]), committables)
 
 
-def _recents_from_json(found: dict[str, Any]) -> tuple[Recent, ...]:
+def _shown_from_json(found: dict[str, Any]) -> dict[int, tuple[Shown, ...]]:
+    shown: dict[int, tuple[Shown, ...]] = {}
+    for entry in of(list, found["shown"]) if "shown" in found else ():
+        number, sink, rows, mark = of(list, entry)
+        epoch = _number(number)
+        shown[epoch] = (*shown.get(epoch, ()), Shown(whole(sink), whole(rows), text(mark)))
+    return shown
+
+
+def _recents_from_json(
+    found: dict[str, Any], shown: dict[int, tuple[Shown, ...]]
+) -> tuple[Recent, ...]:
     recents = [_recent_from_json(recent) for recent in of(list, found["recent"])]
     dead: dict[int, list[Dead]] = {}
     for entry in of(list, found["dead"]) if "dead" in found else ():
         epoch, sink, rows, count = of(list, entry)
         dead.setdefault(_number(epoch), []).append(Dead(whole(sink), whole(rows), whole(count)))
-    shown: dict[int, list[Shown]] = {}
-    for entry in of(list, found["shown"]) if "shown" in found else ():
-        epoch, sink, rows, mark = of(list, entry)
-        shown.setdefault(_number(epoch), []).append(Shown(whole(sink), whole(rows), text(mark)))
+    courses: dict[int, Course] = {}
+    for entry in of(list, found["course"]) if "course" in found else ():
+        epoch, asked, decided, finished, numbers = of(list, entry)
+        sinks = tuple(map(whole, of(list, numbers)))
+        courses[_number(epoch)] = Course(_moment(asked), _moment(decided), _moment(finished), sinks)
     return tuple(
-        replace(each, dead=tuple(dead.get(each.epoch, ())), shown=tuple(shown.get(each.epoch, ())))
+        replace(
+            each,
+            dead=tuple(dead.get(each.epoch, ())),
+            shown=shown.get(each.epoch, ()),
+            course=courses.get(each.epoch),
+        )
         for each in recents
     )
+
+
+def _moment(value: object) -> int | None:
+    return None if value is None else whole(value)
 
 
 def _recent_from_json(value: object) -> Recent:

@@ -20,6 +20,8 @@
     │   ├── NotPreparedError    before the decision: a handle is no longer prepared; the epoch replays
     │   │   └── MiscountError   before the decision: written and dead rows are not those that passed
     │   └── HandleLostError     after the decision: a handle is aborted or of unknown outcome (I7)
+    ├── NotYetError             an epoch that is waited for, or read, is not finished in all targets
+    ├── JobGoneError            the job whose epoch is waited for has no register here any more
     └── TargetError             the other system answered with an error, or not at all
         ├── UnavailableError    it cannot be reached, or went away; the outcome may be unknown
         ├── ContentionError     something else holds a lock or a name that is needed
@@ -266,6 +268,20 @@ class HandleLostError(ProtocolError):
     """After the decision, a handle is aborted or its outcome is unknown (invariant I7)."""
 
     code = "ABS-HANDLE-LOST"
+
+
+class NotYetError(AbsError):
+    """An epoch that is waited for, or read, is not finished in all targets."""
+
+    code = "ABS-NOT-YET"
+
+    retryable = True
+
+
+class JobGoneError(AbsError):
+    """The job has no register here, or another one than when the wait began: its epochs never come."""
+
+    code = "ABS-JOB-GONE"
 
 
 class TargetError(AbsError):

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from abs_core.model import JobState, Shown
+from abs_core.model import MAX_RECENT, Committable, Course, Decision, JobState, Recent, Shown
+from abs_core.rowdigest import shortened
+from abs_core.sinkmap import number_of
 from abs_core.strictjson import reading
 
 Position = tuple[int, int]
@@ -72,12 +74,46 @@ class LookedBack:
     ahead: Position | None = None
 
 
-def recorded(state: JobState, epoch: int, shown: Sequence[Shown]) -> JobState:
-    """The state with what the targets showed when the epoch was finished, for later starts."""
+def remembered(state: JobState, epoch: Recent) -> JobState:
+    """The state with one more decided epoch; the oldest goes, but for what no later one tells."""
+    recent = tuple(replace(each, fingerprint=shortened(each.fingerprint)) for each in state.recent)
+    gone, kept = (*recent, epoch)[:-MAX_RECENT], (*recent, epoch)[-MAX_RECENT:]
+    older = state.older
+    first = kept[0].course or Course()
+    for each in gone:
+        # Where an epoch has rows and no mark, or may have, an older mark tells of too few.
+        wrote = None if each.course is None else each.course.sinks
+        older = tuple(one for one in older if wrote is not None and _sink(one) not in wrote)
+        older += tuple(Recent(each.epoch, None, s.rows, shown=(s,)) for s in each.shown)
+    older = tuple(one for one in older if _sink(one) not in first.sinks)
+    return replace(state, recent=kept, older=older)
+
+
+def _sink(older: Recent) -> int:
+    return older.shown[0].sink
+
+
+def recorded(
+    state: JobState, decision: Decision, shown: Sequence[Shown], at: int | None = None
+) -> JobState:
+    """The state with what the targets showed when the epoch was finished, and when that was."""
+    sinks = sinks_of(decision.committables)
     recent = tuple(
-        replace(each, shown=tuple(shown)) if each.epoch == epoch else each for each in state.recent
+        replace(
+            each,
+            shown=tuple(shown),
+            course=replace(each.course or Course(sinks=sinks), finished=at),
+        )
+        if each.epoch == decision.epoch
+        else each
+        for each in state.recent
     )
     return replace(state, recent=recent)
+
+
+def sinks_of(committables: Sequence[Committable]) -> tuple[int, ...]:
+    """The numbers of the sinks that have handles among these, ascending."""
+    return tuple(sorted({number_of(each.handle) for each in committables}))
 
 
 def past_of(state: JobState) -> Past:

@@ -15,6 +15,7 @@ from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
 from abs_core._shown import MAX_MARK as MAX_MARK
+from abs_core._shown import Course as Course
 from abs_core._shown import Shown as Shown
 from abs_core.effort import Effort
 from abs_core.errors import AbsError, ProtocolError
@@ -178,6 +179,7 @@ class Recent:
         rows: over all tasks.
         dead: of the sinks that keep dead letters, by number.
         shown: by the targets, when it was finished; those that cannot tell are left out.
+        course: None if an older release decided it.
     """
 
     epoch: int
@@ -185,6 +187,7 @@ class Recent:
     rows: int
     dead: tuple[Dead, ...] = ()
     shown: tuple[Shown, ...] = ()
+    course: Course | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +245,7 @@ class JobState:
         checkpoint: normalised location of the engine's checkpoint, without secrets; None if unknown.
         tokens: in a batch job's parent record only: its tokens, the last recorded at the end.
         sinks: in a multi-sink job only: all sinks that it has had, by number.
+        older: epochs before ``recent``, only with what sinks showed that had no rows since.
     """
 
     register: str
@@ -258,6 +262,7 @@ class JobState:
     checkpoint: str | None = None
     tokens: tuple[NotedToken, ...] = ()
     sinks: tuple[NamedSink, ...] = ()
+    older: tuple[Recent, ...] = ()
 
     @property
     def last_decided(self) -> int | None:

@@ -30,19 +30,19 @@ from abs_core.errors import (
     ProtocolError,
     ReplayMismatchError,
 )
-from abs_core.lookback import recorded
+from abs_core.lookback import recorded, remembered, sinks_of
 from abs_core.model import (
     MAX_RECENT,
     MAX_SUPERSEDED,
     NO_EPOCH,
     Committable,
+    Course,
     Decision,
     HandleName,
     JobState,
     Recent,
     Shown,
 )
-from abs_core.rowdigest import is_row_digest, read_row_digest, shortened
 
 ENDED = "+ended"
 """Suffix of the name of a run that has ended itself."""
@@ -93,7 +93,7 @@ def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: in
     )
     if state.lineage != who.lineage:
         # Epoch numbers start anew; open decisions of the old lineage keep theirs and are finished.
-        raised = replace(raised, lineage=who.lineage, frontier=None, recent=())
+        raised = replace(raised, lineage=who.lineage, frontier=None, recent=(), older=())
     return Changed(raised)
 
 
@@ -194,7 +194,7 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
             "ago, or left out"
         )
     else:
-        difference = _difference(recorded, fingerprint, rows)
+        difference = _verdicts.difference(recorded, fingerprint, rows)
         if difference is None:
             return None
         why = difference
@@ -210,19 +210,6 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
     )
 
 
-def _difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
-    """How the epoch differs from its record; None if it does not."""
-    known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
-    comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
-    if comparable and not by_rows:
-        return None if fingerprint == known else "its input is not the input it was committed with"
-    if rows != recorded.rows:
-        return f"it has {rows} rows now and had {recorded.rows} when it was committed"
-    if fingerprint is None or known is None or not comparable:
-        return None
-    return read_row_digest(fingerprint).differs_from(read_row_digest(known))
-
-
 def decide(
     state: JobState,
     generation: int,
@@ -232,6 +219,7 @@ def decide(
     fingerprint: str | None,
     rows: int,
     gaps_allowed: bool = False,
+    course: Course | None = None,
 ) -> Verdict:
     """Decide to commit ``epoch`` by exactly these handles; without handles it is finished at once.
 
@@ -249,11 +237,11 @@ def decide(
     if isinstance(dead, DeadLettersError):
         return Refused(dead)
     decision = Decision(state.lineage, epoch, generation, tuple(committables))
-    older = [replace(known, fingerprint=shortened(known.fingerprint)) for known in state.recent]
-    recent = (*older, Recent(epoch, fingerprint, rows, dead))[-MAX_RECENT:]
-    decided = replace(state, open=(*state.open, decision), recent=recent)
+    course = replace(course or Course(), sinks=sinks_of(committables))
+    recent = Recent(epoch, fingerprint, rows, dead, course=course)
+    decided = remembered(replace(state, open=(*state.open, decision)), recent)
     if not committables and not state.open:
-        return finish(decided, decision)
+        return finish(decided, decision, at=course.decided)
     return Changed(decided)
 
 
@@ -266,6 +254,7 @@ def co_commit(
     fingerprint: str | None,
     rows: int,
     gaps_allowed: bool = False,
+    course: Course | None = None,
     shown: Sequence[Shown] = (),
 ) -> Verdict:
     """``decide`` and ``finish`` in one step, for a state that is stored together with the rows."""
@@ -277,14 +266,17 @@ def co_commit(
         fingerprint=fingerprint,
         rows=rows,
         gaps_allowed=gaps_allowed,
+        course=course,
     )
     decision = decided.state.decision(epoch) if isinstance(decided, Changed) else None
     if isinstance(decided, Changed) and decision is not None:
-        return finish(decided.state, decision, shown)
+        return finish(decided.state, decision, shown, course.decided if course else None)
     return decided
 
 
-def finish(state: JobState, decision: Decision, shown: Sequence[Shown] = ()) -> Verdict:
+def finish(
+    state: JobState, decision: Decision, shown: Sequence[Shown] = (), at: int | None = None
+) -> Verdict:
     """Remove a decision from the register once every handle of it is proven committed.
 
     Any generation may do this: a proven commit stays committed. Decisions are finished oldest first.
@@ -299,7 +291,7 @@ def finish(state: JobState, decision: Decision, shown: Sequence[Shown] = ()) -> 
     epoch = decision.epoch
     abandoned = tuple(given_up for given_up in state.abandoned if given_up > epoch)
     finished = replace(state, open=still_open, frontier=epoch, abandoned=abandoned)
-    return Changed(recorded(finished, epoch, shown))
+    return Changed(recorded(finished, decision, shown, at))
 
 
 def abandon(state: JobState, generation: int, epoch: int) -> Verdict:

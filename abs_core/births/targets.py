@@ -75,7 +75,7 @@ def consented(before: JobState | None, verdict: Verdict, looks: Sequence[LookedB
         return verdict
     if before is not None and verdict.state.target != before.target and not verdict.state.sinks:
         noted = {(r.epoch, s.sink) for r in verdict.state.recent for s in r.shown}
-        return Changed(without(verdict.state, noted))
+        return Changed(replace(without(verdict.state, noted), older=()))
     gone = {(epoch, look.sink) for look in looks for epoch in look.gone}
     above = max((look.ahead[0] for look in looks if look.ahead is not None), default=0)
     state = without(verdict.state, gone)
@@ -88,7 +88,9 @@ def without(state: JobState, gone: set[tuple[int, int]]) -> JobState:
         replace(each, shown=tuple(s for s in each.shown if (each.epoch, s.sink) not in gone))
         for each in state.recent
     )
-    return replace(state, recent=recent)
+    sinks = {sink for _, sink in gone}
+    older = tuple(each for each in state.older if sinks.isdisjoint(s.sink for s in each.shown))
+    return replace(state, recent=recent, older=older)
 
 
 def target_of(state: JobState, sink: int) -> str:

@@ -15,12 +15,12 @@ from abs_core.contracts import Committer
 from abs_core.coordinator._report import Report
 from abs_core.coordinator.cell import RegisterCell, Rule
 from abs_core.coordinator.permission import Permission
-from abs_core.coordinator.rollforward import shown_by
+from abs_core.coordinator.rollforward import now_ms, shown_by
 from abs_core.crash import CrashPoint, reached
 from abs_core.deadletters import MAX_REFUSALS, RowsRefused, check_kept, unsettled
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
-from abs_core.model import Drained, JobState, Wrote
+from abs_core.model import Course, Drained, JobState, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Refused, RunIdentity, Skip, Verdict, Write
 from abs_core.rowdigest import RowDigest
@@ -198,6 +198,7 @@ class Decider:
     def _deciding(self, rule: Callable[..., Verdict], report: Report) -> Rule:
         def deciding(state: JobState, generation: int) -> Verdict:
             fingerprint, rows = report.known_by(state)
+            course = Course(report.asked, now_ms())
             return rule(
                 state,
                 generation,
@@ -206,6 +207,7 @@ class Decider:
                 fingerprint=fingerprint,
                 rows=rows,
                 gaps_allowed=report.gaps_allowed,
+                course=course,
             )
 
         return self._as_run(deciding)

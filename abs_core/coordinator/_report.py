@@ -23,6 +23,7 @@ class Report:
         gaps_allowed: whether epochs may be left out before this one.
         trusted: an already committed epoch counts as this one without a comparison of rows.
         alone: no task of a later epoch begins before the commit of this one has returned.
+        asked: see ``Course.input``.
     """
 
     epoch: int
@@ -31,6 +32,7 @@ class Report:
     gaps_allowed: bool = False
     trusted: bool = False
     alone: bool = False
+    asked: int | None = None
 
     @property
     def rows(self) -> int:

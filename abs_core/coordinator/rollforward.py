@@ -5,6 +5,7 @@ Any run may do this at any time, also several at once: a decision is never revok
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -97,7 +98,7 @@ class RollForward:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
                 return births.missing_verdict(self._who, self._cell.shown_place)
-            return protocol.finish(state, decision, shown)
+            return protocol.finish(state, decision, shown, now_ms())
 
         return self._cell.change(rule)
 
@@ -196,6 +197,11 @@ class RollForward:
                 handle=str(min(waiting)),
             )
         return outcomes
+
+
+def now_ms() -> int:
+    """The time, for ``Course``."""
+    return time.time_ns() // 1_000_000
 
 
 def shown_by(

@@ -20,6 +20,7 @@ from abs_cli import (
     audit,
     deadletters,
     doctor,
+    epochs,
     explain_error,
     in_doubt,
     job,
@@ -54,7 +55,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("doctor")(doctor.doctor)
+app.command("epochs")(epochs.epochs)
 app.command("explain-error")(explain_error.explain_error)
+app.command("wait")(epochs.wait)
 app.command("watch")(watch.watch)
 app.add_typer(audit.app, name="audit")
 app.add_typer(register.app, name="register")

@@ -7,6 +7,8 @@ Exit codes of the command ``abs``:
 1    the thing asked about is not clean or not up, or a rule or the target refused
 2    the command line, the configuration or this machine's set-up is wrong
 3    the target cannot be reached or is busy; the same command may succeed later
+4    `abs wait`: not yet; the same command may succeed later
+5    `abs wait`: the job is gone, or its epochs are counted anew
 130  interrupted (Ctrl-C)
 ===  ==================================================================================
 """
@@ -25,12 +27,22 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from abs_core.errors import AbsError, ConfigError, ContentionError, OptionError, UnavailableError
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    ContentionError,
+    JobGoneError,
+    NotYetError,
+    OptionError,
+    UnavailableError,
+)
 from abs_core.model import HandleName, JobState
 
 FAILED = 1
 USAGE = 2
 UNAVAILABLE = 3
+NOT_YET = 4
+GONE = 5
 INTERRUPTED = 130
 
 
@@ -41,6 +53,10 @@ def exit_code(error: AbsError) -> int:
             return USAGE
         case UnavailableError() | ContentionError():
             return UNAVAILABLE
+        case NotYetError():
+            return NOT_YET
+        case JobGoneError():
+            return GONE
         case _:
             return FAILED
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from abs_spark.change_events import debezium
+    from abs_spark.epochs.cut import cut, wait
     from abs_spark.foreach.explain import explain
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.once import once
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "cut",
     "debezium",
     "epoch",
     "explain",
@@ -40,6 +42,7 @@ __all__ = [
     "openlineage",
     "register",
     "sink",
+    "wait",
 ]
 
 __version__ = RELEASE
@@ -86,6 +89,7 @@ def register(spark: SparkSession) -> None:
 
 
 _LATE = {
+    "cut": "abs_spark.epochs.cut",
     "debezium": "abs_spark.change_events",
     "epoch": "abs_spark.foreach.function",
     "explain": "abs_spark.foreach.explain",
@@ -93,6 +97,7 @@ _LATE = {
     "once": "abs_spark.foreach.once",
     "openlineage": "abs_spark.lineage",
     "sink": "abs_spark.foreach.spec",
+    "wait": "abs_spark.epochs.cut",
 }
 """Imported when used: sinks' libraries take a while, and a job may use the formats alone."""
 

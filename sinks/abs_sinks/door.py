@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -34,6 +35,7 @@ from abs_core.model import Finding, Guarantee, JobState, job_key
 from abs_core.patience import Patience
 from abs_core.several import SinkGroup
 from abs_core.wal import SegmentStore
+from abs_sinks.asof import NOW, AsOf
 from abs_sinks.options import CommonOptions
 from abs_sinks.urls import scheme_of
 
@@ -83,6 +85,7 @@ class SinkFormat(ABC):
         library: a module whose import fails if the system's libraries are not installed.
         segments_beside: under ``protocol=wal``, the option ``wal`` defaults to the engine's checkpoint.
         buries: the option ``deadletter`` may name another sink of an epoch (``GivingSink``).
+        past: readers can stop at an epoch: ``as_of``.
         audit: ``module:class``, an ``abs_audit.contracts.Side``. It is a text because the audit stands
             above the sinks and has libraries of its own. Default: the rows are those of ``read``.
     """
@@ -93,6 +96,7 @@ class SinkFormat(ABC):
     library: ClassVar[str | None] = None
     segments_beside: ClassVar[bool] = False
     buries: ClassVar[bool] = False
+    past: ClassVar[bool] = False
     audit: ClassVar[str] = "abs_audit.others:OtherSide"
 
     def __eq__(self, other: object) -> bool:
@@ -147,11 +151,8 @@ class SinkFormat(ABC):
 
     def guarantee(self, options: Any) -> Guarantee:
         """What the options promise, without a connection."""
-        sink = self.sink(options, pa.schema([]))
-        try:
+        with closing(self.sink(options, pa.schema([]))) as sink:
             return sink.guarantee()
-        finally:
-            sink.close()
 
     def where(self, options: Any) -> str:
         """What the options write to, for people; no secret (I9)."""
@@ -165,20 +166,15 @@ class SinkFormat(ABC):
 
     def identity(self, options: Any) -> str | None:
         """The target's identity, as ``Sink.target_id``; it may connect."""
-        sink = self.sink(options, pa.schema([]))
-        try:
+        with closing(self.sink(options, pa.schema([]))) as sink:
             return sink.target_id
-        finally:
-            sink.close()
 
     def preflight(self, options: Any, around: Around) -> Sequence[Finding]:
         """Check whether a job with these options would run; changes nothing."""
         schema = pa.schema([]) if around.schema is None else around.schema
-        sink = self.sink(options, schema, alone=around.own_register and not around.composes)
-        try:
+        alone = around.own_register and not around.composes
+        with closing(self.sink(options, schema, alone=alone)) as sink:
             return sink.preflight(job_of(options) or "doctor", around.tasks)
-        finally:
-            sink.close()
 
     def logins(self, options: Any) -> Sequence[Finding]:
         """Who the options log in as at each server, and until when; no secret (I9)."""
@@ -195,6 +191,10 @@ class SinkFormat(ABC):
             apart: names of sinks with tasks of their own.
         """
         return ()
+
+    def as_of(self, mark: str, options: Any = None) -> AsOf:
+        """How readers stop at the epoch of a ``Shown.mark``; with options: how Spark reads it."""
+        return NOW
 
     def transactions(self, options: Any) -> Hashable | None:
         """Sinks for which it is equal, and not None, can share transactions."""

@@ -185,6 +185,17 @@ _SHOWN = replace(
         ),
     ),
 )
+_COURSE = replace(
+    _SHOWN,
+    recent=(
+        replace(_SHOWN.recent[0], course=model.Course(None, 1_795_000_000_000, None, ())),
+        replace(
+            _SHOWN.recent[1],
+            course=model.Course(1_795_000_001_000, 1_795_000_002_000, 1_795_000_002_500, (0, 2)),
+        ),
+    ),
+    older=(Recent(3, None, 7, shown=(model.Shown(1, 7, "before"),)),),
+)
 _SINKS = replace(
     _CHECKPOINT,
     target="sinks:3",
@@ -241,6 +252,7 @@ FORMATS |= {
     "release-state.json": _state(_named(_CHECKPOINT)),
     "release-state-sinks.json": _state(_named(_SINKS)),
     "release-state-shown.json": _state(_named(_SHOWN)),
+    "release-state-course.json": _state(_named(_COURSE)),
     "release-state-parent.json": _state(_PARENT),
     "release-kafka-cell.txt": _kafka_cell(_named(_SINKS)),
     "release-s3-cell.json": _s3_cell(
@@ -309,6 +321,14 @@ def test_a_committable_says_where_its_ledger_lies_and_an_older_one_says_nothing(
     content = (FOLDER / "committable-kafka-wal.json").read_bytes()
     assert LedgerPlace.of(committable_from_json(json.loads(content))) == _LEDGER
     assert LedgerPlace.of(_SEGMENT) is None
+
+
+def test_the_course_of_epochs_is_read_and_an_older_release_told_none() -> None:
+    read = state_from_text((FOLDER / "release-state-course.json").read_text(), HERE)
+    assert [each.course for each in read.recent] == [each.course for each in _COURSE.recent]
+    older = state_from_text((FOLDER / "release-state-shown.json").read_text(), HERE)
+    assert [each.course for each in older.recent] == [None, None]
+    assert older.older == ()
 
 
 def test_an_older_release_refuses_a_segment_with_dead_letters() -> None:

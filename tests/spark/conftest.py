@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from tests.spark.bucket import Bucket
 from tests.spark.epoch_world import EpochWorld
 from tests.spark.jobs.folder_sink import FolderDataSource
 from tests.spark.jobs.session import small_session
+from tests.spark.lake import Lake
+from tests.spark.three import Three
 from tests.spark.world import WAYS, World
 
 CHECKPOINTS = {
@@ -93,3 +95,17 @@ def _console_to(path: Path) -> Iterator[None]:
         for number, descriptor in zip((1, 2), saved, strict=True):
             os.dup2(descriptor, number)
             os.close(descriptor)
+
+
+@pytest.fixture
+def new_three(
+    new_world: Callable[[str], World], kafka: KafkaService, tmp_path: Path
+) -> Iterator[Callable[[str], Three]]:
+    """Makes the targets with a table of a kind."""
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+
+        def make(kind: str, catalog: Mapping[str, str] | None = None) -> Three:
+            return Three(new_world("2pc"), topic, Lake(kind, tmp_path, catalog))
+
+        yield make

@@ -6,103 +6,28 @@ Foreign readers then see each row once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
-from abs_services import KafkaService
 from abs_testing.case import within
 from tests.kit.crash_points import CO_COMMIT, RARE
-from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.sinks.lake.tending import Beside
-from tests.sinks.lake.test_lake_readers import duckdb_at
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.lake import Lake
 from tests.spark.tending import Tending
+from tests.spark.three import FILES, ROWS, Three, expected
 from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-FILES, ROWS = 4, 40
 KINDS = ("delta", "iceberg")
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
-
-
-def expected(files: int = FILES) -> Counter[int]:
-    return Counter(number * 1000 + row for number in range(files) for row in range(ROWS))
-
-
-@dataclass
-class Three:
-    """A table in PostgreSQL, a topic, and a table of the lake.
-
-    Args:
-        files: makes input files, and has the database and its table.
-    """
-
-    files: World
-    kafka: TopicHarness
-    lake: Lake
-
-    def job(self, **more: Any) -> Job:
-        kafka = {
-            "kafka.bootstrap.servers": self.kafka.bootstrap,
-            "topic": self.kafka.topic,
-            "registertopic": self.kafka.options.registertopic,
-        }
-        select = ["cast(id as string) as key", "cast(id as string) as value"]
-        lake = {**self.lake.given, "partitionby": "part"}
-        sinks: list[dict[str, Any]] = [
-            {"format": "abs-postgres", "name": "rows", "options": {"dbtable": "t"}},
-            {"format": "abs-kafka", "name": "events", "options": kafka, "select": select},
-            {
-                "format": self.lake.format,
-                "name": "lake",
-                "options": lake,
-                "select": ["*", "cast(id % 2 as string) as part"],
-            },
-        ]
-        given = {"options": {"job": "job"}, "sinks": sinks, "scramble": True, **more}
-        return replace(self.files.job, **given)
-
-    def ids(self) -> dict[str, Counter[int]]:
-        """What readers see; the table's by its own library and by DuckDB."""
-        duckdb = duckdb_at(self.lake.kind, self.lake.place, "id")
-        return {
-            "postgresql": Counter(row[0] for row in self.files.rows()),
-            "kafka": Counter(int(value) for _, value in self.kafka.read()),
-            "lake": self.lake.ids(),
-            "duckdb": Counter(row["id"] for row in duckdb),
-        }
-
-    def holds(self, wanted: Counter[int]) -> None:
-        for reader, found in self.ids().items():
-            missing, extra = wanted - found, found - wanted
-            assert not missing, f"{reader}: {missing.total()} rows are missing: {list(missing)[:3]}"
-            assert not extra, f"{reader}: {extra.total()} rows are too many: {list(extra)[:3]}"
-        assert self.files.left_behind() == []
-        assert self.kafka.leftovers("job") == []
-        assert self.lake.staged() == []
-
-
-@pytest.fixture
-def new_three(
-    new_world: Callable[[str], World], kafka: KafkaService, tmp_path: Path
-) -> Iterator[Callable[[str], Three]]:
-    """Makes the targets with a table of a kind."""
-    kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-
-        def make(kind: str, catalog: Mapping[str, str] | None = None) -> Three:
-            return Three(new_world("2pc"), topic, Lake(kind, tmp_path, catalog))
-
-        yield make
 
 
 def killed_beside(spark: SparkSession, three: Three, point: CrashPoint, nth: int) -> None:

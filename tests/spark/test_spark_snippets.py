@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ JOBS = {
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
     "several sinks": ("targets.md", "abs_spark.epoch("),
     "lake": ("lake.md", "abs_spark.epoch("),
+    "same epoch": ("same-epoch.md", "abs_spark.epoch("),
+    "same epoch's report": ("same-epoch.md", "abs_spark.cut("),
     "batches by rows": ("running-on-spark.md", "maxBytesPerBatch"),
     "aggregates' table": ("aggregates.md", "create table"),
     "aggregates": ("aggregates.md", "abs_spark.epoch("),
@@ -414,6 +417,26 @@ def test_one_stream_to_postgresql_kafka_and_iceberg(
     name = f"events_{os.getpid()}"
     place.to_the_end(read.writeStream.format("memory").queryName(name).start())
     assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS  # type: ignore[index]
+
+
+def test_a_report_joins_a_table_a_topic_and_a_bucket_at_one_epoch(
+    in_kafka: Place, in_s3: Place, bucket: Bucket, tmp_path: Path
+) -> None:
+    place, given = in_s3, bucket.options
+    path, more = f'"path": "{given["path"]}"', f'"endpoint": "{given["endpoint"]}"'
+    place.names[f"{{{path}}}"] = f'{{{path}, {more}, "region": "{given["region"]}"}}'
+    payments_of(place)
+    place.to_the_end(place.run(place.text("same epoch")))
+    place.run(place.text("same epoch's report"))
+    rows: DataFrame = place.values["rows"]
+    total = Decimal(sum(range(ROWS))) / 10
+    assert rows.collect() == [(ROWS, total, 0, 0)]
+    later = {"id": ROWS, "amount": 1000, "at": "2026-11-05T08:15:00Z"}
+    (tmp_path / "data" / "payments" / "later.json").write_text(json.dumps(later) + "\n")
+    place.to_the_end(place.run(place.text("same epoch")))
+    assert rows.collect() == [(ROWS, total, 0, 0)], "a cut stays what it is"
+    place.run(place.text("same epoch's report"))
+    assert place.values["rows"].collect() == [(ROWS + 1, total + 1000, 0, 0)]
 
 
 def test_running_aggregates_are_kept_current(in_postgres: Place, database: str) -> None:

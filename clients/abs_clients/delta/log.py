@@ -120,14 +120,14 @@ class DeltaLog:
                 if self.load() is None:
                     raise
 
-    def read(self) -> pa.RecordBatchReader:
-        """The rows that a reader sees now.
+    def read(self, place: str | None = None) -> pa.RecordBatchReader:
+        """The rows that a reader sees now, or in the version at a place (``place_of``).
 
         Raises:
-            RefusedError: there is no table.
+            RefusedError: there is no table, or that version is gone.
         """
         with mapped(f"reading the Delta table {self.url}"):
-            dataset = self._table().to_pyarrow_dataset()
+            dataset = self._table(None if place is None else int(place)).to_pyarrow_dataset()
             return dataset.scanner().to_reader()
 
     def widen(self, columns: pa.Schema) -> None:

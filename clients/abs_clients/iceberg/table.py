@@ -53,6 +53,11 @@ _MERGED = {TableProperties.MANIFEST_MERGE_ENABLED: "true"}
 """Properties of a table that is created: without merging, each commit adds a manifest for good."""
 
 
+def snapshot_at(place: str) -> int:
+    """The id of the snapshot at a place (``IcebergSnapshot.place_of``)."""
+    return int(place.split()[1])
+
+
 @dataclass(frozen=True, slots=True)
 class IcebergTable:
     """An Iceberg table's address.
@@ -117,10 +122,21 @@ class IcebergTable:
                 if self.load() is None:
                     raise
 
-    def read(self) -> pa.RecordBatchReader:
-        """The rows that a reader sees now."""
+    def read(self, place: str | None = None) -> pa.RecordBatchReader:
+        """The rows that a reader sees now, or in the snapshot at a place (``place_of``).
+
+        Raises:
+            RefusedError: that snapshot has expired.
+        """
         with mapped(f"reading the Iceberg table {self.name}"):
-            return self._loaded().scan().to_arrow_batch_reader()
+            table = self._loaded()
+            snapshot = None if place is None else snapshot_at(place)
+            if snapshot is not None and table.snapshot_by_id(snapshot) is None:
+                raise RefusedError(
+                    f"The Iceberg table {self.name} no longer has the snapshot {snapshot}.",
+                    remedy="read a newer epoch, and let snapshots expire later.",
+                )
+            return table.scan(snapshot_id=snapshot).to_arrow_batch_reader()
 
     def widen(self, columns: pa.Schema) -> None:
         """Add columns that the table lacks, so that they have ids before files are written.

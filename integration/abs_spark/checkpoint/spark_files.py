@@ -19,7 +19,7 @@ from pyarrow import fs
 
 from abs_core.errors import OptionError, UnavailableError
 from abs_core.patience import DEFAULT_PATIENCE, Patience
-from abs_core.strictjson import fields, parse, text
+from abs_core.strictjson import fields, parse, text, whole
 
 LOCAL = "file"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
@@ -36,6 +36,15 @@ def fingerprint(
     epoch: int,
     patience: Patience = DEFAULT_PATIENCE,
 ) -> str | None:
+    """See ``input_of``."""
+    return input_of(checkpoint, epoch, patience)[0]
+
+
+def input_of(
+    checkpoint: str | None,
+    epoch: int,
+    patience: Patience = DEFAULT_PATIENCE,
+) -> tuple[str | None, int | None]:
     """Digest of the input description that Spark wrote before the epoch began (``offsets/N``).
 
     Spark writes that file once and reads it again on a replay, so equal digests mean equal input
@@ -46,7 +55,8 @@ def fingerprint(
         patience: for retries of a checkpoint that was readable before.
 
     Returns:
-        ``sha256:hex``, or None if the file is missing, or was never readable from here.
+        ``sha256:hex``, or None if the file is missing, or was never readable from here; and when Spark
+        had asked the sources for it, in milliseconds since 1970, if the file tells.
 
     Raises:
         UnavailableError: the checkpoint was readable before, and is not now.
@@ -54,7 +64,16 @@ def fingerprint(
     content = with_checkpoint(patience).retry(lambda: _read(checkpoint, f"offsets/{epoch}"))
     if checkpoint and content is not None:
         note_readable(checkpoint)
-    return None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}"
+    if content is None:
+        return None, None
+    return f"sha256:{hashlib.sha256(content).hexdigest()}", _asked_at(content)
+
+
+def _asked_at(content: bytes) -> int | None:
+    try:
+        return whole(fields(parse(content.splitlines()[1]))["batchTimestampMs"])
+    except (IndexError, ValueError):
+        return None
 
 
 def offsets(checkpoint: str, epoch: int) -> tuple[Any, ...]:

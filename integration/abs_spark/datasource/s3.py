@@ -14,6 +14,7 @@ from abs_core.errors import OptionError
 from abs_sinks.s3 import S3Options, committed_files
 from abs_sinks.s3.committed import is_gone
 from abs_sinks.s3.door import FORMAT
+from abs_sinks.s3.layout import UPTO, UpTo
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
 from abs_sources.files.pattern import literal
@@ -34,11 +35,13 @@ class CommittedStore:
 
     Args:
         beside: see ``committed_files``.
+        upto: those files only.
     """
 
     files: Store
     options: S3Options
     beside: tuple[Location, ...] = ()
+    upto: UpTo | None = None
 
     def find(self) -> list[Found]:
         """Every committed file, with the content that it has now.
@@ -49,7 +52,11 @@ class CommittedStore:
         """
         # Committed files stay committed, so the manifests are read before the listing.
         folder = self.options.path.folder
-        committed = [file.key for file in committed_files(self.options, self.beside)]
+        committed = [
+            file.key
+            for file in committed_files(self.options, self.beside)
+            if self.upto is None or self.upto.has(file.key)
+        ]
         listed = {found.pin.path: found for found in self.files.find()}
         each = (listed.get(key.removeprefix(folder)) or self._look(key) for key in committed)
         return [found for found in each if found is not None]
@@ -73,7 +80,8 @@ class CommittedStore:
 
 
 def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
-    writers = {name: text for name, text in given.items() if name.lower() != _SEVERAL}
+    writers = {name: text for name, text in given.items() if name.lower() not in (_SEVERAL, UPTO)}
+    upto = next((UpTo.parse(text) for name, text in given.items() if name.lower() == UPTO), None)
     options, beside = S3Options.parse(writers), _beside(given, writers)
     shared = {name: text for name, text in given.items() if name.lower() in _SHARED}
     # Older releases named folders of moments in UTC, and without saying so.
@@ -87,7 +95,7 @@ def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
     store = read.store()
     if isinstance(store, S3Store):
         store = replace(store, exists=False)
-    return FileSource(read, schema, CommittedStore(store, options, beside))
+    return FileSource(read, schema, CommittedStore(store, options, beside, upto))
 
 
 def _beside(given: Mapping[str, str], own: Mapping[str, str]) -> tuple[Location, ...]:

@@ -19,7 +19,7 @@ from abs_core.model import Share, job_key
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_spark import run as runs
-from abs_spark.checkpoint.spark_files import fingerprint, note_readable
+from abs_spark.checkpoint.spark_files import input_of, note_readable
 from abs_spark.datasource.batch_size import tell_row_size
 from abs_spark.names import Announced, RunName, run_of
 from abs_spark.process.driver import not_hung_up
@@ -151,13 +151,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if checkpoint and any(message.readable for message in reported):
             note_readable(checkpoint)
         patience = replace(self.target.options.patience, job=self.target.options.common.job)
-        digest = fingerprint(checkpoint, batchId, patience)
+        digest, asked = input_of(checkpoint, batchId, patience)
         if any(message.started for message in reported):
             show_once(self.target, reported)
             if digest is None:
                 warn([told_by_rows(name.job, self.target.options.common.replay)])
         shares = [message.share for message in reported]
-        report = Report(batchId, shares, digest, alone=True)
+        report = Report(batchId, shares, digest, alone=True, asked=asked)
         with not_hung_up():
             runs.attach(self.target, name).coordinator.commit(report)
         tell_row_size(name.lineage, name.run.partition("@")[0], shares)

@@ -16,7 +16,7 @@ from abs_core.model import JobState, Share
 from abs_core.protocol import Skip, Write
 from abs_spark.checkpoint.certificates import certificates_of
 from abs_spark.checkpoint.failures import FailedBatch
-from abs_spark.checkpoint.spark_files import fingerprint, with_checkpoint
+from abs_spark.checkpoint.spark_files import input_of, with_checkpoint
 from abs_spark.foreach.process import Known, runs
 from abs_spark.names import RunName
 from abs_spark.open_sinks import OpenSinks
@@ -49,6 +49,7 @@ class EpochRun:
         self._checkpoint = checkpoint
         self._failed_batch = FailedBatch(checkpoint, name.job)
         self._told_of_rows = False
+        self._asked: int | None = None
         self._failed: Failed | None = None
         self._looks_again = False
         self._origin: Origin | None = None
@@ -106,7 +107,7 @@ class EpochRun:
         Raises:
             UnavailableError: the checkpoint could be read before, and cannot be read now.
         """
-        found = fingerprint(self._checkpoint, epoch, self._patience)
+        found, self._asked = input_of(self._checkpoint, epoch, self._patience)
         if found is None and not self._told_of_rows:
             warn([told_by_rows(self.name.job)])
             self._told_of_rows = True
@@ -128,7 +129,8 @@ class EpochRun:
 
     def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None) -> None:
         """See ``Coordinator.commit``."""
-        report = Report(epoch, shares, fingerprint, gaps_allowed=True, alone=True)
+        asked = self._asked
+        report = Report(epoch, shares, fingerprint, gaps_allowed=True, alone=True, asked=asked)
         self._coordinator.commit(report)
         self._note(self._known.and_finished(epoch))
         if self._failed is not None and self._failed.epoch <= epoch:

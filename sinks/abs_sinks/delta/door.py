@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from abs_sinks.lake.format import LakeFormat
+from abs_sinks.asof import AsOf, Reading
+from abs_sinks.lake.format import LakeFormat, place_in
 
 if TYPE_CHECKING:
     from abs_sinks.delta import DeltaOptions, DeltaSink
@@ -52,6 +54,15 @@ class DeltaFormat(LakeFormat):
         if "://" in options.path:
             return super().dataset(options, options.path)
         return "file", options.path
+
+    def as_of(self, mark: str, options: DeltaOptions | None = None) -> AsOf:
+        """See ``SinkFormat``: a version of the table."""
+        place = place_in(mark)
+        reading = None
+        if options is not None:
+            told = {"versionAsOf": place, "path": options.path}
+            reading = Reading("delta", told, partial(options.address.read, place))
+        return AsOf({"version": int(place)}, f"version {place}", reading=reading)
 
 
 FORMAT = DeltaFormat()

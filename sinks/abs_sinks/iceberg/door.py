@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
-from abs_sinks.lake.format import LakeFormat
+from abs_sinks.asof import AsOf, Reading
+from abs_sinks.lake.format import LakeFormat, place_in
 
 if TYPE_CHECKING:
     from abs_sinks.iceberg import IcebergOptions, IcebergSink
@@ -49,6 +51,18 @@ class IcebergFormat(LakeFormat):
     def dataset(self, options: IcebergOptions, target: str) -> tuple[str, str]:
         """The catalog's name, and the table's in it."""
         return f"iceberg://{options.catalog}", options.table
+
+    def as_of(self, mark: str, options: IcebergOptions | None = None) -> AsOf:
+        """See ``SinkFormat``: a snapshot of the table."""
+        from abs_clients.iceberg.table import snapshot_at
+
+        place = place_in(mark)
+        snapshot = snapshot_at(place)
+        reading = None
+        if options is not None:
+            rows = partial(options.address.read, place)
+            reading = Reading("iceberg", {"snapshot-id": str(snapshot)}, rows)
+        return AsOf({"snapshot_id": snapshot}, f"snapshot {snapshot}", reading=reading)
 
 
 FORMAT = IcebergFormat()

@@ -18,6 +18,7 @@ from abs_sinks.door import Around, SinkFormat, job_of
 from abs_sinks.urls import parts_of
 
 if TYPE_CHECKING:
+    from abs_sinks.asof import AsOf
     from abs_sinks.deadletters.place import KeptLetters
     from abs_sinks.kafka import KafkaOptions, KafkaSink
 
@@ -38,6 +39,7 @@ class KafkaFormat(SinkFormat):
     library = "abs_sinks.kafka.sink"
     segments_beside = True
     buries = True
+    past = True
     audit = "abs_audit.kafka:KafkaSide"
 
     def parse(self, given: Mapping[str, str]) -> KafkaOptions:
@@ -163,6 +165,12 @@ class KafkaFormat(SinkFormat):
         # What is open is decided: such a job has another protocol, which sends nothing undecided there.
         if not state.open and topic in self.attempted(options):
             give_up(replace(options, topic=topic), state.job)
+
+    def as_of(self, mark: str, options: KafkaOptions | None = None) -> AsOf:
+        """See ``SinkFormat``: where the partitions ended."""
+        from abs_sinks.kafka.lookback import as_of
+
+        return as_of(mark, options)
 
 
 FORMAT = KafkaFormat()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,14 +19,22 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.topics import topic_facts, topics_in_time
 from abs_clients.kafka.transactions import listed
 from abs_core.coordinator.rollforward import OFFSETS
+from abs_core.errors import RefusedError
 from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
 from abs_core.model import MAX_MARK, Committable, Shown
 from abs_core.strictjson import fields, of, parse, text, whole
+from abs_sinks.asof import AsOf, Reading
 from abs_sinks.kafka.open_transaction import parse_id, pattern_of
 from abs_sinks.kafka.options import KafkaOptions
 
 MAX_ENDS = 64
 """Partitions of a topic up to which their ends are noted: a register keeps ``MAX_RECENT`` of them."""
+
+_SHOWN = 8
+"""Partitions of a topic whose ends are shown to people."""
+
+_ACCESS = re.compile(r"(bootstrap\.servers|security\.|sasl\.|ssl\.|https\.).*")
+"""Settings that a reader needs, too."""
 
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _PLACE = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-[0-9]+(?: from .*| and .*)?")
@@ -42,32 +50,46 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The topics of an epoch, by name."""
+    """The topics of an epoch, by name.
+
+    Args:
+        before: the ends are those from before the epoch's own records.
+    """
 
     topics: dict[str, Ends]
+    before: bool = False
 
     def to_text(self) -> str:
         told = {name: [each.id, *each.ends] for name, each in sorted(self.topics.items())}
-        return json.dumps({"topics": told}, separators=(",", ":"))
+        more = {"before": True} if self.before else {}
+        return json.dumps({"topics": told, **more}, separators=(",", ":"))
 
     @classmethod
     def read(cls, mark: str) -> Self:
         """Raises CorruptionError: the text is none of ``to_text``."""
         with reading_mark("Kafka"):
-            found: dict[str, Any] = fields(fields(parse(mark))["topics"])
+            content = fields(parse(mark))
+            found: dict[str, Any] = fields(content["topics"])
             told = {name: of(list, each) for name, each in found.items()}
+            # An older mark does not say that its ends are from before.
             return cls(
                 {
                     name: Ends(None if i is None else text(i), tuple(map(whole, ends)))
                     for name, (i, *ends) in told.items()
-                }
+                },
+                "before" in content,
             )
 
 
-def shown(options: KafkaOptions, committables: Sequence[Committable]) -> list[Shown]:
+def shown(
+    options: KafkaOptions, committables: Sequence[Committable], *, before: bool = False
+) -> list[Shown]:
     """The ids of the epoch's topics, and where they end now, with what is written since.
 
     Nothing where the committables do not tell the topics (``protocol=wal`` with the column ``topic``).
+
+    Args:
+        before: the epoch's records are not there yet.
     """
     names = {options.topic} if options.topic else _topics_of(committables)
     facts = topic_facts(options.kafka, names)
@@ -78,9 +100,10 @@ def shown(options: KafkaOptions, committables: Sequence[Committable]) -> list[Sh
         for name, each in facts.items()
     }
     rows = sum(committable.rows for committable in committables)
-    whole = Topics(told).to_text()
+    whole = Topics(told, before).to_text()
     if len(whole) > MAX_MARK:
-        whole = Topics({name: Ends(each.id, ()) for name, each in told.items()}).to_text()
+        fewer = {name: Ends(each.id, ()) for name, each in told.items()}
+        whole = Topics(fewer, before).to_text()
     return [Shown(0, rows, whole)] if told else []
 
 
@@ -105,6 +128,55 @@ def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
     # Of topics that a column names, old ones may be deleted on purpose.
     looks = compared(past, is_there, why, every=options.topic is not None)
     return [*looks, *(LookedBack(0, ahead=later) for later in _later(options, past)[-1:])]
+
+
+def as_of(mark: str, options: KafkaOptions | None) -> AsOf:
+    """Each topic's id, and the end of each partition.
+
+    Raises:
+        RefusedError: with ``options``, a topic is gone or was created again.
+    """
+    noted = Topics.read(mark)
+    told = {
+        name: {"id": each.id, "ends": {str(n): end for n, end in enumerate(each.ends)} or None}
+        for name, each in noted.topics.items()
+    }
+    short = (
+        f"{name} {' '.join(f'{n}:{end}' for n, end in enumerate(each.ends[:_SHOWN]))}"
+        f"{' ...' if len(each.ends) > _SHOWN else ''}"
+        for name, each in noted.topics.items()
+    )
+    text = ", ".join(short)
+    if noted.before:
+        why = "Records and register are one transaction: the ends are those from before it."
+        return AsOf({"topics": told, "before": True}, f"before it: {text}", why)
+    if not all(each.ends for each in noted.topics.values()):
+        why = f"The ends of a topic of more than {MAX_ENDS} partitions are not recorded."
+        return AsOf({"topics": told}, text, why)
+    reading = None if options is None else _reading(options, noted.topics)
+    return AsOf({"topics": told}, text, reading=reading)
+
+
+def _reading(options: KafkaOptions, topics: Mapping[str, Ends]) -> Reading:
+    facts = topics_in_time(options.kafka, sorted(topics), again=True)
+    for name, noted in topics.items():
+        if name not in facts or noted.id not in (None, facts[name].id):
+            raise RefusedError(
+                f"The topic {name} is gone or was created again since.",
+                remedy="read an epoch that was written since.",
+            )
+    client = {f"kafka.{n}": value for n, value in options.kafka.pairs if _ACCESS.match(n)}
+    ends = {name: {str(n): end for n, end in enumerate(t.ends)} for name, t in topics.items()}
+    told = {
+        **client,
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps({name: [*map(int, of_topic)] for name, of_topic in ends.items()}),
+        "startingOffsets": "earliest",
+        "endingOffsets": json.dumps(ends),
+    }
+    if options.common.protocol == "idempotent":
+        told["winners"] = "true"
+    return Reading("abs-kafka", told)
 
 
 def _topics_of(committables: Sequence[Committable]) -> set[str]:

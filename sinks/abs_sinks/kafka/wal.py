@@ -192,10 +192,7 @@ class WalCommitter(Committer):
         return [entry.in_doubt(self._store.url) for entry in self._store.list(job)]
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
-        """See ``Committer``. With records and register in one transaction: as it was before that one.
-
-        So an id tells of the last epoch, too, and the ends tell of those before it.
-        """
+        """See ``Committer``."""
         return lookback.shown(self._options, committables)
 
     def forget(self, state: JobState) -> None:
@@ -261,6 +258,13 @@ class WalCoCommitter(WalCommitter):
     """A ``Committer`` that co-commits: records and register are one transaction."""
 
     co_commits = True
+
+    def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
+        """See ``Committer``. As it is before the transaction of records and register.
+
+        So an id tells of the last epoch, too, and the ends tell of those before it.
+        """
+        return lookback.shown(self._options, committables, before=True)
 
     def forget(self, state: JobState) -> None:
         """Nothing: the register is the proof, and there is no ledger."""

@@ -16,10 +16,18 @@ if TYPE_CHECKING:
     from abs_sinks.lake.options import LakeOptions
 
 
+def place_in(mark: str) -> str:
+    """The place in the log that a mark names; raises CorruptionError."""
+    from abs_sinks.lake.lookback import Logged
+
+    return Logged.read(mark).place
+
+
 class LakeFormat(SinkFormat):
     """A kind of tables; ``schemes`` has one. Clients are imported when they are used."""
 
     buries = True
+    past = True
 
     def administer(self, options: LakeOptions) -> tuple[Inventory, Committer]:
         from abs_sinks.lake.committer import LakeCommitter

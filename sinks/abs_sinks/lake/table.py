@@ -190,8 +190,12 @@ class LakeTable(Protocol):
         """
         ...
 
-    def read(self) -> pa.RecordBatchReader:
-        """The rows that a reader sees now."""
+    def read(self, place: str | None = None) -> pa.RecordBatchReader:
+        """The rows that a reader sees now, or saw at a place in the log (``Snapshot.place_of``).
+
+        Raises:
+            RefusedError: that state is gone.
+        """
         ...
 
     def history(self) -> TableHistory:

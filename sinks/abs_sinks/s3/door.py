@@ -15,6 +15,7 @@ from abs_core.model import Finding, Guarantee
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
+    from abs_sinks.asof import AsOf
     from abs_sinks.deadletters.place import KeptLetters
     from abs_sinks.s3 import S3Options, S3Sink
     from abs_sinks.s3.segments import S3Segments
@@ -31,6 +32,7 @@ class S3Format(SinkFormat):
     schemes = ("s3", "s3a", "s3n")
     library = "abs_sinks.s3.sink"
     buries = True
+    past = True
     audit = "abs_audit.s3:S3Side"
 
     def parse(self, given: Mapping[str, str]) -> S3Options:
@@ -105,6 +107,12 @@ class S3Format(SinkFormat):
         from abs_sinks.s3.segments import S3Segments
 
         return S3Segments(self.at(url.partition("#")[0]), unsealed=True)
+
+    def as_of(self, mark: str, options: S3Options | None = None) -> AsOf:
+        """See ``SinkFormat``: the job's objects, without those of others in the folder."""
+        from abs_sinks.s3.lookback import as_of
+
+        return as_of(mark, readable=options is not None)
 
 
 FORMAT = S3Format()

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 
 from abs_clients.s3.location import MAX_KEY, Location
 from abs_clients.s3.objects import Listed, Objects
+from abs_core.errors import OptionError
 from abs_core.model import HandleName
 from abs_sinks.refusals import BadValuesError, Code, Reason
 from abs_sinks.s3.options import S3Options
@@ -75,6 +76,45 @@ class FileName:
             return None
         name = cls(handle, int(found["number"]), found["lead"], found["ending"])
         return name if str(name) == text else None
+
+
+UPTO = "upto"
+"""Option of readers: the text of an ``UpTo``."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpTo:
+    """The files of one register up to an epoch: ``register-generation-epoch``.
+
+    Later epochs have a higher pair of generation and epoch, also after an adoption, which counts epochs
+    anew.
+    """
+
+    register: str
+    last: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"{self.register}-{self.last[0]}-{self.last[1]}"
+
+    @classmethod
+    def parse(cls, text: str) -> UpTo:
+        """Raises OptionError: the text is none of ``str``."""
+        found = re.fullmatch(r"([0-9a-f]{16})-([0-9]{1,18})-([0-9]{1,18})", text.strip())
+        if found is None:
+            raise OptionError(
+                f"The option {UPTO} is not register-generation-epoch: {text[:60]!r}.",
+                remedy="take it from abs_spark.cut(...).options(...), or from `abs epochs --json`.",
+            )
+        return cls(found[1], (int(found[2]), int(found[3])))
+
+    def has(self, key: str) -> bool:
+        """Whether the object with this key is one of them."""
+        handle = handle_of(key)
+        return (
+            handle is not None
+            and handle.register == self.register
+            and (handle.generation, handle.epoch) <= self.last
+        )
 
 
 def job_text(job: str) -> str:

@@ -14,8 +14,9 @@ from itertools import islice
 from abs_clients.s3.objects import Objects
 from abs_core.lookback import LookedBack, Past, compared, reading_mark
 from abs_core.model import MAX_MARK, Committable, Shown
-from abs_core.strictjson import fields, of, parse, text
-from abs_sinks.s3.layout import FileName, job_text
+from abs_core.strictjson import fields, of, parse, text, whole
+from abs_sinks.asof import AsOf, Reading
+from abs_sinks.s3.layout import UPTO, FileName, UpTo, handle_of, job_text
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import uploads_of
 
@@ -37,6 +38,32 @@ def shown(committables: Sequence[Committable]) -> list[Shown]:
         if len(mark) <= MAX_MARK:
             return [Shown(0, rows, mark)]
     return []
+
+
+def as_of(mark: str, *, readable: bool) -> AsOf:
+    """The epoch's objects, and which of a job's objects are of it or of an earlier one.
+
+    Args:
+        readable: whether the options for Spark are told, too.
+    """
+    with reading_mark("S3"):
+        found = fields(parse(mark))
+        keys = [text(key) for key in of(list, found["keys"])]
+        count = whole(found["objects"])
+        last = handle_of(keys[-1]) if keys else None
+        if last is None:
+            raise ValueError("no object of a sink")
+    upto = UpTo(last.register, (last.generation, last.epoch))
+    told = {
+        "register": upto.register,
+        "generation": last.generation,
+        "epoch": last.epoch,
+        "objects": count,
+        "first": keys[0],
+        "last": keys[-1],
+    }
+    reading = Reading("abs-s3", {UPTO: str(upto)}, as_sink=True) if readable else None
+    return AsOf(told, f"{count} objects of {last.generation}-{last.epoch}", reading=reading)
 
 
 def look_back(options: S3Options, past: Past) -> list[LookedBack]:
