@@ -15,6 +15,7 @@ from abs_core.contracts import Committer
 from abs_core.coordinator._report import decided, epoch_id
 from abs_core.coordinator.cell import RegisterCell
 from abs_core.crash import CrashPoint, reached
+from abs_core.deadletters import counts_of
 from abs_core.errors import (
     AbsError,
     CorruptionError,
@@ -145,6 +146,14 @@ class RollForward:
         return self._finish(decision)
 
     def _commit(self, decision: Decision) -> None:
+        """Commit all handles of the decision.
+
+        Rows and dead letters are not counted again: they were before the decision (``check_held``,
+        ``check_kept``), and a handle is committed as it was pre-committed, or not at all. No client
+        can change a part of a prepared transaction, of a broker's open transaction, or of an upload
+        whose parts and checksum its Complete names. Whatever is missing makes the whole handle one
+        that is not committed (I7).
+        """
         way_out = f"`abs in-doubt accept-loss {self._who.job} {decision.epoch}`"
         try:
             losses = self._tried(decision, decision.committables)
@@ -158,7 +167,8 @@ class RollForward:
         what, remedy = told(losses, way_out)
         raise HandleLostError(
             f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not known to "
-            f"be committed; the first is named. {what}{committed_elsewhere(decision, lost)}",
+            f"be committed ({rows_of(lost)}); the first is named. "
+            f"{what}{committed_elsewhere(decision, lost)}",
             job=self._who.job,
             epoch=decision.epoch,
             handle=str(lost[0].handle),
@@ -245,6 +255,13 @@ def _stuck(error: AbsError, job: str, epoch: int, way_out: str) -> TargetError:
         remedy=f"{tell}. If it never will: {way_out} shows what would be lost, and lets the job go on "
         "without it.",
     ).of(error.system)
+
+
+def rows_of(committables: Sequence[Committable]) -> str:
+    """How many rows these hold, dead letters among them."""
+    dead = sum(count.dead for count in counts_of(committables))
+    of_them = f", {dead} of them dead letters" if dead else ""
+    return f"{sum(c.rows for c in committables)} rows{of_them}"
 
 
 def told(losses: Sequence[Loss], way_out: str) -> tuple[str, str]:

@@ -6,7 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from abs_core.coordinator.rollforward import OFFSETS, Loss, committed_elsewhere, told
+from abs_core.coordinator.rollforward import (
+    OFFSETS,
+    Loss,
+    committed_elsewhere,
+    rows_of,
+    told,
+)
 from abs_core.errors import CorruptionError, UnknownProtocolError
 from abs_core.model import Committable, Decision, HandleName, InDoubt, JobState, Outcome
 from abs_core.strictjson import newer
@@ -133,8 +139,8 @@ def _lost(
     where = dict(committable.extra).get(OFFSETS)
     held = f", sent to {where}" if where else ""
     text = (
-        f"{committable.rows} rows of epoch {decision.epoch} of job {job}{held}: handle "
+        f"{rows_of([committable])} of epoch {decision.epoch} of job {job}{held}: handle "
         f"{committable.handle} was decided. {what}{rest} What to do: {remedy}"
     )
-    doubt = InDoubt(committable.handle, None, f"{committable.rows} rows{held}.{rest}")
+    doubt = InDoubt(committable.handle, None, f"{rows_of([committable])}{held}.{rest}")
     return Lost(doubt, fate, text)

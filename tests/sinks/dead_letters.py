@@ -23,11 +23,12 @@ import pytest
 
 from abs_core import deadletters as core
 from abs_core.crash import CrashPoint
-from abs_core.errors import AbsError, DeadLettersError
+from abs_core.errors import AbsError, DeadLettersError, HandleLostError
 from abs_core.model import Dead
 from abs_testing import check_sink
 from abs_testing.case import Case, rows
 from abs_testing.check_crashes import ForkServer, check_crashes
+from abs_testing.cuts import Cut
 from tests import sample
 
 __all__ = [
@@ -161,6 +162,26 @@ def finds(opener: Opener) -> None:
     """That what is planted is found."""
     with pytest.raises((AssertionError, AbsError)):
         check_replays(opener)
+
+
+def check_lost(opener: Opener, lose: Callable[[Any], object]) -> None:
+    """Of a decided epoch the target loses what was prepared: the next start names it, and stays there.
+
+    Args:
+        lose: makes the harness's target lose the prepared dead letters, as its administrator could.
+    """
+    passed = rows(0, 10)
+    with opener() as harness, Case(harness) as case:
+        case.halted(Cut("commit"), passed)
+        assert harness.letters() == [], "dead letters are visible before the commit"
+        lose(harness)
+        for _ in range(2):
+            run = case.run()
+            with pytest.raises(HandleLostError, match="10 rows, 2 of them dead letters") as caught:
+                run.epoch(0, passed)
+            assert caught.value.epoch == 0
+            (decision,) = run.state().open
+            assert caught.value.handle == str(decision.committables[0].handle)
 
 
 def check_replays(opener: Opener) -> None:

@@ -121,12 +121,13 @@ class CheckingWriter(StepwiseWriter):
         self._bury(letters)
 
     def pre_commit(self) -> Committable | None:
-        found = super().pre_commit()
-        if found is None or self._keeping.deadletter is None:
-            return found
-        number = number_of(self._task.handle)
-        count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
-        counted = replace(found, extra=tuple(sorted((*found.extra, *noted([count])))))
+        counted = super().pre_commit()
+        if counted is None:
+            return None
+        if self._keeping.deadletter is not None:
+            number = number_of(self._task.handle)
+            count = Count(number, self._rows, self._dead, self._keeping.deadlettermax)
+            counted = replace(counted, extra=tuple(sorted((*counted.extra, *noted([count])))))
         if self._held is not None:
             rows, dead = self._held
             check_held(counted, rows, dead - self._of_others)

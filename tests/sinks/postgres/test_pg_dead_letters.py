@@ -35,8 +35,8 @@ from abs_testing.case import Case, raises, rows
 from abs_testing.cuts import Halted
 from tests import sample
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
-from tests.sinks.dead_letters import Opener, Way, in_each, is_poison
-from tests.sinks.postgres.buried import buried, poisoned
+from tests.sinks.dead_letters import Opener, Way, check_lost, in_each, is_poison
+from tests.sinks.postgres.buried import Buried, buried, poisoned
 
 pytestmark = pytest.mark.services
 
@@ -84,6 +84,21 @@ def ignores_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def drops_a_bad_row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_with_letters, "why_bad", lambda bad: why_bad(bad)[1:])
+
+
+@sample.cases(1)
+@pytest.mark.parametrize("name", ["2pc-append", "wal-append-foreign-register"])
+def test_letters_that_go_between_decision_and_finish_are_an_error_that_names_them(
+    opener: Opener,
+) -> None:
+    """Rows and letters are one prepared transaction: nobody can take a part of it."""
+
+    def lose(harness: Buried) -> None:
+        query = "select gid from pg_prepared_xacts where database = current_database()"
+        (gid,) = [gid for (gid,) in harness.db.execute(query)]
+        harness.db.execute(f"ROLLBACK PREPARED '{gid}'")
+
+    check_lost(opener, lose)
 
 
 KINDS = {

@@ -13,9 +13,11 @@ import pytest
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
 from abs_core.errors import MiscountError, OptionError, RowError
+from abs_core.model import Outcome
 from abs_services import S3Service
 from abs_sinks.deadletters import writer
 from abs_sinks.deadletters.letter import rows_of, schema_of, why_bad
+from abs_sinks.s3 import twophase
 from abs_sinks.s3 import wal as wal_of_s3
 from abs_sinks.s3.formats import doubtful, try_encoding
 from abs_sinks.s3.options import S3Options
@@ -28,8 +30,8 @@ from abs_testing.case import Case, rows
 from abs_testing.cuts import Halted
 from tests import sample
 from tests.sinks.dead_letters import *  # noqa: F403 - the suite
-from tests.sinks.dead_letters import Opener, Way, finds, in_each
-from tests.sinks.s3.buried import NOTED, buried
+from tests.sinks.dead_letters import Opener, Way, check_lost, finds, in_each
+from tests.sinks.s3.buried import NOTED, Buried, buried
 
 pytestmark = pytest.mark.services
 
@@ -220,6 +222,35 @@ def test_replayed_letters_are_written_and_marked_once(
         seen = harness.keys()
         parquet = [key for key in seen if key.endswith(".parquet")]
         assert len(parquet) == 1
+
+
+def lose_prepared(harness: Buried) -> None:
+    assert harness.options.letters is not None
+    for pending in list(harness._uploads.list(harness.options.letters.folder)):
+        harness._uploads.abort(pending.key, pending.upload_id)
+
+
+@sample.cases(1)
+@pytest.mark.parametrize("name", ["2pc", "wal"])
+def test_letters_that_go_between_decision_and_finish_are_an_error_that_names_them(
+    opener: Opener,
+) -> None:
+    """Under ``idempotent`` the put of the register is decision and commit in one."""
+    check_lost(opener, lose_prepared)
+
+
+@pytest.mark.parametrize("name", ["2pc"])
+def test_a_lost_upload_that_is_taken_for_committed_is_found(
+    opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a handle counts as committed where one of its files is."""
+
+    def together(outcomes: set[Outcome]) -> Outcome:
+        return max(outcomes, key=lambda each: each is Outcome.COMMITTED)
+
+    monkeypatch.setattr(twophase, "_together", together)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check_lost(opener, lose_prepared)
 
 
 @sample.cases(1)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from queue import SimpleQueue
 
@@ -15,6 +15,7 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.idempotent import IdempotentCommitter
 from abs_sinks.s3.manifests import Manifests
+from abs_sinks.s3.testing import FolderHarness, open_folder
 from abs_testing import (
     SCHEMA,
     Harness,
@@ -27,7 +28,8 @@ from abs_testing.calls import Loss
 from tests.sample import cut
 from tests.sinks.positions import *  # noqa: F403 - the suite
 from tests.sinks.positions import Lane, in_each
-from tests.sinks.s3.conftest import PROTOCOLS, FolderOpener
+from tests.sinks.s3.buried import NOTED, NotedSink, buried
+from tests.sinks.s3.conftest import PROTOCOLS
 from tests.sinks.s3.proxy import Proxy, ProxyCalls, by_proxy, running
 
 pytestmark = pytest.mark.services
@@ -38,12 +40,24 @@ AT_ONCE = 4
 LOST, READ, AGAIN = (cut(PROTOCOLS, 1, f"S3, {what}")[0] for what in ("lost", "reads", "repeats"))
 """The protocols whose calls are lost, fail and come again in the sample."""
 
+LETTERS = cut(PROTOCOLS, 1, "S3, dead letters")[0]
+"""Likewise, of a folder that refuses rows; a reader sees it and its dead letters together."""
+
 LANES = [
     Lane(
         f"S3 {protocol}",
         lost=4 * (protocol == LOST),
         reads=int(protocol == READ),
         repeats=4 * (protocol == AGAIN),
+        at_once=AT_ONCE,
+        many=AT_ONCE,
+    )
+    for protocol in PROTOCOLS
+]
+LANES += [
+    Lane(
+        f"S3 {protocol} letters",
+        lost=2 * (protocol == LETTERS),
         at_once=AT_ONCE,
         many=AT_ONCE,
     )
@@ -71,16 +85,35 @@ def proxies(store: S3Service) -> Iterator[SimpleQueue[Proxy]]:
 
 
 @pytest.fixture
-def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> RepeatOpener:
+def through(
+    request: pytest.FixtureRequest,
+    store: S3Service,
+    given: Mapping[str, str],
+    prefix: str,
+    protocol: str,
+    proxies: SimpleQueue[Proxy],
+) -> RepeatOpener:
     """Opens a folder whose sinks go through a proxy; it is looked at without it."""
+    path, options_given = f"s3://{store.bucket}/{prefix}", {**given, "protocol": protocol}
+    letters = "lane" in request.fixturenames and (
+        request.getfixturevalue("lane").name.endswith("letters")
+    )
+
+    def folder() -> AbstractContextManager[FolderHarness]:
+        return (
+            buried(path, options_given, together=True)
+            if letters
+            else open_folder(path, options_given)
+        )
 
     @contextmanager
     def opened() -> Iterator[tuple[Harness, ProxyCalls]]:
         proxy = proxies.get()
         try:
-            with opener() as harness:
+            with folder() as harness:
                 options = by_proxy(proxy, harness.options, timeout=20.0)
-                harness.new_sink = partial(S3Sink, options, SCHEMA)
+                kind, schema = (NotedSink, NOTED) if letters else (S3Sink, SCHEMA)
+                harness.new_sink = partial(kind, options, schema)
                 yield harness, ProxyCalls(proxy)
         finally:
             proxy.plan = None
