@@ -22,8 +22,8 @@ from abs_core.deadletters import Count
 from abs_core.errors import HandleLostError, MiscountError
 from abs_core.model import Dead, JobState, Share, Wrote
 from abs_core.patience import Patience
-from abs_sinks.deadletters.writer import LETTERS, Bury, GivingWriter
 from abs_sinks.deadletters.letter import rows_of, schema_of
+from abs_sinks.deadletters.writer import LETTERS, Bury, GivingWriter
 from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink
 from abs_sinks.lake.sink import LakeWriter
@@ -155,7 +155,7 @@ class JudgedSink:
         self._sink = sink
 
     def writer(self, task: Task) -> Writer:
-        return NotedWriter(self._sink.judging(task), _noted)
+        return NotedWriter(self._sink.raw_writer(task), _noted)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sink, name)
@@ -246,14 +246,14 @@ def test_a_letter_that_is_not_in_its_file_leaves_the_epoch_undecided(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: what takes the letters' rows to their file loses some."""
-    keep = LakeWriter._keep_judged
+    keep = LakeWriter._keep_checked
 
-    def keeps_less(self: LakeWriter, rows: pa.RecordBatch, judged: pa.RecordBatch) -> None:
-        keep(self, rows, judged.slice("schema" in judged.schema.names))
+    def keeps_less(self: LakeWriter, rows: pa.RecordBatch, checked: pa.RecordBatch) -> None:
+        keep(self, rows, checked.slice("schema" in checked.schema.names))
 
-    monkeypatch.setattr(LakeWriter, "_keep_judged", keeps_less)
+    monkeypatch.setattr(LakeWriter, "_keep_checked", keeps_less)
     with in_two_tables(kind, tmp_path)() as world:
-        with pytest.raises(MiscountError, match="1 rows to write .* holds 0"):
+        with pytest.raises(MiscountError, match="the target holds 0 and 0"):
             world.run().epoch(0)
         assert world.state().last_decided is None
         monkeypatch.undo()

@@ -69,9 +69,9 @@ class Poisoned(Buried):
             self.db.execute(f"alter table {self.table} alter value type varchar(2)")
 
     def read(self) -> Sequence[Row]:
-        buried = [row for _, row in self.letters()] if self.together else []
-        # An upsert's reader looks for the last row of each key.
-        return [*super().read(), *(dict(buried).items() if self.upserts else buried)]
+        seen = [*super().read(), *(row for _, row in self.letters() if self.together)]
+        # Of a key's rows an upsert's reader looks for the last one: a later one was refused.
+        return list(dict(seen).items()) if self.upserts else seen
 
 
 def buried(url: str, name: str, **changed: object) -> closing[Buried]:
