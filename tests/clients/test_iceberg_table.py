@@ -285,6 +285,20 @@ def test_a_catalog_that_vends_credentials_is_refused(table: IcebergTable) -> Non
     assert "vends credentials" in problem[0]
 
 
+@pytest.mark.parametrize(
+    "told", [{"s3.signer": "S3V4RestSigner"}, {"s3.remote-signing-enabled": "true"}]
+)
+def test_a_catalog_that_signs_requests_is_refused_by_name(
+    told: dict[str, str], table: IcebergTable
+) -> None:
+    found = snapshot(table)
+    found._table.config = {"s3.remote-signing-enabled": "false"}
+    assert not found.problems()
+    found._table.config = told
+    (problem,) = found.problems()
+    assert "s3.remote-signing-enabled" in problem[0]
+
+
 def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_credentials() -> None:
     asked, ended = list[Message](), Event()
 

@@ -13,8 +13,11 @@ from abs_core.errors import ConfigError, OptionError
 
 Problem = tuple[str, str]
 
-_VENDED = {"s3.access-key-id", "s3.session-token", "s3.signer", "s3.remote-signing-enabled"}
-"""Keys of a REST catalog's answer that hold credentials of a table, or ask for signing."""
+_VENDED = {"s3.access-key-id", "s3.session-token"}
+"""Keys of a REST catalog's answer that hold credentials of a table."""
+
+_SIGNER, _SIGNING = "s3.signer", "s3.remote-signing-enabled"
+"""Keys of a REST catalog's answer that ask for requests which the catalog signs."""
 
 _NUMBERS = (
     TableProperties.MANIFEST_TARGET_SIZE_BYTES,
@@ -40,6 +43,11 @@ def problems_of(table: Table) -> Iterator[Problem]:
         yield (
             f"The table has format version {version}.",
             "write to a table of version 2: newer ones are not written by pyiceberg.",
+        )
+    if _SIGNER in table.config or table.config.get(_SIGNING, "").lower() == "true":
+        yield (
+            f"The catalog wants to sign each request to the store ({_SIGNING}), which is not done here.",
+            "switch remote signing off in the catalog, and give the job credentials as boto3 finds them.",
         )
     if set(table.config) & _VENDED:
         yield (
