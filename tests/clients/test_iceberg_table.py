@@ -21,7 +21,7 @@ from pyiceberg.transforms import BucketTransform, DayTransform, UnknownTransform
 
 from abs_clients.iceberg.table import IcebergSnapshot, IcebergTable, _slim
 from abs_clients.s3.server import Server
-from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
+from abs_core.errors import ConfigError, OptionError, RefusedError, SchemaError, UnavailableError
 from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.table import AddedFile, Mark
 from tests.kit.http import serving
@@ -276,13 +276,21 @@ def test_a_table_of_format_version_3_is_refused(table: IcebergTable, tmp_path: P
     assert found.format_version == 2
 
 
-def test_a_catalog_that_vends_credentials_is_refused(table: IcebergTable) -> None:
-    """A REST catalog's answer has them in the table's configuration."""
+def test_a_catalog_that_vends_credentials_tells_the_store_too(table: IcebergTable) -> None:
+    """A REST catalog's answer has them in the table's configuration; the options go before."""
     found = snapshot(table)
-    assert not found.problems()
-    found._table.config = {"s3.access-key-id": "vended", "token": "of the catalog"}
-    (problem,) = found.problems()
-    assert "vends credentials" in problem[0]
+    assert found.server(table) is None
+    told = {"s3.access-key-id": "KEY", "s3.secret-access-key": "SECRET", "client.region": "r"}
+    found._table.io.properties.update(told, **{"s3.endpoint": "http://store"})
+    assert found.server(table) == Server("http://store", "r", True, 60.0, table)
+    given = Server("http://other", "x", True)
+    other = IcebergTable("default", "db.events", table.given, given)
+    assert found.server(other) == Server("http://other", "x", True, 60.0, other)
+    assert "SECRET" not in repr(found.server(table))
+    with pytest.raises(
+        RefusedError, match=r"vends no credentials for the table db\.events any more"
+    ):
+        table.vend()
 
 
 @pytest.mark.parametrize(
@@ -299,7 +307,7 @@ def test_a_catalog_that_signs_requests_is_refused_by_name(
     assert "s3.remote-signing-enabled" in problem[0]
 
 
-def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_credentials() -> None:
+def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_credentials() -> None:
     asked, ended = list[Message](), Event()
 
     class Silent(BaseHTTPRequestHandler):
@@ -323,7 +331,7 @@ def test_a_rest_catalog_that_does_not_answer_is_given_up_and_asked_for_no_creden
                 other.load()
         finally:
             ended.set()
-    assert "X-Iceberg-Access-Delegation" not in asked[-1]
+    assert asked[-1]["X-Iceberg-Access-Delegation"] == "vended-credentials"
 
 
 def test_a_commit_starts_from_heads_alone_and_keeps_every_snapshot_tag_and_log(

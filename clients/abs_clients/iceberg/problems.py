@@ -13,9 +13,6 @@ from abs_core.errors import ConfigError, OptionError
 
 Problem = tuple[str, str]
 
-_VENDED = {"s3.access-key-id", "s3.session-token"}
-"""Keys of a REST catalog's answer that hold credentials of a table."""
-
 _SIGNER, _SIGNING = "s3.signer", "s3.remote-signing-enabled"
 """Keys of a REST catalog's answer that ask for requests which the catalog signs."""
 
@@ -46,13 +43,8 @@ def problems_of(table: Table) -> Iterator[Problem]:
         )
     if _SIGNER in table.config or table.config.get(_SIGNING, "").lower() == "true":
         yield (
-            f"The catalog wants to sign each request to the store ({_SIGNING}), which is not done here.",
-            "switch remote signing off in the catalog, and give the job credentials as boto3 finds them.",
-        )
-    if set(table.config) & _VENDED:
-        yield (
-            "The catalog vends credentials for the table, which data files are not written with.",
-            "switch it off in the catalog, and give the job credentials as boto3 finds them.",
+            f"The catalog wants to sign each request to the store ({_SIGNING}): it is not asked to.",
+            "switch remote signing off in the catalog; it may vend credentials instead.",
         )
     for field in unwritable(table.spec(), table.schema()):
         yield (

@@ -41,8 +41,9 @@ from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of, is_ancestor
 from abs_clients.iceberg.partitions import named, source_of
 from abs_clients.iceberg.problems import Problem, check_location, notes_of, problems_of
+from abs_clients.iceberg.vended import KEY, server_of, vended
 from abs_clients.s3.client import credentials
-from abs_clients.s3.server import Server
+from abs_clients.s3.server import Server, Vended
 from abs_clients.tablelog import TableHistory
 from abs_core.errors import ConfigError, RefusedError, SchemaError
 from abs_core.strictjson import reading
@@ -149,6 +150,21 @@ class IcebergTable:
             with suppress(ConflictError), table.update_schema() as schema:
                 schema.union_by_name(columns)
 
+    def vend(self) -> Vended:
+        """Credentials for the table's files, see ``abs_clients.s3.server.Vendor``.
+
+        Raises:
+            RefusedError: the catalog vends none any more.
+        """
+        with mapped(f"asking for credentials for the Iceberg table {self.name}"):
+            told = self._loaded().io.properties
+        if KEY not in told:
+            raise RefusedError(
+                f"The catalog vends no credentials for the table {self.name} any more.",
+                remedy="start the query again, with credentials as boto3 finds them.",
+            )
+        return vended(told)
+
     def history(self) -> TableHistory:
         """The commits that the metadata still has."""
         with mapped(f"reading the manifests of the Iceberg table {self.name}"):
@@ -210,6 +226,13 @@ class IcebergSnapshot:
     def written(self, columns: pa.Schema) -> pa.Schema:
         """The columns as data files have them; see ``entries.file_schema``."""
         return file_schema(self._table.schema(), columns)
+
+    def server(self, address: IcebergTable) -> Server | None:
+        """Of the table's files, with credentials that the catalog vends; None: it vends none."""
+        told, given = self._table.io.properties, self._table.catalog.properties
+        if KEY not in told or told[KEY] == given.get(KEY):
+            return None
+        return server_of(told, address.server, address)
 
     def misfits(self, written: pa.Schema) -> list[str] | None:
         """See ``entries.misfits``."""
@@ -359,7 +382,5 @@ def _catalog(
         )
     if isinstance(opened, RestCatalog):
         session: Any = opened._session
-        # The library waits for ever, and asks for credentials that data files are not written with.
-        session.request = partial(session.request, timeout=server.timeout)
-        session.headers.pop("X-Iceberg-Access-Delegation", None)
+        session.request = partial(session.request, timeout=server.timeout)  # it waits for ever
     return opened

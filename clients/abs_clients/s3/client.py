@@ -22,6 +22,7 @@ from abs_clients import logins
 from abs_clients.per_process import PerProcess
 from abs_clients.s3.direct import Direct
 from abs_clients.s3.errors import ENDPOINT_REMEDY, translate_errors
+from abs_clients.s3.renewed import Renewed
 from abs_clients.s3.server import Server
 from abs_core.errors import RefusedError
 from abs_core.model import Finding
@@ -42,7 +43,7 @@ class Client:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lock = threading.RLock()
-        self._core = _core()
+        self._core = _core(server)
         self._session: boto3.session.Session | None = None
         self._connected: dict[int, Any] = {}
         self._direct: Direct | None = None
@@ -96,7 +97,7 @@ class Client:
         with self._lock:
             connected, self._connected = self._connected, {}
             direct, self._direct = self._direct, None
-            self._core, self._session = _core(), None
+            self._core, self._session = _core(self._server), None
         for api in connected.values():
             api.close()
         if direct is not None:
@@ -182,7 +183,11 @@ def _set_up() -> Iterator[None]:
         ) from error
 
 
-def _core() -> botocore.session.Session:
+def _core(server: Server | None = None) -> botocore.session.Session:
     core = botocore.session.get_session()
     core.register_component("data_loader", _MODELS)
+    if server is not None and server.vendor is not None:
+        renewed = Renewed(server.vendor)
+        core._credentials = renewed
+        core.register("needs-retry.s3", renewed.taken_back)
     return core

@@ -1,14 +1,15 @@
 """Values that name an S3 server and a bucket, for sinks, sources and stores.
 
-Importing this does not import boto3. Credentials come from boto3's chain: no value holds one (I9).
+Importing this does not import boto3. Credentials come from boto3's chain, or from a vendor: no value
+holds one (I9).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol, Self
 
 from abs_clients.options import Option, boolean, fields_from, seconds, text
 
@@ -34,6 +35,26 @@ def endpoint_url(given: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Vended:
+    """Credentials for a part of a store; they are not kept beyond a process (I9).
+
+    Args:
+        expires: seconds since 1970; None: not known.
+    """
+
+    key: str = field(repr=False)
+    secret: str = field(repr=False)
+    token: str | None = field(repr=False)
+    expires: float | None
+
+
+class Vendor(Protocol):
+    """Gives credentials, new ones with each call. It can be hashed and pickled, and holds none."""
+
+    def vend(self) -> Vended: ...
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """An S3 server.
 
@@ -42,12 +63,14 @@ class Server:
         region: None: from boto3's chain.
         pathstyle: the bucket in the path and not in the host name.
         timeout: seconds to wait for an answer.
+        vendor: of credentials; None: boto3's chain.
     """
 
     endpoint: Annotated[str | None, endpoint_url] = None
     region: Annotated[str | None, text] = None
     pathstyle: Annotated[bool, Option("pathstyle", boolean)] = False
     timeout: Annotated[float, seconds(1.0, 600.0)] = 60.0
+    vendor: Vendor | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

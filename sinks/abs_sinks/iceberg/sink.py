@@ -64,7 +64,8 @@ class IcebergOptions(LakeOptions):
         check_location(snapshot.location)
         scheme, rest = urlsplit(snapshot.location).scheme, snapshot.location.partition(":")[2]
         if scheme in ("s3", "s3a", "s3n"):
-            return TableFiles(self, f"s3:{rest}/data")
+            server = snapshot.server(self.address) or self.server
+            return TableFiles(replace(self, server=server), f"s3:{rest}/data")
         if scheme not in ("", "file"):
             raise ConfigError(
                 f"The table {self.table} is at {scheme}:, where no data files are written.",

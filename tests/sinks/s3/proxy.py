@@ -109,6 +109,7 @@ class Proxy:
     delayed: list[Request] = field(default_factory=list)
     again: Again[Request] | None = None
     denied: Callable[[Request], bool] = lambda request: False
+    denial: bytes = ACCESS_DENIED
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, request: Request) -> Plan | None:
@@ -276,7 +277,7 @@ def _meet(proxy: Proxy, request: Request) -> Answer | None:
     """What the client hears; None: the connection breaks."""
     plan = proxy.next(request)
     if proxy.denied(request):
-        return Answer(403, [("Content-Type", "application/xml")], ACCESS_DENIED)
+        return Answer(403, [("Content-Type", "application/xml")], proxy.denial)
     if plan is None:
         return proxy.forward(request)
     match plan.fault:

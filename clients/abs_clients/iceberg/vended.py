@@ -1,0 +1,45 @@
+"""Credentials for a table's files that a REST catalog vends with the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyiceberg.io import (
+    AWS_REGION,
+    S3_ACCESS_KEY_ID,
+    S3_ENDPOINT,
+    S3_REGION,
+    S3_SECRET_ACCESS_KEY,
+    S3_SESSION_TOKEN,
+)
+
+from abs_clients.s3.server import Server, Vended, Vendor
+
+KEY = S3_ACCESS_KEY_ID
+
+_EXPIRES = "s3.session-token-expires-at-ms"
+_PATHS = "s3.path-style-access"
+
+
+def vended(told: Mapping[str, str]) -> Vended:
+    """The credentials in a table's properties. Never to be shown, pickled or stored (I9)."""
+    expires = told.get(_EXPIRES)
+    return Vended(
+        told[KEY],
+        told.get(S3_SECRET_ACCESS_KEY, ""),
+        told.get(S3_SESSION_TOKEN),
+        int(expires) / 1000 if expires else None,
+    )
+
+
+def server_of(told: Mapping[str, str], given: Server, vendor: Vendor) -> Server:
+    """The server of a table's files.
+
+    Args:
+        told: the table's properties.
+        given: by the options; what they leave out, the catalog tells.
+    """
+    endpoint = given.endpoint or told.get(S3_ENDPOINT)
+    paths = given.pathstyle or told.get(_PATHS, str(endpoint is not None)).lower() == "true"
+    region = given.region or told.get(S3_REGION) or told.get(AWS_REGION)
+    return Server(endpoint, region, paths, given.timeout, vendor)
