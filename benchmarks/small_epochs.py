@@ -63,7 +63,7 @@ class Places:
         items = abs_spark.sink("abs-s3", self.folder.options, name=S3)
         return {
             NOOP: None,
-            EMPTY: lambda checkpoint: _take,
+            EMPTY: lambda checkpoint: take_rows,
             JDBC: lambda checkpoint: _jdbc(self.target.jdbc),
             POSTGRES: _ours(payments),
             KAFKA: _ours(alerts),
@@ -149,7 +149,7 @@ def _ours(*sinks: EpochSink) -> Sinks:
     return into
 
 
-def _take(batch: DataFrame, _: int) -> None:
+def take_rows(batch: DataFrame, _: int) -> None:
     batch.mapInArrow(_nothing, "rows bigint").collect()
 
 

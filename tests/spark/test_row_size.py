@@ -10,6 +10,8 @@ import pandas as pd  # type: ignore[import-untyped]
 import psycopg
 import pyarrow as pa
 import pytest
+from py4j.clientserver import ClientServerConnection
+from py4j.java_gateway import GatewayConnection
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas import functions as pandas_functions
 
@@ -69,6 +71,35 @@ def test_an_unknown_size_and_a_setting_of_the_user_change_nothing(session: Spark
     with batches_by_rows(session, 100):
         assert sizes(session, 200, 10) == [77, 77, 46]
     assert session.conf.get(ROWS) == "77"
+
+
+def calls_into_the_jvm(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that this process sends to the JVM from now on."""
+    sent: list[str] = []
+
+    def noted(send: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+        def command(connection: Any, text: str) -> Any:
+            if not text.startswith("m"):  # Java may forget an object
+                sent.append(text)
+            return send(connection, text)
+
+        return command
+
+    for kind in (ClientServerConnection, GatewayConnection):
+        monkeypatch.setattr(kind, "send_command", noted(kind.send_command))
+    return sent
+
+
+def test_an_epoch_asks_the_jvm_for_two_settings_and_not_for_all(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = calls_into_the_jvm(monkeypatch)
+    with batches_by_rows(session, 100):
+        pass
+    assert 6 <= len(sent) <= 8
+    sent.clear()
+    assert session.conf.getAll, "planted: what was asked for before"
+    assert len(sent) > 50, "the count sees it"
 
 
 def test_a_failed_epoch_leaves_the_session_as_it_was(session: SparkSession) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -133,12 +134,18 @@ def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, A
     # which all sessions of the application have, does.
     inner: Any = spark
     try:
-        uuid = inner._jvm.java.util.UUID.fromString(query)
-        started = inner._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+        running = inner._jsparkSession.sharedState().activeStreamingQueries()
+        started = running.get(_uuid(inner._jvm, query))
         run, mode = str(started.runId().toString()), str(started.outputMode().toString()).lower()
     except (Py4JError, AttributeError, TypeError):
         return None, None, None
     return run, mode, started
+
+
+@lru_cache(maxsize=16)
+def _uuid(jvm: Any, query: str) -> Any:
+    """Java's UUID of a query's id; kept, as it takes five calls into the JVM."""
+    return jvm.java.util.UUID.fromString(query)
 
 
 def _root(java: Any) -> str | None:

@@ -91,8 +91,7 @@ def batches_by_rows(spark: Any, row_bytes: float) -> Iterator[None]:
     PySpark 3.5, which does not measure. An epoch whose rows are suddenly much larger than those of the
     epoch before takes more memory; after a restart its size is unknown, and Spark measures again.
     """
-    known = getattr(spark.conf, "getAll", None)  # PySpark 4
-    if not row_bytes or known is None or BYTES in known or ROWS in known:
+    if not row_bytes or not hasattr(type(spark.conf), "getAll") or _are_set(spark.conf):
         yield
         return
     spark.conf.set(ROWS, str(rows_of_a_batch(row_bytes)))
@@ -102,3 +101,11 @@ def batches_by_rows(spark: Any, row_bytes: float) -> Iterator[None]:
     finally:
         spark.conf.unset(BYTES)
         spark.conf.unset(ROWS)
+
+
+def _are_set(conf: Any) -> bool:
+    """Whether one of the two settings is set in a classic session of PySpark 4.
+
+    ``conf.getAll`` would fetch every setting by a call of its own: 150 calls into the JVM an epoch.
+    """
+    return any(conf._jconf.contains(key) for key in (BYTES, ROWS))
