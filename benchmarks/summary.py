@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ages import ages
 from benchmarks.ratios import UNMETERED
 from benchmarks.readme import brought_up
 
@@ -86,7 +87,7 @@ def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
 
 
 def figures_page(documents: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page of all figures."""
+    """The page of all figures, without their ages."""
     machine = ", ".join(f"{name} {value}" for name, value in _machine(documents).items())
     return f"{HEAD}\nMachine: {machine}.\n\n{summary(documents)}".rstrip("\n") + "\n"
 
@@ -94,7 +95,7 @@ def figures_page(documents: Mapping[str, Mapping[str, Any]]) -> str:
 def main() -> None:
     """Rewrite the page of all figures, and the table in the README."""
     documents = documents_in(HERE / "results")
-    FIGURES.write_text(figures_page(documents))
+    FIGURES.write_text(f"{figures_page(documents)}\n{ages(documents)}")
     readme = ROOT / "README.md"
     readme.write_text(brought_up(readme.read_text(), documents))
 

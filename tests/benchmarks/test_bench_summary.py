@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import benchmarks
+from benchmarks import ages
 from benchmarks.__main__ import Name
 from benchmarks.readme import brought_up
 from benchmarks.summary import FIGURES, documents_in, figures_page, summary
@@ -17,7 +19,46 @@ HINT = "python -m benchmarks.summary writes the figures of the results there"
 
 
 def test_the_page_of_figures_is_that_of_the_results() -> None:
-    assert FIGURES.read_text() == figures_page(documents_in(RESULTS)), HINT
+    page, _, aged = FIGURES.read_text().partition(f"\n{ages.HEAD}\n")
+    assert page == figures_page(documents_in(RESULTS)), HINT
+    # What has changed since is as of the day when the page was made; no commit makes it wrong.
+    assert [name for name in documents_in(RESULTS) if f"| {name} |" not in aged] == [], HINT
+
+
+def test_every_benchmark_says_what_code_it_is_about() -> None:
+    assert set(ages.ABOUT) == set(Name)
+    assert [
+        path for room in ages._ROOMS.values() for path in room if not (ages.ROOT / path).exists()
+    ] == []
+
+
+def test_an_age_counts_what_changed_and_not_what_was_moved(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def commit(files: dict[str, str]) -> str:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
+        git("add", "-A")
+        git("commit", "-qm", "more")
+        return git("rev-parse", "--short", "HEAD")
+
+    git("init", "-q")
+    source, lines = "sources/abs_sources/one.py", "".join(f"line {n}\n" for n in range(30))
+    measured = commit({source: lines, "engine/abs_embedded/two.py": "two\n"})
+    documents = {"files_source": {"environment": {"commit": measured}}}
+    assert f"| files_source | {measured} | 0 | 0 | +0 -0 |" in ages.ages(documents, tmp_path)
+    (tmp_path / "sources/abs_sources/files").mkdir()
+    git("mv", source, "sources/abs_sources/files/one.py")
+    commit({"engine/abs_embedded/two.py": "other\n"})
+    assert f"| {measured} | 1 | 0 | +0 -0 |" in ages.ages(documents, tmp_path)
+    commit({"sources/abs_sources/files/one.py": lines.replace("line 7\n", "seven\n7\n")})
+    assert f"| {measured} | 2 | 1 | +2 -1 |" in ages.ages(documents, tmp_path)
+    unknown = {"files_source": {"environment": {"commit": "0" * 8}}}
+    assert "not in this clone" in ages.ages(unknown, tmp_path)
 
 
 def test_the_figures_of_the_readme_are_those_of_the_results() -> None:
