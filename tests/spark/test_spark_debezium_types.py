@@ -7,6 +7,8 @@ beside them are what the page shows.
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -27,6 +29,7 @@ from tests.kit.debezium.copying import (
     BySpark,
     InProcess,
     Verdict,
+    compared,
     copy,
 )
 from tests.kit.debezium.feeds import CASES, Feed, prepare, read
@@ -172,6 +175,47 @@ def test_planted_bugs_are_found(
 
         planted.setattr(convert, "from_base64", lenient)
         assert check("bytea", "hex", "without schema", binary="base64").how == WRONG
+
+
+def by_hand(truth: str, *events: tuple[str, int, Any, str]) -> Feed:
+    """A feed of events: operation, key, value, and what its schema says."""
+    bare = [json.dumps({"op": op, "after": {"id": key, "v": v}}) for op, key, v, _ in events]
+    wrapped = [
+        f'{{"schema":"{each[3]}","payload":{text}}}'
+        for each, text in zip(events, bare, strict=True)
+    ]
+    return Feed(ALL["numeric"], None, wrapped, bare, [], {}, f"id\tv\n{truth}")
+
+
+@pytest.mark.parametrize(
+    ("feed", "value", "bare", "whole"),
+    [
+        # NaN and NULL are both sent as NULL: the copy may have NULL, and no third value.
+        (by_hand("1\tNaN\n2\t\\N\n", ("r", 1, None, ""), ("c", 2, None, "")), "\\N", LOST, LOST),
+        (by_hand("1\tNaN\n2\t\\N\n", ("r", 1, None, ""), ("c", 2, None, "")), "7", WRONG, WRONG),
+        # One number under two schemas: without them it cannot be told.
+        (
+            by_hand("1\t0.5\n2\t5\n", ("r", 1, 5, "scale 1"), ("c", 2, 5, "scale 0")),
+            "5",
+            LOST,
+            WRONG,
+        ),
+        # The mark of an unchanged value stands for the old one, whatever that is.
+        (
+            by_hand(
+                "1\tA\n2\tB\n",
+                *(("c", 1, "A", ""), ("u", 1, "mark", ""), ("c", 2, "B", ""), ("u", 2, "mark", "")),
+            ),
+            *("B", WRONG, WRONG),
+        ),
+    ],
+)
+def test_no_wrong_value_is_taken_for_one_that_was_sent_alike(
+    feed: Feed, value: str, bare: str, whole: str
+) -> None:
+    made = re.sub("\t.*", lambda _: f"\t{value}", feed.truth.removeprefix("id\tv"), count=1)
+    for encoding, how in (("without schema", bare), ("with schema", whole)):
+        assert compared(feed, f"id\tv{made}", feed.truth, encoding).how == how
 
 
 def test_no_verdict_is_wrong_and_every_feed_has_one() -> None:

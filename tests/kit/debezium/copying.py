@@ -213,7 +213,7 @@ def copy(
                 return Verdict(REFUSED if named and untouched else WRONG, why)
         if truth is None:
             return Verdict(WRONG, "the source's values do not fit the target")
-        return compared(feed, texts(db, table), truth)
+        return compared(feed, texts(db, table), truth, encoding)
 
 
 def _as(db: Connection[Any], feed: Feed, table: str, type: str) -> str | None:  # noqa: A002
@@ -240,12 +240,12 @@ def reason(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def compared(feed: Feed, copy: str, truth: str) -> Verdict:
+def compared(feed: Feed, copy: str, truth: str, encoding: str) -> Verdict:
     """Whether two tables are equal, as pg_dump writes them, but for what was sent alike."""
     if copy == truth:
         return Verdict(EQUAL)
     ours, theirs = _by_key(copy, feed.case), _by_key(truth, feed.case)
-    alike = Alike(feed, theirs)
+    alike = Alike(feed, theirs, encoding)
     wrong, lost = [], {}
     for key in sorted({*ours, *theirs}):
         one, other = ours.get(key), theirs.get(key)
@@ -277,35 +277,61 @@ def _by_key(copy: str, case: Case) -> Rows:
 
 
 class Alike:
-    """The values, and the items of arrays, that were sent as another one of the column was."""
+    """The values, and the items of arrays, that were sent as another one of the column was.
 
-    def __init__(self, feed: Feed, truth: Rows) -> None:
-        self._last: dict[tuple[tuple[str, ...], str], Any] = {}
-        self._meant: dict[tuple[str, str], set[str]] = defaultdict(set)
-        for text in feed.bare:
-            row = json.loads(_JAVA.sub("@", text))["after"]
+    Sent alike is what has one text under one schema. What comes in updates only may be the mark of
+    a value that Debezium leaves out: it says that the old one stays, and stands for no other.
+    """
+
+    def __init__(self, feed: Feed, truth: Rows, encoding: str) -> None:
+        self._last: dict[tuple[tuple[str, ...], str], tuple[Any, str]] = {}
+        self._meant: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+        whole = set[tuple[str, str, str]]()
+        for number, text in enumerate(feed.bare):
+            event = json.loads(_JAVA.sub("@", text))
+            row, schema = event["after"], _schema_of(feed, number, encoding)
             if row is not None and all(name in row for name in feed.case.key):
                 key = tuple(str(row[name]) for name in feed.case.key)
-                self._last |= {(key, name): value for name, value in row.items()}
-        for (key, name), sent in self._last.items():
-            if name in truth.get(key, {}):
-                self._meant[name, json.dumps(sent)].add(truth[key][name])
+                self._last |= {(key, name): (value, schema) for name, value in row.items()}
+                if event["op"] != "u":
+                    whole |= {(n, json.dumps(value), schema) for n, value in row.items()}
+        for (key, name), (sent, schema) in self._last.items():
+            if name in truth.get(key, {}) and (name, json.dumps(sent), schema) in whole:
+                self._meant[name, json.dumps(sent), schema].add(truth[key][name])
                 for item, meant in _items(sent, truth[key][name]):
-                    self._meant[f"{name}[]", item].add(meant)
+                    self._meant[f"{name}[]", item, schema].add(meant)
 
     def of(self, key: tuple[str, ...], name: str, ours: str, theirs: str) -> str:
-        """What was sent, if it stands for more than one value; else nothing."""
-        sent = self._last.get((key, name))
-        if len(self._meant[name, json.dumps(sent)]) > 1:
+        """What was sent, if the copy has another value that was sent so; else nothing."""
+        sent, schema = self._last.get((key, name), (None, ""))
+        meant = self._meant[name, json.dumps(sent), schema]
+        if len(meant) > 1 and (ours in meant or ours == _plain(sent)):
             return json.dumps(sent)
         one, other = _items(sent, ours), _items(sent, theirs)
-        wrong = [item for (item, a), (_, b) in zip(one, other, strict=False) if a != b]
+        wrong = [(item, a) for (item, a), (_, b) in zip(one, other, strict=False) if a != b]
         alike = (
             wrong
             and len(one) == len(other)
-            and all(len(self._meant[f"{name}[]", item]) > 1 for item in wrong)
+            and all(self._is_other(f"{name}[]", item, schema, a) for item, a in wrong)
         )
         return json.dumps(sent) if alike else ""
+
+    def _is_other(self, name: str, item: str, schema: str, ours: str) -> bool:
+        meant = self._meant[name, item, schema]
+        return len(meant) > 1 and ours in meant
+
+
+def _plain(sent: Any) -> str:
+    """An array that was sent without what it holds, as PostgreSQL writes it."""
+    nulls = isinstance(sent, list) and all(item is None for item in sent)
+    return f"{{{','.join('NULL' for _ in sent)}}}" if nulls else ""
+
+
+def _schema_of(feed: Feed, number: int, encoding: str) -> str:
+    """What an event says beside its values."""
+    if encoding == "with schema":
+        return feed.wrapped[number].removesuffix(f"{feed.bare[number]}}}")
+    return feed.avro[number][1:5].hex() if encoding == "avro" else ""
 
 
 def _items(sent: Any, text: str) -> list[tuple[str, str]]:
