@@ -43,3 +43,21 @@ def together(efforts: Iterable[Effort]) -> Effort:
         max((one.waited_seconds for one in every), default=0.0),
         sum(counted) if (counted := [one.read for one in every if one.read is not None]) else None,
     )
+
+
+_changed: dict[str, tuple[int, dict[int, int]]] = {}
+
+
+def note_changed(job: str, epoch: int, sink: int, rows: int) -> None:
+    """Note how many rows of a sink's target the changes of an epoch wrote or deleted.
+
+    The process that commits it tells observers. A later try counts anew.
+    """
+    noted, by_sink = _changed.get(job, (epoch, {}))
+    _changed[job] = (epoch, {**(by_sink if noted == epoch else {}), sink: rows})
+
+
+def take_changed(job: str, epoch: int) -> dict[int, int]:
+    """What was noted for the epoch, by the number of the sink."""
+    noted, by_sink = _changed.pop(job, (epoch, {}))
+    return by_sink if noted == epoch else {}

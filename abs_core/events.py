@@ -42,6 +42,9 @@ class Written:
         bytes: as Arrow holds them, with dead letters; None if it is not known.
         target: its target's identity.
         namespace, dataset: the target, by OpenLineage's rules for names; an engine fills them in.
+        changed: rows of the target that its changes wrote or deleted; None if it took no changes, or it
+            is not known. The other changes were older than their rows, or a later one of their key came
+            with them.
     """
 
     sink: str
@@ -51,6 +54,7 @@ class Written:
     namespace: str = ""
     dataset: str = ""
     dead: int = 0
+    changed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 
-from abs_core.effort import Effort, together
+from abs_core.effort import Effort, take_changed, together
 from abs_core.events import Written
 from abs_core.model import Committable, Decision, JobState, Share, Wrote
 from abs_core.rowdigest import RowDigest, is_row_digest
@@ -85,14 +85,15 @@ def written(state: JobState, epoch: int, effort: Effort) -> tuple[Written, ...]:
     """What a finished epoch wrote to each sink; nothing if its tasks said nothing."""
     if not effort.amounts:
         return ()
-    record = state.record(epoch)
+    record, changed = state.record(epoch), take_changed(state.job, epoch)
     dead = {one.sink: one.dead for one in record.dead} if record else {}
     made = []
     for number, (name, target) in _sinks(state, epoch).items():
         amounts = [(rows, size) for sink, rows, size in effort.amounts if sink == number]
         refused = dead.get(number, 0)
         rows, size = (sum(column) for column in zip(*amounts, strict=True)) if amounts else (0, 0)
-        made.append(Written(name, rows - refused, size, target, dead=refused))
+        of_changes = changed.get(number)
+        made.append(Written(name, rows - refused, size, target, dead=refused, changed=of_changes))
     return tuple(made)
 
 

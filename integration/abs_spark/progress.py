@@ -48,6 +48,9 @@ _read = _meter.create_counter(
 )
 _rows = _meter.create_counter("abs.rows", "{row}", "Rows that committed epochs wrote to each sink")
 _dead = _meter.create_counter("abs.dead_letters", "{row}", "Rows of committed epochs kept aside")
+_changes = _meter.create_counter(
+    "abs.changes", "{row}", "Changes that were applied to each sink's rows, and that were not"
+)
 _epochs = _meter.create_counter("abs.epochs", "{epoch}", "Committed epochs")
 _skips = _meter.create_counter("abs.skips", "{epoch}", "Replayed epochs found committed already")
 _sweeps = _meter.create_counter("abs.sweeps", "{handle}", "Handles aborted: no decision names them")
@@ -162,6 +165,9 @@ def _count(event: Event, of: dict[str, str]) -> None:
                 _rows.add(sink.rows or 0, at)
                 # 0, too: Prometheus sees no increase of what was not there before.
                 _dead.add(sink.dead, at)
+                if sink.changed is not None:
+                    _changes.add(sink.changed, {**at, "applied": "true"})
+                    _changes.add((sink.rows or 0) - sink.changed, {**at, "applied": "false"})
             _epochs.add(1, of)
             _commit_seconds.record(seconds, of)
             _count_more(event, of)

@@ -40,6 +40,10 @@ queries = [
     rows.writeStream.foreachBatch(both).option("checkpointLocation", {folder!r} + "/mixed"),
     rows.writeStream.format("abs-postgres").option("url", {url!r}).option("dbtable", "t")
     .option("job", "alone").option("checkpointLocation", {folder!r} + "/alone"),
+    rows.selectExpr("id % 7 as id", "id as at", "if(id % 7 = 0, 'd', 'c') as op", "word")
+    .writeStream.format("abs-postgres").option("url", {url!r}).option("dbtable", "copy")
+    .options(protocol="wal", write="changes", sequenceby="at", positions="side")
+    .option("job", "changes").option("checkpointLocation", {folder!r} + "/changes"),
 ]
 for query in [query.trigger(availableNow=True).start() for query in queries]:
     query.awaitTermination()
@@ -68,7 +72,8 @@ def test_rows_of_the_source_and_of_each_sink_are_those_of_the_targets(
     world.add_files(range(3))
     with psycopg.connect(world.url, autocommit=True) as connection:
         connection.execute(
-            "create table few (id bigint check (id % 10 <> 0), word text, at timestamptz)"
+            "create table few (id bigint check (id % 10 <> 0), word text, at timestamptz);"
+            "create table copy (id bigint primary key, word text)"
         )
     [two_lines] = re.findall(
         r"((?:^    \S.*\n)*^    abs_spark\.register\(spark\)\n(?:^    .*\n)*)", PAGE, re.MULTILINE
@@ -103,7 +108,12 @@ def test_rows_of_the_source_and_of_each_sink_are_those_of_the_targets(
     assert value(scraped, "abs_rows_total", job="alone") == 120
     assert value(scraped, "abs_dead_letters_total", job="mixed", sink="table") == 12
     assert value(scraped, "abs_dead_letters_total") == 12
-    for job in ("mixed", "alone"):
+    # Of three epochs with changes of seven keys each: the last one of each key, one of them a delete
+    # of a row that is not there.
+    assert value(scraped, "abs_changes_total", job="changes", applied="true") == 3 * 6
+    assert value(scraped, "abs_changes_total", job="changes") == 120
+    assert value(scraped, "abs_changes_total") == 120, "rows of another write are no changes"
+    for job in ("mixed", "alone", "changes"):
         assert value(scraped, "abs_epochs_total", job=job) == 3
         assert value(scraped, "abs_batches_total", job=job) == 3
         assert value(scraped, "abs_frontier", job=job) == 2

@@ -261,7 +261,7 @@ class EpochTransaction:
                 written[number] = results[-1].affected
                 continue
             counts = part.good, results[0].affected, written[number]
-            changes_sql.tell(connection, target.changes, *counts)
+            changes_sql.tell(connection, target.changes, part.staged[0].handle, *counts)
         return returned
 
     def _share(self, part: Part, target: ResolvedTable) -> Share:

@@ -15,7 +15,10 @@ from typing import Any
 
 from psycopg import Connection, sql
 
+from abs_core.effort import note_changed
 from abs_core.errors import DataError
+from abs_core.model import HandleName
+from abs_core.sinkmap import number_of
 from abs_sinks.postgres.apply import changes_winner as winner
 from abs_sinks.postgres.apply import committed
 from abs_sinks.postgres.apply.changes import GONE, Changes
@@ -196,13 +199,22 @@ PROBLEMS = {
 
 
 def tell(
-    connection: Connection[Any], changes: Changes, came: int, deleted: int, written: int
+    connection: Connection[Any],
+    changes: Changes,
+    handle: HandleName,
+    came: int,
+    deleted: int,
+    written: int,
 ) -> None:
-    """Log what the changes of an epoch do to the table, in the transaction that applies them.
+    """Log what the changes of an epoch do to the table, and note it for observers.
+
+    In the transaction that applies them.
 
     Args:
+        handle: one of those that staged them.
         came: number of changes.
     """
+    note_changed(handle.job, handle.epoch, number_of(handle), deleted + written)
     table = changes.plan.table.label
     if came and not (deleted or written) and are_stale(connection, changes):
         log.warning("%d changes do nothing: %s %s", came, *stale(changes))
