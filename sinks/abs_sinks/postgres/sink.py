@@ -20,7 +20,6 @@ from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.options import limit_text, on_one_target
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
-from abs_sinks.postgres.check.preflight import preflight
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
@@ -211,6 +210,9 @@ class PostgresSink(Sink):
         return PostgresRegister(self._options)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        # No task asks it: 30 ms of CPU less in each worker process.
+        from abs_sinks.postgres.check.preflight import preflight
+
         return preflight(
             self._options,
             self._table.schema,

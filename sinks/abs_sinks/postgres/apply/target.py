@@ -184,9 +184,11 @@ def plan_for(
         SchemaError: the table is missing and may not be created, or the input does not fit it.
         PreflightError: its kind cannot be written to.
     """
-    if not exists(connection, str(options.dbtable)):
+    if exists(connection, str(options.dbtable)):
+        table = read_table(connection, options.dbtable)
+    else:
         if_missing()
-    table = _table(connection, options, schema, create=create)
+        table = _missing_table(connection, options, schema, create=create)
     if options.changes:
         changes = plan_changes(connection, options, schema, table)
         return changes.plan, changes.key, (), changes
@@ -279,12 +281,11 @@ insert into {0} (id) values (gen_random_uuid()) on conflict do nothing
 """
 
 
-def _table(
+def _missing_table(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
 ) -> CatalogTable:
+    """The table, created if that is allowed, or read if another process has created it meanwhile."""
     name = options.dbtable
-    if exists(connection, str(name)):
-        return read_table(connection, name)
     columns = created_columns(options, schema)
     statement = create_table_statement(columns, name, key=options.key)
     if create:
