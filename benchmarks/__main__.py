@@ -317,11 +317,12 @@ class Run:
             ):
                 yield small_epochs.Places(target, self.kafka, topic, folder)
 
-        session, pairs, scratch = self._session(), self.pairs, self._scratch
+        session, scratch = self._session(), self._scratch
+        pairs, rows = self.pairs, self.rows
         if name is Name.SMALL_EPOCHS:
             with places() as opened:
-                return small_epochs.run(session, opened, scratch, pairs=pairs, tell=tell)
-        return three_targets.run(session, places, scratch, pairs=pairs, rows=self.rows, tell=tell)
+                return small_epochs.run(session, opened, scratch, pairs=pairs, rows=rows, tell=tell)
+        return three_targets.run(session, places, scratch, pairs=pairs, rows=rows, tell=tell)
 
 
 def tell(label: str, side: str, sample: Sample) -> None:

@@ -36,10 +36,14 @@ def table(rows: int, first: int = 0) -> pa.Table:
     )
 
 
-def write_epochs(folder: Path, *, rows: int, files: int, epochs: int) -> None:
+def write_epochs(
+    folder: Path, *, rows: int, files: int, epochs: int, distinct: bool = False
+) -> None:
     """Parquet files for a streaming job that takes ``files`` of them as one epoch of ``rows`` rows.
 
-    The epochs hold the same rows: the first one's files, linked under other names.
+    Args:
+        distinct: each row has an id of its own; otherwise the epochs hold the same rows: the first
+            one's files, linked under other names.
     """
     folder.mkdir(parents=True)
     for part in range(files):
@@ -47,4 +51,8 @@ def write_epochs(folder: Path, *, rows: int, files: int, epochs: int) -> None:
         first = folder / f"e000-{part}.parquet"
         pq.write_table(table(share, first=part * rows), first)
         for epoch in range(1, epochs):
-            os.link(first, folder / f"e{epoch:03d}-{part}.parquet")
+            other = folder / f"e{epoch:03d}-{part}.parquet"
+            if distinct:
+                pq.write_table(table(share, first=(epoch * files + part) * rows), other)
+            else:
+                os.link(first, other)

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -25,12 +26,12 @@ from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Sample
 from benchmarks.report import Comparison, Result
-from benchmarks.rows import SPARK_SCHEMA, write_epochs
+from benchmarks.rows import COLUMNS, SPARK_SCHEMA, write_epochs
 from benchmarks.s3_folder import Folder
 from benchmarks.target import TABLE, Target
 
 ROWS, EPOCHS, UNCOUNTED, FILES = 100, 60, 10, 2
-NOOP, EMPTY, JDBC = "noop", "empty mapInArrow", "jdbc"
+NOOP, EMPTY, JDBC, MERGE = "noop", "empty mapInArrow", "jdbc", "merge"
 POSTGRES, KAFKA, S3, THREE = "postgres", "kafka", "s3", "all three"
 BUDGET_MS = {POSTGRES: 30, KAFKA: 50, S3: 80, THREE: 100}
 """What a sink may add to the empty ``mapInArrow``, in the median."""
@@ -65,6 +66,7 @@ class Places:
             NOOP: None,
             EMPTY: lambda checkpoint: take_rows,
             JDBC: lambda checkpoint: _jdbc(self.target.jdbc),
+            MERGE: lambda checkpoint: _merge(self.target),
             POSTGRES: _ours(payments),
             KAFKA: _ours(alerts),
             S3: _ours(items),
@@ -79,6 +81,7 @@ class SmallJob:
     spark: SparkSession
     input: Path
     into: Sinks | None
+    rows: int
 
     def run(self) -> Sample:
         with tempfile.TemporaryDirectory(dir=self.input.parent) as checkpoint, metered() as taken:
@@ -92,27 +95,35 @@ class SmallJob:
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination()
         progress = [p for p in query.recentProgress if p["numInputRows"]]
-        if [p["numInputRows"] for p in progress] != [ROWS] * (UNCOUNTED + EPOCHS):
-            raise AssertionError(f"not {UNCOUNTED + EPOCHS} epochs of {ROWS} rows: {progress}")
+        if [p["numInputRows"] for p in progress] != [self.rows] * (UNCOUNTED + EPOCHS):
+            raise AssertionError(f"not {UNCOUNTED + EPOCHS} epochs of {self.rows} rows: {progress}")
         spent = [p["durationMs"][_MS] / 1e3 for p in progress[UNCOUNTED:]]
         parts = (("p50", median(spent)), ("p99", quantiles(spent, n=100, method="inclusive")[98]))
         return Sample(sum(spent), taken.cpu_s, EPOCHS, parts)
 
 
-def run(spark: SparkSession, places: Places, scratch: Path, *, pairs: int, tell: Tell) -> Result:
+def run(
+    spark: SparkSession, places: Places, scratch: Path, *, pairs: int, rows: int | None, tell: Tell
+) -> Result:
     """All sides in turns; what each adds to the empty ``mapInArrow``."""
-    folder = scratch / "small"
-    write_epochs(folder, rows=ROWS, files=FILES, epochs=UNCOUNTED + EPOCHS)
-    sides = [Side(name, SmallJob(spark, folder, into).run) for name, into in places.sides().items()]
+    folder, size = scratch / "small", rows or ROWS
+    write_epochs(folder, rows=size, files=FILES, epochs=UNCOUNTED + EPOCHS, distinct=True)
+    sides = [
+        Side(name, SmallJob(spark, folder, into, size).run) for name, into in places.sides().items()
+    ]
     samples = interleave(sides, pairs=pairs, warm_up=WARM_UP, tell=tell)
     return Result(
         name="small_epochs",
         unit="epochs",
         samples=samples,
-        comparisons=[Comparison(name, EMPTY) for name in (*BUDGET_MS, JDBC)],
+        comparisons=[
+            *(Comparison(name, EMPTY) for name in (*BUDGET_MS, JDBC)),
+            Comparison(POSTGRES, MERGE),
+            Comparison(THREE, POSTGRES),
+        ],
         facts=facts(samples),
         notes=(
-            f"{ROWS} rows an epoch, {EPOCHS} epochs that count in each run, after {UNCOUNTED}",
+            f"{size} rows an epoch, {EPOCHS} epochs that count in each run, after {UNCOUNTED}",
             "wall is triggerExecution; CPU is of the whole run, its start included",
         ),
     )
@@ -161,5 +172,25 @@ def _nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _jdbc(options: Mapping[str, Any]) -> Batch:
     def write(batch: DataFrame, _: int) -> None:
         batch.write.format("jdbc").options(**options).mode("append").save()
+
+    return write
+
+
+def _merge(target: Target) -> Batch:
+    """Rows to a staging table by JDBC, then one MERGE by key: a recipe that writes a row once."""
+    staged, merged = "bench_staged", "bench_merged"
+    given = {**target.jdbc, "dbtable": staged, "truncate": "true"}
+    with psycopg.connect(target.url) as connection:
+        connection.execute(f"drop table if exists {merged}")
+        connection.execute(f"create table {merged} ({COLUMNS}, primary key (id))")
+
+    def write(batch: DataFrame, _: int) -> None:
+        batch.write.format("jdbc").options(**given).mode("overwrite").save()
+        with psycopg.connect(target.url) as connection:
+            connection.execute(
+                f"merge into {merged} t using {staged} s on t.id = s.id "
+                "when matched then update set name = s.name, score = s.score, at = s.at "
+                "when not matched then insert values (s.id, s.name, s.score, s.at)"
+            )
 
     return write
