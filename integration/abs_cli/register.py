@@ -144,6 +144,14 @@ def retire(
         )
     kept = state.of(job)
     _check_ended(state, [job])
+    if left := state.in_doubt(job):
+        named = escape(job)
+        errors.print(
+            f"{len(left)} pre-committed handles of {named} are open, {escape(str(left[0].handle))} for "
+            f"one: without the register only `abs in-doubt abort {named} --orphan HANDLE` ends them. "
+            f"`abs job remove {named}` ends them and deletes the register.",
+            soft_wrap=True,
+        )
     confirm(f"{job} has committed {done(kept)} to {kept.target}. Forget it?", yes=yes)
     name, _, token = job.partition("@")
     if token:

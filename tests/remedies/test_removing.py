@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from abs_core.errors import FencedError
+from abs_core.model import Wrote
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing.case import JOB, Case, raises, rows
 from tests.kit.command import abs_
@@ -43,6 +44,19 @@ def test_what_a_killed_run_left_is_aborted_by_fencing_it_and_the_job_goes_on(cas
     raises(FencedError, lambda: killed.commit(1, shares))
     case.run().epoch(1, MORE)
     case.finished(ROWS, MORE, when="after the next start")
+
+
+def test_a_register_that_is_retired_names_what_is_open_and_both_ways_to_end_it(case: Case) -> None:
+    case.run().epoch(0, ROWS)
+    (share,) = case.run().tasks(1, MORE)
+    assert isinstance(share, Wrote)
+    assert share.committable is not None
+    handle = str(share.committable.handle)
+    told = command(case, "register", "retire", JOB, "--yes")
+    assert f"1 pre-committed handles of {JOB} are open, {handle} for one" in told
+    assert f"`abs job remove {JOB}` ends them" in told
+    command(case, "in-doubt", "abort", JOB, "--orphan", handle)
+    case.finished(ROWS, when="after what was open was named and ended")
 
 
 def test_a_job_that_never_comes_back_leaves_its_rows_and_nothing_else(database: str) -> None:

@@ -137,7 +137,7 @@ def test_rows_come_by_their_number_once_an_epoch_has_shown_their_size(
     assert found[1:] == [[MAX_ROWS, MAX_ROWS, 500]] * 2
     said = [line for line in caplog.messages if BYTES in line]
     assert len(said) == 1
-    assert f"Spark hands {MAX_ROWS} at a time to Python" in said[0]
+    assert f"Spark hands Python {MAX_ROWS} rows of about" in said[0]
 
 
 def test_rows_of_a_megabyte_take_no_more_memory_than_with_sparks_own_bound(

@@ -95,7 +95,7 @@ class BatchSizes:
         if first:
             show_logs()
             _log.info(
-                "query %s: rows have about %.0f bytes: from now on Spark hands %d at a time to Python, "
-                "and does not measure them; to keep its own way, set %s in the session",
-                *(query, size, rows, BYTES),
+                "query %s is faster from now on: Spark hands Python %d rows of about %.0f bytes at a "
+                "time, and measures none; set %s in the session to keep Spark's own way",
+                *(query, rows, size, BYTES),
             )
