@@ -26,7 +26,7 @@ def epochs(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last 16 epochs of a job: when, how many rows, and how readers stop exactly there.
+    """Show the last epochs of a job: when, how many rows, and how readers stop exactly there.
 
     Of each target it shows where readers stop: a version or snapshot of a table, the end of each
     partition of a topic, objects of a bucket; "now" where a system has no past. "input" is when the

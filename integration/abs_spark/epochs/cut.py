@@ -117,7 +117,7 @@ class Cut:
 def cut(sinks: Sinks, *, job: str, register: str | None = None, epoch: int | None = None) -> Cut:
     """The targets of a job at the end of one epoch: the same rows in each, while the job goes on.
 
-    The register tells the last 16 epochs.
+    The register tells the last ``MAX_RECENT`` epochs.
 
     Args:
         sinks: as for ``abs_spark.epoch``; for a job of one format, ``abs_spark.sink`` of its options.
