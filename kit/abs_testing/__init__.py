@@ -9,6 +9,7 @@ from abs_testing.check_crashes import (
     check_crash_pairs,
     check_crashes,
 )
+from abs_testing.check_once import OwnOpener, OwnTarget, check_once
 from abs_testing.check_positions import Position, Tried, check_positions
 from abs_testing.check_reads import check_reads
 from abs_testing.check_register import check_register
@@ -44,6 +45,8 @@ __all__ = [
     "Holding",
     "Killed",
     "Opener",
+    "OwnOpener",
+    "OwnTarget",
     "Position",
     "PositionOpener",
     "Refusing",
@@ -62,6 +65,7 @@ __all__ = [
     "check_changes",
     "check_crash_pairs",
     "check_crashes",
+    "check_once",
     "check_positions",
     "check_reads",
     "check_register",

@@ -35,6 +35,7 @@ class OwnJob:
         place: of its target.
         line: at the nth line of the recipe's ``write`` the process kills itself; 0: never.
         died: the file that it makes before; while it is there, no process kills itself.
+        stands: it stands still there instead, until it has been stopped and goes on.
         stateful: the query keeps state.
         continuous: it runs until it is stopped.
     """
@@ -50,6 +51,7 @@ class OwnJob:
     adopt: str | None = None
     line: int = 0
     died: str = ""
+    stands: bool = False
     stateful: bool = False
     continuous: bool = False
 
@@ -104,7 +106,7 @@ def _killed_at(job: OwnJob, write: Callable[[Any, Any], None]) -> Callable[[Any,
             left -= 1
             if left == 0:
                 Path(job.died).touch(exist_ok=False)
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGSTOP if job.stands else signal.SIGKILL)
         return traced
 
     def killed(df: Any, token: Any) -> None:

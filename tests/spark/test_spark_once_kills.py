@@ -1,0 +1,140 @@
+"""A write of the user's own, killed anywhere, over targets that are not ours; judged by their content.
+
+The recipes are those of docs/how-to/your-own-write.md.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from abs_core.crash import CrashPoint
+from tests.kit.keyed_service import KeyedService, keyed_service
+from tests.spark.drivers import until
+from tests.spark.own_world import READERS, OwnWorld
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.campaign]
+
+POINTS = [CrashPoint.AFTER_START, CrashPoint.AFTER_DECIDE, CrashPoint.AFTER_COMMIT]
+LINES = range(1, 10)
+"""Of a recipe's write: the process dies before the line that it reaches as the nth one."""
+
+
+@pytest.fixture(params=sorted(READERS))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> OwnWorld:
+    place = str(tmp_path / "target")
+    if request.param == "postgresql_merge":
+        place = request.getfixturevalue("database")
+    return OwnWorld.of(tmp_path, request.param, place)
+
+
+@pytest.fixture
+def service() -> Iterator[KeyedService]:
+    with keyed_service() as service:
+        yield service
+
+
+@pytest.mark.parametrize("point", [*POINTS, *LINES], ids=str)
+def test_killed_anywhere_the_target_has_each_row_once(
+    spark: SparkSession, world: OwnWorld, point: CrashPoint | int
+) -> None:
+    world.add_files(3)
+    died = world.killed(point, 1)
+    assert died or isinstance(point, int), "a recipe may have fewer lines, a run passes each point"
+    world.run(spark)
+    assert world.balances == world.expected
+
+
+def test_killed_twice_the_version_stays_that_of_the_first_begin(
+    spark: SparkSession, world: OwnWorld
+) -> None:
+    world.add_files(2)
+    assert world.killed(CrashPoint.AFTER_DECIDE)
+    (world.folder / "died").unlink()
+    shutil.rmtree(world.folder / "killed")
+    assert world.killed(3)
+    world.run(spark)
+    assert world.balances == world.expected
+
+
+def test_of_two_drivers_the_older_one_writes_nothing_more(
+    spark: SparkSession, world: OwnWorld
+) -> None:
+    world.add_files(2)
+    with world.driver("older", continuous=True) as driver:
+        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it is idle")
+        driver.stop()
+        other = world.copied("other")
+        world.add_files(2)
+        world.run(spark, checkpoint=other)
+        driver.go_on()
+        driver.end()
+        assert "ABS-FENCED" in driver.log
+    assert world.balances == world.expected
+
+
+def test_a_driver_that_stood_still_in_the_middle_of_its_write_is_the_second_of_two(
+    spark: SparkSession, world: OwnWorld
+) -> None:
+    if world.job.recipe in ("duckdb_merge", "sqlite_upsert"):
+        pytest.skip("a writer that stands still holds the file: nobody else can write")
+    world.add_files(2)
+    stands = world.folder / "died"
+    with world.driver("older", line=2, died=str(stands), stands=True) as driver:
+        until(lambda: stands.exists() or driver.has_ended, "it stands still")
+        driver.stop()
+        world.run(spark, checkpoint=world.copied("other"))
+        done = world.balances
+        assert done == world.expected
+        driver.go_on()
+        driver.end()
+    assert world.balances == done
+
+
+def test_replayed_epochs_and_deleted_or_restored_checkpoints(
+    spark: SparkSession, world: OwnWorld
+) -> None:
+    world.add_files(3)
+    world.run(spark)
+    world.forget_commits(1)
+    world.run(spark)
+    assert world.balances == world.expected
+    done, kept = world.balances, world.copied("kept")
+    world.add_files(1)
+    world.run(spark)
+    done = world.balances
+    shutil.rmtree(world.checkpoint)
+    with pytest.raises(StreamingQueryException, match="Was the checkpoint of job own deleted"):
+        world.run(spark)
+    shutil.rmtree(world.checkpoint)
+    shutil.copytree(kept, world.checkpoint)
+    with pytest.raises(StreamingQueryException, match="ABS-REPLAY-MISMATCH"):
+        world.run(spark)
+    assert world.balances == done
+
+
+def test_a_lost_register_is_refused(spark: SparkSession, world: OwnWorld) -> None:
+    world.add_files(1)
+    world.run(spark)
+    shutil.rmtree(world.job.register)
+    shutil.rmtree(world.checkpoint)
+    with pytest.raises(StreamingQueryException, match="its target has epoch 0"):
+        world.run(spark)
+    assert world.balances == world.expected
+
+
+@pytest.mark.parametrize("point", [*POINTS, *range(1, 7)], ids=str)
+def test_a_service_with_keys_has_each_row_once_although_it_is_asked_twice(
+    spark: SparkSession, tmp_path: Path, service: KeyedService, point: CrashPoint | int
+) -> None:
+    world = OwnWorld.of(tmp_path, "http_service", service.host, promise="at least once")
+    world.add_files(2)
+    world.killed(point)
+    world.run(spark)
+    assert dict(service.balances) == world.expected
+    assert len(service.keys) == 2
