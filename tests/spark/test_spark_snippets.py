@@ -79,6 +79,7 @@ ELSEWHERE = {
     ("dead-letters.md", "customer   1"): "tests/sinks/postgres/test_pg_dead_rows.py",
     ("access.md", ""): "tests/docs/test_access_page.py",
     ("from-your-job.md", ""): "tests/spark/test_spark_from_your_job.py",
+    ("your-own-write.md", ""): "tests/spark/test_spark_once_page.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
     ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",

@@ -29,9 +29,7 @@ def guarded(url):
             # A second write of this application waits here, and then finds the version taken.
             if db.execute(NEWER, token).rowcount == 0:
                 return
-            db.execute(
-                "CREATE TEMPORARY TABLE batch (account bigint, amount bigint) ON COMMIT DROP"
-            )
+            db.execute("CREATE TEMP TABLE batch (LIKE balances) ON COMMIT DROP")
             with db.cursor().copy("COPY batch FROM STDIN") as copy:
                 for row in df.select("account", "amount").toLocalIterator():
                     copy.write_row(tuple(row))
