@@ -27,6 +27,7 @@ from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.sample import cut
+from tests.sinks.kafka.buried import buried
 from tests.sinks.positions import *  # noqa: F403 - the suite
 from tests.sinks.positions import Lane, in_each
 
@@ -83,9 +84,20 @@ def by_requests(
     return opened
 
 
-WAYS: dict[str, Callable[[Opener], PositionOpener]] = {"requests": by_requests, "calls": by_calls}
+BURYING: dict[str, Variant] = {
+    **{cell: Variant(cell) for cell in CELLS},
+    "wal-foreign-register": Variant("wal", own_register=False),
+}
+"""The cells with dead letters, each beside a topic that refuses rows: a reader sees both topics."""
 
-VARIES = {"requests": (Api.FIND_COORDINATOR.name,), "calls": ()}
+WAYS: dict[str, Callable[[Opener], PositionOpener]] = {
+    "requests": by_requests,
+    "calls": by_calls,
+    "letters": by_requests,
+    "letters-calls": by_calls,
+}
+
+VARIES = {way: () if way.endswith("calls") else (Api.FIND_COORDINATOR.name,) for way in WAYS}
 """Names of the calls whose count depends on time.
 
 A client asks again and again for a coordinator until it is connected to it. Some runs of a job ask
@@ -93,7 +105,10 @@ twice as often as others. So the last numbers of this name may not come up, in t
 one position in 20 at most, and none of another name, see ``check_positions``. It prints those.
 """
 
-DECIDES = {"requests": ("END_TXN",), "calls": ("compare_and_set", "commit", "co_commit")}
+DECIDES = {
+    way: ("compare_and_set", "commit", "co_commit") if way.endswith("calls") else ("END_TXN",)
+    for way in WAYS
+}
 """Names of the calls by which an epoch is decided and committed."""
 
 
@@ -115,9 +130,13 @@ def sampled(cell: str, way: str, found: Sequence[Position]) -> list[Position]:
     return [*chosen, *cut(rest, 1, f"Kafka {cell} {way}")]
 
 
-LOST = cut([(cell, *cut(WAYS, 1, f"Kafka {cell}, by position")) for cell in CELLS], 1, "Kafka")
+WHOLE = ("requests", "calls")
+LOST = cut([(c, *cut(WHOLE, 1, f"Kafka {c}, by position")) for c in CELLS], 1, "Kafka")
 """In the sample, as are one cell's reads and one opener's repeats."""
 READ, AGAIN = cut(CELLS, 1, "Kafka, reads"), cut(OPENERS, 1, "Kafka, repeats")
+
+LETTERS = ("2pc", "letters-calls")
+"""In the sample."""
 
 LANES = [
     *(
@@ -131,7 +150,19 @@ LANES = [
             reads=int(cell in READ) if way == "calls" else None,
         )
         for cell in CELLS
-        for way in WAYS
+        for way in WHOLE
+    ),
+    *(
+        Lane(
+            f"Kafka {cell} {way}",
+            lost=int((cell, way) == LETTERS),
+            choose=partial(sampled, cell, way),
+            varies=VARIES[way],
+            rehearsals=3,
+            many=3,
+        )
+        for cell in BURYING
+        for way in ("letters", "letters-calls")
     ),
     *(Lane(f"Kafka {cell} repeats", repeats=3 * (cell in AGAIN), many=3) for cell in OPENERS),
 ]
@@ -142,7 +173,10 @@ pytest_generate_tests = in_each(LANES)
 def opener(kafka: KafkaService, lane: Lane) -> Opener:
     kafka.start()
     asked_before(partial(OPENERS["2pc"], kafka.bootstrap))
-    return partial(OPENERS[lane.name.split()[1]], kafka.bootstrap)
+    _, cell, way = lane.name.split()
+    if way.startswith("letters"):
+        return partial(buried, kafka.bootstrap, BURYING[cell], together=True)
+    return partial(OPENERS[cell], kafka.bootstrap)
 
 
 @pytest.fixture
