@@ -134,7 +134,8 @@ def end(target: SinkSpec, name: RunName, *, tasks_may_run: bool) -> None:
 def end_unreported(target: SinkSpec, driver: str | None) -> None:
     """``end`` for a run of which no task has reported; the register identifies it.
 
-    Does nothing if another query or driver holds the generation.
+    Does nothing if another query or driver holds the generation, or an earlier start of this query: to
+    end that one would raise the generation, for which the refused start has just printed a token.
 
     Args:
         driver: this one, see ``driver.driver_id``.
@@ -160,6 +161,8 @@ def _find(target: SinkSpec, job: str, lineage: str, driver: str) -> RunName | No
         state = start.state()
     if state is None or state.lineage != lineage or not is_run_of(state.run, driver):
         return None
+    if any(name.job == job and name.run == state.run for name in latest.values()):
+        return None  # it has committed, so its tasks have reported: it is not of this start
     return RunName(job, lineage, state.run, location(target.options.common.checkpoint))
 
 

@@ -160,29 +160,25 @@ def token(text: str) -> str:
     return text.rpartition("adopt=")[2][:12]
 
 
-def goes_back_by_the_page(job: Restored, start: Start, *, asks_again: bool) -> None:
+def goes_back_by_the_page(job: Restored, start: Start) -> None:
     """Source and table agree after what the page says; what it warns of is refused at each step."""
     first = job.refused(start)
     assert re.search(r"does not have epochs 2 to \d+: the query would go on with epoch", first)
     assert "all of commits/ from 2 on and all of offsets/ above 2" in first
     job.trim()
-    options = {}
-    if asks_again:
-        second = job.refused(start, adopt=token(first))
-        assert "nothing from epoch 2 on" in second
-        assert "will never be written: " not in second
-        assert len(job.found()) == 36, "a refused start has written"
-        options = {"adopt": token(second)}
-    job.run(start, **options)
+    second = job.refused(start, adopt=token(first))
+    assert "nothing from epoch 2 on" in second
+    assert "will never be written: " not in second
+    assert len(job.found()) == 36, "a refused start has written"
+    job.run(start, adopt=token(second))
     assert job.found() == sorted(job.rows)
 
 
 def test_a_restored_database_goes_on_by_the_page_without_a_lost_row(
     tmp_path: Path, database: str, kafka: KafkaService, spark: SparkSession
 ) -> None:
-    """In one session: there the refused start ends the run before, which the register then knows."""
     start = in_one_session(spark)
-    goes_back_by_the_page(restored(tmp_path, database, kafka, start), start, asks_again=False)
+    goes_back_by_the_page(restored(tmp_path, database, kafka, start), start)
 
 
 @pytest.mark.campaign
@@ -190,7 +186,7 @@ def test_a_restored_database_goes_on_by_the_page_with_every_run_in_a_driver_of_i
     tmp_path: Path, database: str, kafka: KafkaService
 ) -> None:
     start = each_in_a_driver(tmp_path)
-    goes_back_by_the_page(restored(tmp_path, database, kafka, start), start, asks_again=True)
+    goes_back_by_the_page(restored(tmp_path, database, kafka, start), start)
 
 
 @pytest.mark.campaign

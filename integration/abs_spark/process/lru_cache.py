@@ -28,6 +28,10 @@ class LruCache(Generic[K, V]):
         """The value of the key; None if there is none."""
         return self._values.get(key)
 
+    def values(self) -> list[V]:
+        """All that is kept."""
+        return list(self._values.values())
+
     def put(self, key: K, value: V) -> None:
         """Keep this value of the key."""
         self._values.pop(key, None)
