@@ -16,9 +16,10 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it 
 
 from abs_clients.kafka.admin import Partition
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.topics import topic_facts, topics_in_time
+from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
 from abs_clients.kafka.transactions import listed
 from abs_core.coordinator.rollforward import OFFSETS
+from abs_core.deadletters import counts_of
 from abs_core.errors import RefusedError
 from abs_core.lookback import LookedBack, Past, Position, compared, reading_mark
 from abs_core.model import MAX_MARK, Committable, Shown
@@ -54,15 +55,18 @@ class Topics:
 
     Args:
         before: the ends are those from before the epoch's own records.
+        more: so many records follow them at least, in the only topic; 0: that is not known.
     """
 
     topics: dict[str, Ends]
     before: bool = False
+    more: int = 0
 
     def to_text(self) -> str:
         told = {name: [each.id, *each.ends] for name, each in sorted(self.topics.items())}
-        more = {"before": True} if self.before else {}
-        return json.dumps({"topics": told, **more}, separators=(",", ":"))
+        flags = {"before": True} if self.before else {}
+        counts = {"more": self.more} if self.more else {}
+        return json.dumps({"topics": told, **flags, **counts}, separators=(",", ":"))
 
     @classmethod
     def read(cls, mark: str) -> Self:
@@ -78,6 +82,7 @@ class Topics:
                     for name, (i, *ends) in told.items()
                 },
                 "before" in content,
+                whole(content.get("more", 0)),
             )
 
 
@@ -89,18 +94,20 @@ def shown(
     Nothing where the committables do not tell the topics (``protocol=wal`` with the column ``topic``).
 
     Args:
-        before: the epoch's records are not there yet.
+        before: the epoch's records are not there yet; how many will be is noted, too.
     """
     names = {options.topic} if options.topic else _topics_of(committables)
     facts = topic_facts(options.kafka, names)
-    few = [name for name, each in facts.items() if each.partitions <= MAX_ENDS]
-    ends = _ends(options, [(name, n) for name in few for n in range(facts[name].partitions)])
+    ends = _ends(options, facts)
     told = {
-        name: Ends(each.id, tuple(ends[name, n] for n in range(each.partitions) if name in few))
+        name: Ends(each.id, tuple(ends[place] for place in _places(each)))
         for name, each in facts.items()
     }
     rows = sum(committable.rows for committable in committables)
-    whole = Topics(told, before).to_text()
+    alone = options.topic is not None and all(e.partitions <= MAX_ENDS for e in facts.values())
+    countable = before and alone and options.write == "append"
+    more = rows - sum(count.dead for count in counts_of(committables)) if countable else 0
+    whole = Topics(told, before, more).to_text()
     if len(whole) > MAX_MARK:
         fewer = {name: Ends(each.id, ()) for name, each in told.items()}
         whole = Topics(fewer, before).to_text()
@@ -111,18 +118,22 @@ def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
     """Compare ids and ends with the noted ones."""
     names = {name for note in past.noted for name in Topics.read(note.mark).topics}
     facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}
-    few = [each for each in facts.values() if each.partitions <= MAX_ENDS]
-    ends = _ends(options, [(each.name, n) for each in few for n in range(each.partitions)])
+    ends = _ends(options, facts)
 
     def is_there(mark: str) -> bool:
-        return all(goes_on(name, noted) for name, noted in Topics.read(mark).topics.items())
+        found = Topics.read(mark)
+        return all(goes_on(name, noted, found.more) for name, noted in found.topics.items())
 
-    def goes_on(name: str, noted: Ends) -> bool:
+    def goes_on(name: str, noted: Ends, more: int) -> bool:
         if name not in facts or noted.id not in (None, facts[name].id):
             return False
         if facts[name].partitions > MAX_ENDS:
             return True  # partitions were added since
-        return all(end <= ends.get((name, n), -1) for n, end in enumerate(noted.ends))
+        now = [ends.get((name, n), -1) for n in range(len(noted.ends))]
+        # Partitions that were added since may hold them, too: of those nothing is noted.
+        if more and facts[name].partitions == len(now) and sum(now) < sum(noted.ends) + more:
+            return False
+        return all(end <= there for end, there in zip(noted.ends, now, strict=True))
 
     why = "A topic of them is gone or was created again, or a partition ends before their records."
     # Of topics that a column names, old ones may be deleted on purpose.
@@ -185,7 +196,13 @@ def _topics_of(committables: Sequence[Committable]) -> set[str]:
     return {each["topic"] for each in found if each}
 
 
-def _ends(options: KafkaOptions, places: Sequence[Partition]) -> dict[Partition, int]:
+def _places(topic: TopicFacts) -> list[Partition]:
+    """The partitions whose ends are noted."""
+    return [(topic.name, n) for n in range(topic.partitions) if topic.partitions <= MAX_ENDS]
+
+
+def _ends(options: KafkaOptions, facts: Mapping[str, TopicFacts]) -> dict[Partition, int]:
+    places = [place for each in facts.values() for place in _places(each)]
     admin = cluster(options.kafka).admin
     return admin.offsets(dict.fromkeys(places, _LATEST), uncommitted=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,6 +13,8 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_services import KafkaService
 from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
+from abs_sinks.kafka.columnar.sender import ColumnarSender
+from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
 from abs_testing import (
     Harness,
     Position,
@@ -19,6 +22,7 @@ from abs_testing import (
     Repeat,
     RepeatOpener,
     by_calls,
+    check_positions,
     check_repeats,
 )
 from abs_testing.engine import QUICK
@@ -234,3 +238,25 @@ def test_no_unanswered_init_that_comes_late_aborts_anything_that_is_decided(
 ) -> None:
     kafka.start()
     inits_come_late(kafka.bootstrap, cell, list, at_once=3)
+
+
+@pytest.mark.campaign
+def test_an_answer_about_letters_that_is_guessed_is_found(
+    kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A planted bug: no answer to letters is taken for their acknowledgement; to rows it is not."""
+    sound = ColumnarSender._take
+
+    def guesses(self: ColumnarSender, answer: Answer) -> None:
+        if self._topic.endswith("-dead") and answer.code == NO_ANSWER and answer.error is None:
+            answer = replace(answer, code=0)
+        sound(self, answer)
+
+    def produced(found: Sequence[Position]) -> list[Position]:
+        return [each for each in found if each.call == Api.PRODUCE.name]
+
+    kafka.start()
+    monkeypatch.setattr(ColumnarSender, "_take", guesses)
+    letters = partial(buried, kafka.bootstrap, BURYING["2pc"], together=True)
+    with pytest.raises(AssertionError, match=r"lacks|differ|not|rows"):
+        check_positions(by_requests(letters), choose=produced, varies=VARIES["letters"], at_once=3)
