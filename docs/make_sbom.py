@@ -18,8 +18,6 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from abs_core.release import RELEASE
-
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "abs-sinks.cdx.json"
 EXTRAS = ("postgres", "kafka", "msk", "avro", "s3", "delta", "iceberg", "openlineage")
@@ -62,7 +60,12 @@ def document() -> dict[str, Any]:
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
-            "component": {"type": "library", "bom-ref": ours, "name": ours, "version": RELEASE}
+            "component": {
+                "type": "library",
+                "bom-ref": ours,
+                "name": ours,
+                "version": distribution(ours).version,
+            }
         },
         "components": [_component(name, lock[name]) for name in sorted(edges) if name != ours],
         "dependencies": [{"ref": n, "dependsOn": sorted(edges[n])} for n in sorted(edges)],

@@ -116,6 +116,7 @@ NOT_DURABLE = {
     "abs_services/native/kafka_jars.py": "a cache that is filled again",
     "abs_spark/foreach/run.py": "renames an old name, which is found by either",
     "abs_chaos/process.py": "what a process says",
+    "abs_embedded/command.py": "a picture of a trace that stays",
     "abs_cli/output.py": "a report on demand, of a run that can be repeated",
     "abs_embedded/trace.py": "a picture for people",
     "abs_embedded/state/scratch.py": "scratch, made again from the checkpoint",

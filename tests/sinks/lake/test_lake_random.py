@@ -214,8 +214,11 @@ class World:
         ]
 
     def shown_alike(self, column: Column, value: Any) -> Any:
-        """pyiceberg shows a map that is NULL as an empty one; other readers tell them apart below."""
-        if self.job.kind == "iceberg" and "map<" in str(column.kind):
+        """pyiceberg shows a NULL map, or list of structs, as an empty one; others tell them apart."""
+        kind = str(column.kind)
+        if self.job.kind == "iceberg" and (
+            "map<" in kind or ("list<" in kind and "struct<" in kind)
+        ):
             return repr(value).replace("None", "[]")
         return value
 

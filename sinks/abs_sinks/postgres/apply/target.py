@@ -77,12 +77,11 @@ def resolve(
     kept: ResolvedTable | None = pool(options.server).answers.get(key)
     if kept is not None:
         return kept
-    with leased(
-        options.server, doing=f"reading the shape of table {options.dbtable}"
-    ) as connection:
-        create = options.createtable
-        planned = plan_for(connection, options, schema, create=create, if_missing=if_missing)
-        plan, unique, ordering, changes = planned
+    doing, create = f"reading the shape of table {options.dbtable}", options.createtable
+    with leased(options.server, doing=doing) as connection:
+        plan, unique, ordering, changes = plan_for(
+            connection, options, schema, create=create, if_missing=if_missing
+        )
         if hidden := plan.table.hidden():
             raise hidden
         if changes is not None:
@@ -91,8 +90,8 @@ def resolve(
         identity = identity_of(connection, options, plan.table, mint=True)
         letter_table.ensure(connection, options)
     assert identity is not None
-    found = "" if shape is None else shape[0]
-    target = ResolvedTable(identity, plan, found, unique, ordering, changes)
+    digest = "" if shape is None else shape[0]
+    target = ResolvedTable(identity, plan, digest, unique, ordering, changes)
     if not plan.added:  # else the table is about to change
         pool(options.server).answers[key] = target
     return target
