@@ -16,7 +16,7 @@ EXTRAS = {
     "abs_demo": "demo",
     "abs_embedded": "embedded",
     "abs_services": "testing",
-    "abs_testing": "testing",
+    "abs_testing": "kit",
     "attrs": "avro",
     "authlib": "avro",
     "aws_msk_iam_sasl_signer": "msk",

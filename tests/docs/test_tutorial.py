@@ -65,7 +65,7 @@ def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
 def test_the_wheels_are_installed_by_the_pages_lines(tmp_path: Path) -> None:
     """With the pip that Python brings: 23.2 of Python 3.11 takes not all that newer ones take."""
     wheel(tmp_path)
-    for name in ("abs-sinks-cli", "abs-sinks-testing"):
+    for name in ("abs-sinks-cli", "abs-sinks-kit", "abs-sinks-testing"):
         built = wheel(tmp_path / name, OTHERS[name])
         built.rename(tmp_path / built.name)
     lines = re.findall(r"^    (.*)", PAGE.read_text().partition("## 2.")[0], re.MULTILINE)

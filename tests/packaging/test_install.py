@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -24,9 +25,7 @@ pytestmark = pytest.mark.long
 def packages(folder: Path) -> list[str]:
     """Those of the distribution that is built from the folder."""
     hatch = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    built = hatch["targets"]["wheel"]
-    kit = [name for name in built.get("force-include", {}).values() if "/" not in name]
-    return [*(Path(path).name for path in built["packages"]), *kit]
+    return [Path(path).name for path in hatch["targets"]["wheel"]["packages"]]
 
 
 def project(folder: Path) -> dict[str, Any]:
@@ -43,6 +42,7 @@ def needs(described: dict[str, Any]) -> list[str]:
 OTHERS = {
     "abs-sinks-cli": ROOT / "integration",
     "abs-sinks-embedded": ROOT / "engine",
+    "abs-sinks-kit": ROOT / "kit",
     "abs-sinks-testing": ROOT / "tools",
 }
 """Distributions that executors do not need, and the folder that each is built from."""
@@ -137,9 +137,20 @@ def test_executors_get_neither_command_nor_audit_nor_engine_nor_kit_nor_servers(
     assert {name: packages(folder) for name, folder in OTHERS.items()} == {
         "abs-sinks-cli": ["abs_audit", "abs_cli"],
         "abs-sinks-embedded": ["abs_embedded"],
-        "abs-sinks-testing": ["abs_chaos", "abs_demo", "abs_services", "abs_testing"],
+        "abs-sinks-kit": ["abs_testing"],
+        "abs-sinks-testing": ["abs_chaos", "abs_demo", "abs_services"],
     }
     assert not {package for folder in OTHERS.values() for package in packages(folder)} & {*PACKAGES}
+
+
+def test_the_tests_import_the_checkout_and_no_copy_of_it() -> None:
+    """An installation that can be edited copies what a wheel is told to include from elsewhere."""
+    for folder in (ROOT, *OTHERS.values()):
+        for name in packages(folder):
+            spec = importlib.util.find_spec(name)
+            assert spec is not None, name
+            assert Path(str(spec.origin)).is_relative_to(ROOT), spec.origin
+            assert ".venv" not in Path(str(spec.origin)).relative_to(ROOT).parts, spec.origin
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -153,7 +164,9 @@ def test_the_others_ask_for_the_same_release(name: str) -> None:
 
 def test_an_extra_installs_each_of_the_others() -> None:
     extras = PROJECT["optional-dependencies"]
-    named = {one for extra in ("cli", "audit", "embedded", "testing") for one in extras[extra]}
+    named = {
+        one for extra in ("cli", "audit", "embedded", "kit", "testing") for one in extras[extra]
+    }
     assert named == {*OTHERS}
 
 
@@ -191,7 +204,7 @@ def test_a_package_that_cannot_be_imported_is_told(empty: Path) -> None:
 def test_a_sinks_testing_part_names_the_extra_that_brings_the_kit(empty: Path) -> None:
     code = "from abs_clients.extras import missing\ntry:\n    import abs_testing\n"
     code += "except ImportError as error:\n    print(missing(error, 'This'))"
-    assert "pip install 'abs-sinks[testing]'" in run(empty / "python", "-c", code).stdout
+    assert "pip install 'abs-sinks[kit]'" in run(empty / "python", "-c", code).stdout
 
 
 def test_the_release_is_the_same_wherever_it_is_asked_for(empty: Path) -> None:

@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 
-NAMES = ("abs-sinks-cli", "abs-sinks-testing")
+NAMES = ("abs-sinks-cli", "abs-sinks-kit", "abs-sinks-testing")
 
 
 def needed() -> list[str]:

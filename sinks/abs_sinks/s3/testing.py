@@ -100,15 +100,19 @@ class FolderHarness:
 
     def backup(self) -> Callable[[], None]:
         """See ``abs_testing.GoingBack``: the objects that readers see."""
-        there = {key: body.data for key in self.keys() if (body := self._objects.get(key))}
+        there = {key: body.data for key in self.saved_keys() if (body := self._objects.get(key))}
 
         def restore() -> None:
-            now = set(self.keys())
+            now = set(self.saved_keys())
             self._objects.delete(sorted(now - there.keys()))
             for key in there.keys() - now:
                 self._objects.put(key, there[key])
 
         return restore
+
+    def saved_keys(self) -> Sequence[str]:
+        """What a backup of the bucket has."""
+        return self.keys()
 
     def saved(self, job: str) -> Callable[[], None]:
         """See ``abs_testing.Restoring``."""

@@ -72,6 +72,11 @@ class Buried(FolderHarness):
         seen: list[str] = super().keys()
         return [key for key in seen if not key.startswith(hidden)]
 
+    def saved_keys(self) -> Sequence[str]:
+        assert self.options.letters is not None
+        beside = self._objects.list(self.options.letters.folder)
+        return sorted({*self.keys(), *(found.key for found in beside)})
+
     def read(self) -> Sequence[Row]:
         letters = [row for _, row in self.letters()] if self._together else []
         return [*super().read(), *letters]
