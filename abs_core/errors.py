@@ -6,7 +6,8 @@
     │   └── PreflightError      the target, as it is set up, cannot keep the promise
     ├── DataError               the input does not fit the target; nothing of the epoch becomes visible
     │   ├── SchemaError         columns or types do not match
-    │   └── RowError            one value cannot be represented in the target
+    │   ├── RowError            one value cannot be represented in the target
+    │   └── SourceWentBackError a source of changes has begun again at older positions
     ├── ProtocolError           a rule of the commit protocol refuses
     │   ├── DeadLettersError    more rows are refused by a target than its limit allows
     │   ├── UnknownProtocolError a handle was made under a protocol that nothing here can act on

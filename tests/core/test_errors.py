@@ -82,7 +82,7 @@ def test_an_error_names_what_it_happened_to_and_what_to_do() -> None:
 def test_a_retry_can_help_only_where_nothing_is_decided_by_it() -> None:
     retryable = {found.__name__ for found in CLASSES if found.retryable}
     before = {"NotPreparedError", "MiscountError"}
-    assert retryable == before | {"UnavailableError", "ContentionError"}
+    assert retryable == before | {"UnavailableError", "ContentionError", "NotYetError"}
 
 
 def test_an_error_says_where_it_happened_also_after_a_journey() -> None:

@@ -44,7 +44,7 @@ def test_what_every_job_has_is_small() -> None:
     folders = (CORE / "barriers", EMBEDDED, EMBEDDED / "state")
     optional = {EMBEDDED.joinpath(*name.split(".")).with_suffix(".py") for name in OPTIONAL}
     paths = [path for folder in folders for path in folder.glob("*.py") if path not in optional]
-    assert sum(map(code_lines, paths)) <= 4_160
+    assert sum(map(code_lines, paths)) <= 4_250
 
 
 def code_lines(path: Path) -> int:

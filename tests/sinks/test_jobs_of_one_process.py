@@ -185,6 +185,7 @@ def postgres_jobs(
                 changes,
                 aside,
                 {**aside, "exceptcolumns": "value"},
+                {**changes, "committedat": ""},
                 {**changes, "applyasdeletes": "gone=d"},
                 {**changes, "tombstones": "1h"},
                 {**changes, "unchanged": "same"},

@@ -149,6 +149,12 @@ def test_pyspark_3_without_pandas_is_refused_when_an_epoch_is_described(
     assert "pip install" in refused.value.remedy
 
 
+class Jvm(SimpleNamespace):
+    """Like Py4J's, it can be the key of a cache."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize("spelled", ["{}", "file:{}"])
 def test_a_location_that_is_no_querys_checkpoint_is_refused_and_nothing_is_made_there(
     tmp_path: Path, spelled: str
@@ -160,7 +166,7 @@ def test_a_location_that_is_no_querys_checkpoint_is_refused_and_nothing_is_made_
         outputMode=lambda: text(toString=lambda: "Append"),
         resolvedCheckpointRoot=lambda: f"file:{tmp_path}/real",
     )
-    session._jvm = SimpleNamespace(java=text(util=text(UUID=text(fromString=str))))
+    session._jvm = Jvm(java=text(util=text(UUID=text(fromString=str))))
     active = text(activeStreamingQueries=lambda: text(get=lambda uuid: query))
     session._jsparkSession = text(sharedState=lambda: active)
     other = tmp_path / "other"

@@ -82,6 +82,7 @@ ELSEWHERE = {
     ("your-own-write.md", ""): "tests/spark/test_spark_once_page.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("tables.md", ""): "tests/spark/test_spark_lake.py",
+    ("lake.md", "DayTransform()"): "tests/sinks/lake/test_lake_partitions.py",
     ("formats.md", ""): "tests/spark/test_spark_kafka_avro.py",
     ("try-your-job.md", ""): "tests/chaos/test_chaos_plugin.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",

@@ -6,7 +6,6 @@ Spark's answers are kept in ``spark_folders.json``; ``tests/spark/test_spark_fol
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,13 +207,12 @@ def test_the_answers_are_of_every_value_zone_and_type() -> None:
     assert len(KEPT["by hand"]) == by_hand
 
 
-def _utc_without_saying_so(column: pa.Array, name: str, empty: str) -> list[str]:
+def _utc_without_saying_so(folders: Any, place: int, values: pa.Array) -> list[str | None]:
     """Folder names of releases before moments ended in Z."""
-    if pa.types.is_timestamp(column.type):
-        clock = column.cast(pa.timestamp("us")).cast(pa.string())
-        column = pc.replace_substring_regex(clock, r"\.?0+$", "")
-    values = column.cast(pa.string()).to_pylist()
-    return [re.sub(":", "%3A", value) if value else empty for value in values]
+    if pa.types.is_timestamp(values.type):
+        clock = values.cast(pa.timestamp("us")).cast(pa.string())
+        values = pc.replace_substring_regex(clock, r"\.?0+$", "")
+    return [text or None for text in values.cast(pa.string()).to_pylist()]
 
 
 def _as_hexadecimal(array: pa.Array, column: str) -> pa.StringArray:
@@ -223,8 +221,8 @@ def _as_hexadecimal(array: pa.Array, column: str) -> pa.StringArray:
 
 DEFECTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "moments in UTC that do not say so": (
-        partitions,
-        "_texts",
+        partitions._Columns,
+        "texts",
         _utc_without_saying_so,
         lambda: test_every_reader_in_every_zone_reads_the_folders_of_abs_s3_as_they_were_written(
             "timestamp"
