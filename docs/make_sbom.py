@@ -10,7 +10,6 @@ scanners look (PEP 770). PySpark is a runtime's own and is left out.
 from __future__ import annotations
 
 import json
-import re
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,12 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from docs.make_versions import locked
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "abs-sinks.cdx.json"
 EXTRAS = ("postgres", "kafka", "msk", "avro", "s3", "delta", "iceberg", "openlineage")
 """Of a job; the other extras are tools, and PySpark."""
-
-
-def locked() -> dict[str, str]:
-    """Version of each package of the lock."""
-    text = (ROOT / "requirements.lock").read_text()
-    return dict(re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE))
 
 
 def needs(package: Distribution, extras: frozenset[str]) -> set[tuple[str, frozenset[str]]]:

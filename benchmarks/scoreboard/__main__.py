@@ -7,16 +7,14 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from abs_services import services
 from benchmarks.machine import environment, load
 from benchmarks.scoreboard.contestants import CONTESTANTS
-from benchmarks.scoreboard.measure import Servers, Sizes, measure, to_dict
+from benchmarks.scoreboard.measure import Sizes, measure, started, to_dict
 from benchmarks.scoreboard.table import in_readme, page
 from tests.packaging.venvs import CLIENTS, python_with
 
@@ -48,14 +46,7 @@ def run(sizes: Sizes, only: list[str], result: Path) -> None:
         "load before": load(),
     }
     began = time.monotonic()
-    with ExitStack() as stack:
-        found = services()
-        servers = Servers(
-            python,
-            stack.enter_context(found.postgres()),
-            stack.enter_context(found.kafka()),
-            stack.enter_context(found.s3()),
-        )
+    with started(python) as servers:
         document["environment"] = facts(environment(servers.postgres.url))
         rows: list[dict[str, Any]] = []
         document["rows"] = rows

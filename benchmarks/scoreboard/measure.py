@@ -24,7 +24,7 @@ from abs_chaos.outcome import Outcome, percentile
 from abs_chaos.places import fresh_bucket, fresh_topic
 from abs_chaos.run import ChaosSettings, kill_to_end
 from abs_core.errors import AbsError
-from abs_services import KafkaService, PostgresService, S3Service, fresh_database
+from abs_services import KafkaService, PostgresService, S3Service, fresh_database, services
 from benchmarks.scoreboard.contestants import Contestant, States
 from benchmarks.scoreboard.job import STAGE, TABLE
 from tests.roots import FOLDERS
@@ -63,6 +63,14 @@ class Servers:
     postgres: PostgresService
     kafka: KafkaService
     s3: S3Service
+
+
+@contextlib.contextmanager
+def started(python: Path) -> Iterator[Servers]:
+    """Servers of this run's own; ended afterwards."""
+    found = services()
+    with found.postgres() as postgres, found.kafka() as kafka, found.s3() as s3:
+        yield Servers(python, postgres, kafka, s3)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,14 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from abs_services import services
 from benchmarks.machine import environment, load
 from benchmarks.scoreboard.__main__ import DELTALAKE, SPARK, facts
 from benchmarks.scoreboard.contestants import CONTESTANTS, Contestant
-from benchmarks.scoreboard.measure import Servers, Sizes, places
+from benchmarks.scoreboard.measure import Servers, Sizes, places, started
 from tests.packaging.venvs import CLIENTS, python_with
 
 HERE = Path(__file__).parent
@@ -68,14 +66,7 @@ def run(only: list[str], result: Path) -> None:
         "load before": load(),
         "rows": [],
     }
-    with ExitStack() as stack:
-        found = services()
-        servers = Servers(
-            python,
-            stack.enter_context(found.postgres()),
-            stack.enter_context(found.kafka()),
-            stack.enter_context(found.s3()),
-        )
+    with started(python) as servers:
         document["environment"] = facts(environment(servers.postgres.url))
         for contestant in chosen:
             document["rows"].append(tried(contestant, servers))
