@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from abs_clients.arrow import cast_plain, plain_type, type_name
 from abs_core.errors import SchemaError
 from abs_sinks.jsontext import json_text, require_json
-from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason
+from abs_sinks.refusals import BadValuesError, Code, MisfitError, Reason, check_text
 from abs_sinks.s3.options import S3Options
-from abs_sinks.text import plain_text
+from abs_sinks.text import check_years, plain_text
 
 
 class Encoder(Protocol):
@@ -252,6 +252,37 @@ def doubtful(table: pa.Table, fileformat: str) -> list[str]:
         for field, column in zip(table.schema, table.columns, strict=True)
         if not any(fit(field.type) for fit in fits) or (column.null_count and not field.nullable)
     ]
+
+
+def check_values(table: pa.Table, options: S3Options) -> None:
+    """Raise ``BadValuesError`` if the format cannot hold a value.
+
+    Only columns that are neither trusted nor seen to be plain are encoded for it: to encode all would
+    double the work.
+    """
+    if names := to_try(table, options.fileformat):
+        try_encoding(table.select(names), options)
+
+
+def to_try(table: pa.Table, fileformat: str) -> list[str]:
+    """The columns that only encoding them can judge."""
+    names = doubtful(table, fileformat)
+    return [name for name in names if not _is_plain(table.schema.field(name), table[name])]
+
+
+def _is_plain(field: pa.Field, column: pa.ChunkedArray) -> bool:
+    """Whether these are texts in UTF-8, or times of years of four digits: every format holds them."""
+    plain = plain_type(field.type)
+    is_text = pa.types.is_string(plain)
+    is_time = pa.types.is_date32(plain) or pa.types.is_timestamp(plain)
+    if not (is_text or is_time) or (column.null_count and not field.nullable):
+        return False
+    try:
+        for chunk in column.chunks:
+            (check_text if is_text else check_years)(cast_plain(chunk, plain), field.name)
+    except (BadValuesError, pa.ArrowException):
+        return False
+    return True
 
 
 def try_encoding(table: pa.Table, options: S3Options) -> None:

@@ -20,7 +20,7 @@ from abs_core.errors import AbsError, TargetError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_sinks.refusals import BadRows, find_bad_rows, naming_rows
-from abs_sinks.s3.formats import Encoder, doubtful, encoder, encoding, try_encoding
+from abs_sinks.s3.formats import Encoder, check_values, encoder, encoding, try_encoding
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import UploadPool
@@ -153,8 +153,7 @@ class TaskFiles:
         """Raise ``BadValuesError`` for rows that the format or a key cannot hold; writes nothing."""
         # All folders at once: the rows that it names are then those of the batch.
         rows = pa.Table.from_batches([self._partitioning.inside(part)])
-        if names := doubtful(rows, self._options.fileformat):
-            try_encoding(rows.select(names), self._options)
+        check_values(rows, self._options)
         for folder, _ in self._partitioning.split(part):
             data_key(self._options.path, folder, self._next_name())
 

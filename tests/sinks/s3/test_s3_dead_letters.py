@@ -17,9 +17,10 @@ from abs_core.model import Outcome
 from abs_services import S3Service
 from abs_sinks.deadletters import writer
 from abs_sinks.deadletters.letter import rows_of, schema_of, why_bad
+from abs_sinks.refusals import find_bad_rows
 from abs_sinks.s3 import twophase
 from abs_sinks.s3 import wal as wal_of_s3
-from abs_sinks.s3.formats import doubtful, try_encoding
+from abs_sinks.s3.formats import check_values, doubtful, to_try, try_encoding
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.sink import S3Letters, S3Sink
 from abs_sinks.s3.testing import open_folder
@@ -138,6 +139,41 @@ def test_columns_that_need_no_trial_are_never_refused(fileformat: str) -> None:
     try_encoding(edges.select(trusted), options)
     needed = pa.table([[1, None]], pa.schema([pa.field("id", pa.int64(), nullable=False)]))
     assert doubtful(needed, fileformat) == ["id"]
+
+
+MANY = pa.table(
+    {
+        "text": pa.array([b"a", b"\xff", b"a\0b", '\u00fc\n"'.encode(), None, b"", b"a,b"]).view(
+            pa.string()
+        ),
+        "day": pa.array([0, 1, 2, 2_932_897, None, -719_162, -719_163], pa.date32()),
+        "at": pa.array(
+            [0, 253_402_300_799_999_999, 1, 2, None, -(2**63), 5], pa.timestamp("us", "UTC")
+        ),
+        "clock": pa.array([0, 1, 2, 3, None, 253_402_300_800_000_000, 5], pa.timestamp("us")),
+        "pair": [{"a": "x"}, None, {"a": "\0"}, {"a": ""}, None, {"a": "y"}, {"a": None}],
+    }
+)
+
+
+@pytest.mark.parametrize("fileformat", ["parquet", "arrow", "json", "csv"])
+@pytest.mark.parametrize("rows", [7, 1])
+def test_the_cheap_check_refuses_what_the_format_refuses(fileformat: str, rows: int) -> None:
+    """Both name the same rows for the same reasons, whatever columns and rows are together."""
+    options = S3Options.parse({"path": "s3://bkt/data", "fileformat": fileformat})
+    names = [name for name in MANY.column_names if (fileformat, name) != ("csv", "pair")]
+    for chosen in [names, *([name] for name in names)]:
+        for first in range(0, MANY.num_rows, rows):
+            table = MANY.select(chosen).slice(first, rows)
+            by_trial = find_bad_rows(table, lambda part: try_encoding(part, options))
+            by_check = find_bad_rows(table, lambda part: check_values(part, options))
+            assert by_check.which.tolist() == by_trial.which.tolist()
+            assert by_check.reasons == by_trial.reasons
+
+
+def test_good_texts_and_times_are_not_encoded_twice() -> None:
+    assert to_try(MANY.slice(0, 1), "json") == ["pair"]
+    assert to_try(MANY.slice(2, 1), "json") == ["text", "pair"], "planted: a text with NUL is tried"
 
 
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
