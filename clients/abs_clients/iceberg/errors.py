@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,15 +25,6 @@ from pyiceberg.exceptions import (
     WaitingForLockException,
 )
 from requests.exceptions import RequestException
-from sqlalchemy.exc import (
-    DisconnectionError,
-    InterfaceError,
-    OperationalError,
-    SQLAlchemyError,
-)
-from sqlalchemy.exc import (
-    TimeoutError as PoolTimeoutError,
-)
 
 from abs_clients.s3.errors import to_abs_error
 from abs_clients.tablelog import DEFECT
@@ -52,12 +44,8 @@ _SILENT = (
     TooManyRequestsError,
     WaitingForLockException,
     RequestException,
-    DisconnectionError,
-    InterfaceError,
-    OperationalError,
-    PoolTimeoutError,
 )
-"""The catalog, or its database, does not answer; a commit's outcome is unknown."""
+"""The catalog does not answer; a commit's outcome is unknown."""
 
 _REFUSED = (
     BadRequestError,
@@ -66,8 +54,10 @@ _REFUSED = (
     SignError,
     UnauthorizedError,
     RESTError,  # what is left of it: an answer that is not one of a fault of the server's
-    SQLAlchemyError,  # likewise: the database answers, and does not take it
 )
+
+_DATABASE_SILENT = ("DisconnectionError", "InterfaceError", "OperationalError", "TimeoutError")
+"""Likewise of the database of an SQL catalog; every other error of it is a refusal."""
 
 _BUSY = re.compile(
     r"AWS Error (NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|"
@@ -103,9 +93,9 @@ def mapped(doing: str) -> Iterator[None]:
 
 def _mapped(error: Exception, doing: str) -> AbsError:
     told = f"{doing}: {type(error).__name__}"
-    if isinstance(error, _SILENT) or _is_of_hive(error):
+    if isinstance(error, _SILENT + _of_sql(*_DATABASE_SILENT)) or _is_of_hive(error):
         return UnavailableError(f"The catalog does not answer, {told}.")
-    if isinstance(error, _REFUSED):
+    if isinstance(error, _REFUSED + _of_sql("SQLAlchemyError")):
         remedy = "look at its credentials and rights, and at its own log."
         return RefusedError(f"The catalog refuses, {told}.", remedy=remedy)
     if isinstance(error, ClientError | BotoCoreError):  # Glue's
@@ -127,6 +117,12 @@ def _of_store(error: OSError, doing: str) -> AbsError:
         remedy = "look at the credentials and rights of this process."
         return RefusedError(f"The store refuses, {doing}: {told}.", remedy=remedy)
     return disk_error(error, "The table's store", doing)
+
+
+def _of_sql(*names: str) -> tuple[type[Exception], ...]:
+    """Exceptions of sqlalchemy, which only an SQL catalog loads: nobody else can have raised them."""
+    loaded = sys.modules.get("sqlalchemy.exc")
+    return () if loaded is None else tuple(getattr(loaded, name) for name in names)
 
 
 def _is_of_hive(error: Exception) -> bool:

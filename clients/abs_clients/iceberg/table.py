@@ -21,7 +21,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -368,13 +367,20 @@ def _catalog(
         properties = {**{k: v for k, v in ours.items() if v}, **properties}
     try:
         opened = load_catalog(name, **properties)
-    except (ValueError, NotInstalledError) as error:
+    except NotInstalledError as error:
+        raise ConfigError(
+            f"The Iceberg catalog {name} needs a package that is not installed: {text_of(error)}.",
+            remedy="pip install 'abs-sinks[iceberg-sql]', if its type is sql; of another type, what "
+            "pyiceberg names. For a job, in Spark's Python on the driver and on every executor.",
+        ) from error
+    except ValueError as error:
         raise ConfigError(
             f"The Iceberg catalog {name} cannot be opened: {type(error).__name__}.",
             remedy="give its properties as catalog.type (sql, rest, glue, hive), catalog.uri and so "
             "on, or by its name in pyiceberg's configuration file.",
         ) from error
-    if opened.properties.get("py-catalog-impl") or isinstance(opened, InMemoryCatalog):
+    # By its name: its module loads sqlalchemy, which comes with the extra iceberg-sql alone.
+    if opened.properties.get("py-catalog-impl") or type(opened).__name__ == "InMemoryCatalog":
         raise ConfigError(
             f"The Iceberg catalog {name} is a {type(opened).__name__}, of which it is not known that "
             "it compares and sets for all processes.",
