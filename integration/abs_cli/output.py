@@ -92,10 +92,15 @@ def print_json(value: Any, file: Path | None = None) -> None:
         file.write_text(text)
 
 
-def _of_a_kind(file: Path | None) -> Path | None:
-    if file is not None and file.suffix not in (".json", ".html"):
-        raise typer.BadParameter("name a file that ends in .json or .html.")
-    return file
+def of_kind(*kinds: str) -> Callable[[Path | None], Path | None]:
+    """A check of an option: the file's name ends in one of these."""
+
+    def check(file: Path | None) -> Path | None:
+        if file is not None and file.suffix not in kinds:
+            raise typer.BadParameter(f"name a file that ends in {' or '.join(kinds)}.")
+        return file
+
+    return check
 
 
 ReportTo = Annotated[
@@ -103,16 +108,22 @@ ReportTo = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        callback=_of_a_kind,
+        callback=of_kind(".json", ".html"),
         help="Also write the result to FILE.json, or as a page for a browser to FILE.html.",
     ),
 ]
 
 
-def write_report(file: Path, page: Callable[[], str], document: Callable[[], Any]) -> None:
-    """Write a result as a page or as JSON, as the file's name says."""
-    if file.suffix == ".html":
-        file.write_text(page(), "utf-8")
+def write_report(
+    file: Path,
+    page: Callable[[], str],
+    document: Callable[[], Any],
+    picture: Callable[[], str] | None = None,
+) -> None:
+    """Write a result as a page, as a picture or as JSON, as the file's name says."""
+    drawn = {".html": page, ".svg": picture}.get(file.suffix)
+    if drawn is not None:
+        file.write_text(drawn(), "utf-8")
     else:
         print_json(document(), file)
 

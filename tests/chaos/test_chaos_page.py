@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
 
 from typer.testing import CliRunner
 
@@ -12,7 +13,7 @@ from abs_chaos.blame import Blame
 from abs_chaos.killing import Killed
 from abs_chaos.moments import Moment
 from abs_chaos.outcome import Outcome
-from abs_chaos.page import page
+from abs_chaos.page import page, picture
 from abs_cli.main import app
 
 KILL = Killed(3.0, Moment.COMMITTED, Moment.COMMITTED, 5, 0, 4, "at epoch 5: <b>", 2.5)
@@ -72,6 +73,19 @@ def test_a_clean_run_says_so_and_blames_nobody() -> None:
     assert "Not exactly once" not in seen.text
     assert "Exactly once" in seen.text
     assert "Which kill" not in seen.text
+
+
+def test_the_picture_is_a_file_of_its_own_with_verdict_and_time_line() -> None:
+    drawn = ET.fromstring(picture(OUTCOME))
+    classes = [element.get("class") for element in drawn.iter()]
+    assert (classes.count("kill"), classes.count("away"), classes.count("epoch")) == (1, 1, 2)
+    text = "".join(drawn.itertext())
+    assert "Not exactly once: 20 rows doubled" in text
+    assert "at epoch 5: <b>" in text
+    clean = Differences(100, 100, 0, 0, 0, 0, 0, 0)
+    right = picture(replace(OUTCOME, report=replace(REPORT, differences=clean), blamed=()))
+    assert "Exactly once" in right
+    assert "Not exactly once" not in right
 
 
 def test_a_run_without_kills_and_counts_has_a_page() -> None:

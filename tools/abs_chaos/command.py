@@ -17,8 +17,8 @@ from abs_cli.audit_job import compared_by
 from abs_cli.output import (
     FAILED,
     AsJson,
-    ReportTo,
     errors,
+    of_kind,
     one_of,
     people,
     print_json,
@@ -84,6 +84,15 @@ Also = Annotated[
         "often as it is killed: postgres, kafka, s3, with commas.",
     ),
 ]
+Report = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        callback=of_kind(".json", ".html", ".svg"),
+        help="Also write the result to FILE.json, as a page for a browser to FILE.html, or as a "
+        "picture to FILE.svg.",
+    ),
+]
 Log = Annotated[
     Path | None, typer.Option(help="For the job's output. Default: a file that is named.")
 ]
@@ -113,7 +122,7 @@ def chaos(
     also: Also = "",
     failures: Failures = 3,
     log: Log = None,
-    report: ReportTo = None,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a job, kill all of its processes by SIGKILL again and again, and audit its target.
@@ -123,7 +132,7 @@ def chaos(
     """
     from abs_audit import AuditSettings, relation
     from abs_chaos.moments import Moment
-    from abs_chaos.page import page
+    from abs_chaos.page import page, picture
     from abs_chaos.run import ChaosSettings, chaos
 
     if not expected or not actual:
@@ -150,7 +159,7 @@ def chaos(
     with audited.exit_code_1_for_findings_only():
         outcome = chaos(settings, source, target, compared, _Lines())
     if report is not None:
-        write_report(report, lambda: page(outcome), outcome.to_dict)
+        write_report(report, lambda: page(outcome), outcome.to_dict, lambda: picture(outcome))
     if as_json:
         print_json(outcome.to_dict())
     else:

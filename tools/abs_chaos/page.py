@@ -1,4 +1,4 @@
-"""The outcome as one HTML page: the verdict, a time line, and what was done when."""
+"""The outcome as one HTML page: the verdict, a time line, and what was done when; or as a picture."""
 
 from __future__ import annotations
 
@@ -14,23 +14,45 @@ _ROWS_TOP, _ROWS_BOTTOM = 30, 210
 _LANES = {"kills": 236, "servers": 262, "epochs": 288}
 _BOTTOM = 304
 
-_STYLE = """
+_COLOURS = """
 :root { color-scheme: light dark; --bad: #c62828; --good: #2e7d32; --line: #1565c0; --away: #ef6c00;
-  --dim: #78909c }
-@media (prefers-color-scheme: dark) { :root { --bad: #ef5350; --good: #66bb6a; --line: #64b5f6 } }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2rem }
-.good { color: var(--good) } .bad { color: var(--bad) } .dim { color: var(--dim) }
-table { border-collapse: collapse; width: 100% }
-td, th { padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid #8884 }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
-svg { width: 100%; height: auto; font: 12px system-ui, sans-serif } svg text { fill: currentColor }
+  --dim: #78909c; --text: #263238 }
+@media (prefers-color-scheme: dark) { :root { --bad: #ef5350; --good: #66bb6a; --line: #64b5f6;
+  --text: #eceff1 } }
+svg { font: 12px system-ui, sans-serif } svg text { fill: var(--text) }
+svg .good { fill: var(--good) } svg .bad { fill: var(--bad) } svg .verdict { font-size: 16px }
 .axis { stroke: #8888 } .kill { stroke: var(--bad); stroke-width: 2 }
 .away { fill: var(--away) } .epoch { stroke: var(--dim) }
 .rows { fill: none; stroke: var(--line); stroke-width: 2 }
 .due { stroke: var(--good); stroke-dasharray: 5 4 }
 """
+"""Of the time line, also where it is a picture by itself."""
+_STYLE = f"""{_COLOURS}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2rem auto; padding: 0 1rem }}
+h1 {{ font-size: 1.5rem }} h2 {{ font-size: 1.1rem; margin-top: 2rem }}
+.good {{ color: var(--good) }} .bad {{ color: var(--bad) }} .dim {{ color: var(--dim) }}
+table {{ border-collapse: collapse; width: 100% }}
+td, th {{ padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid #8884 }}
+td.n, th.n {{ text-align: right; font-variant-numeric: tabular-nums }}
+svg {{ width: 100%; height: auto }}
+"""
+
+
+def picture(outcome: Outcome) -> str:
+    """The verdict and the time line as an SVG file, for a page that shows images."""
+    kind, verdict = ("good", "Exactly once") if outcome.clean else ("bad", "Not exactly once")
+    why = f": {'; '.join(outcome.shortcomings)}" if outcome.shortcomings else ""
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 -52 {_WIDTH} {_BOTTOM + 78}">',
+            f"<style>{_COLOURS}</style>",
+            f'<text class="verdict {kind}" x="0" y="-32">{escape(verdict + why)}</text>',
+            f'<text x="0" y="-12">{escape(_figures(outcome))}</text>',
+            _timeline(outcome),
+            "</svg>\n",
+        ]
+    )
 
 
 def page(outcome: Outcome) -> str:
@@ -130,23 +152,26 @@ def _timeline(outcome: Outcome) -> str:
     def mark(kind: str, seconds: float, top: int, bottom: int, said: str) -> str:
         at = f"{x(seconds):.1f}"
         return (
-            f"<line class={kind} x1={at} x2={at} y1={top} y2={bottom}>"
+            f'<line class="{kind}" x1="{at}" x2="{at}" y1="{top}" y2="{bottom}">'
             f"<title>{escape(said)}</title></line>"
         )
 
-    drawn = [f"<svg viewBox='0 0 {_WIDTH} {_BOTTOM + 26}' role=img aria-label='time line'>"]
+    size = f'width="{_WIDTH}" height="{_BOTTOM + 26}" viewBox="0 0 {_WIDTH} {_BOTTOM + 26}"'
+    drawn = [f'<svg {size} role="img" aria-label="time line">']
     for tick in _ticks(end):
         drawn.append(mark("axis", tick, _BOTTOM, _BOTTOM + 4, f"{tick:g} s"))
-        drawn.append(f"<text x={x(tick):.1f} y={_BOTTOM + 18} text-anchor=middle>{tick:g} s</text>")
-    drawn += [f"<text x=0 y={top + 4}>{name}</text>" for name, top in _LANES.items()]
-    drawn.append(f"<text x=0 y={_ROWS_TOP - 12}>visible rows</text>")
+        drawn.append(
+            f'<text x="{x(tick):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{tick:g} s</text>'
+        )
+    drawn += [f'<text x="0" y="{top + 4}">{name}</text>' for name, top in _LANES.items()]
+    drawn.append(f'<text x="0" y="{_ROWS_TOP - 12}">visible rows</text>')
     drawn.append(
-        f"<line class=due x1={_LEFT} x2={_WIDTH - _RIGHT} y1={y(due):.1f} y2={y(due):.1f} />"
-        f"<text x=0 y={y(due) + 4:.1f}>{due:,}</text>"
+        f'<line class="due" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y(due):.1f}" y2="{y(due):.1f}" />'
+        f'<text x="0" y="{y(due) + 4:.1f}">{due:,}</text>'
     )
     steps = [*outcome.visible, (end, outcome.report.differences.actual)]
     path = f"M{_LEFT},{y(0):.1f}" + "".join(f"H{x(s):.1f}V{y(n):.1f}" for s, n in steps)
-    drawn.append(f"<path class=rows d='{path}' />")
+    drawn.append(f'<path class="rows" d="{path}" />')
     for seconds, epoch in outcome.epochs:
         top = _LANES["epochs"]
         drawn.append(mark("epoch", seconds, top - 7, top + 7, f"epoch {epoch}, {seconds:.1f} s"))
@@ -157,8 +182,8 @@ def _timeline(outcome: Outcome) -> str:
         else:
             begin, over = x(event.at_seconds), x(event.at_seconds + event.away_s)
             drawn.append(
-                f"<rect class=away x={begin:.1f} y={_LANES['servers'] - 7} height=14 "
-                f"width={max(over - begin, 2):.1f}><title>{escape(said)}</title></rect>"
+                f'<rect class="away" x="{begin:.1f}" y="{_LANES["servers"] - 7}" height="14" '
+                f'width="{max(over - begin, 2):.1f}"><title>{escape(said)}</title></rect>'
             )
     return "".join([*drawn, "</svg>"])
 
