@@ -42,7 +42,7 @@ prefetch: setup ## fetches and makes what the tests need once
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks
 
-scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; 30 minutes
+scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; an hour
 	$(BIN)/python -m benchmarks.scoreboard
 
 # Hours; MINUTES=30 stops after so many and says what share of the tests ran.

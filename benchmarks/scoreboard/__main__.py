@@ -25,7 +25,7 @@ README = ROOT / "README.md"
 SPARK = ("pyspark==4.1.1", "setuptools==80.9.0", "numpy==2.1.3", "pandas==2.3.3", "pyarrow==21.0.0")
 """The newest release of Spark for which Delta and Iceberg have jars."""
 OF_THIS_PROCESS = ("pyspark", "pyarrow", "psycopg", "pgpq")
-DELTALAKE = "deltalake>=1.6,<1.7"
+LAKE = ("deltalake>=1.6,<1.7", "pyiceberg[sql-sqlite,pyiceberg-core]>=0.12,<0.13")
 
 
 def facts(found: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +38,7 @@ def run(sizes: Sizes, only: list[str], result: Path) -> None:
     """Write the result, anew after each contestant: a run that is cut off keeps what it has."""
     named = {one.name: one for one in CONTESTANTS}
     chosen = [named[name] for name in only or named]
-    python = python_with(*SPARK, *CLIENTS, DELTALAKE, of="scoreboard")
+    python = python_with(*SPARK, *CLIENTS, *LAKE, of="scoreboard")
     document: dict[str, Any] = {
         "started": datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "command": " ".join(["python", "-m", "benchmarks.scoreboard", *sys.argv[1:]]),

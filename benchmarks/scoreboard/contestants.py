@@ -15,6 +15,8 @@ class States(StrEnum):
     """What a sink promises about rows, in its own documentation."""
 
     EXACTLY = "exactly once"
+    IDEMPOTENT = "idempotent"
+    """What is written again has no effect."""
     AT_LEAST = "at least once"
     NOTHING = "nothing stated"
 
@@ -30,6 +32,8 @@ class Contestant:
             has exported at its end, for folders that only their own readers understand.
         protocol: of ours.
         jar: what the session needs besides Spark, by Maven coordinates.
+        compared: the row of docs/explanation/compared.md with the same statement; of others.
+        keyed: whether a row replaces the older one of its key, in this way or with an option of it.
         docs: where its settings and its promise come from.
     """
 
@@ -40,21 +44,31 @@ class Contestant:
     docs: str
     protocol: str = ""
     jar: str = ""
+    keyed: bool = False
+    compared: str = ""
 
 
 _SPARK = "https://spark.apache.org/docs/4.1.1/streaming/"
 _OURS = "docs/reference/"
 
 
-def _ours(format_: str, target: str, protocol: str, page: str, read: str = "") -> Contestant:
+def _ours(
+    format_: str, target: str, protocol: str, page: str, read: str = "", *, keyed: bool = False
+) -> Contestant:
     return Contestant(
-        f"{format_}, {protocol}", target, (read or target,), States.EXACTLY, _OURS + page, protocol
+        f"{format_}, {protocol}",
+        target,
+        (read or target,),
+        States.EXACTLY,
+        _OURS + page,
+        protocol,
+        keyed=keyed,
     )
 
 
 CONTESTANTS = (
     *(
-        _ours("abs-postgres", "postgres", protocol, "options.md")
+        _ours("abs-postgres", "postgres", protocol, "options.md", keyed=protocol != "2pc")
         for protocol in ("2pc", "wal", "idempotent")
     ),
     *(
@@ -63,6 +77,8 @@ CONTESTANTS = (
     ),
     *(_ours("abs-s3", "s3", protocol, "s3.md") for protocol in ("2pc", "wal")),
     _ours("abs-s3", "s3", "idempotent", "s3.md", "seen"),
+    _ours("abs-delta", "abs_delta", "2pc", "tables.md", "seen"),
+    _ours("abs-iceberg", "abs_iceberg", "2pc", "tables.md", "seen"),
     Contestant(
         "epoch: all three, 2pc",
         "epoch",
@@ -78,6 +94,7 @@ CONTESTANTS = (
         States.AT_LEAST,
         f"{_SPARK}structured-streaming-kafka-integration.html",
         jar=KAFKA_JAR,
+        compared="Spark's Kafka sink",
     ),
     Contestant(
         "Spark's file sink",
@@ -85,6 +102,7 @@ CONTESTANTS = (
         ("seen",),
         States.EXACTLY,
         f"{_SPARK}apis-on-dataframes-and-datasets.html",
+        compared="Spark's file sink",
     ),
     Contestant(
         "JDBC append in foreachBatch",
@@ -93,6 +111,7 @@ CONTESTANTS = (
         States.AT_LEAST,
         f"{_SPARK}apis-on-dataframes-and-datasets.html",
         jar=JDBC_JAR,
+        compared="`foreachBatch` + JDBC `append`",
     ),
     Contestant(
         "MERGE by key in foreachBatch",
@@ -101,6 +120,8 @@ CONTESTANTS = (
         States.AT_LEAST,  # by the guide; that a replay converges is MERGE's, not a promise of Spark's
         f"{_SPARK}apis-on-dataframes-and-datasets.html",
         jar=JDBC_JAR,
+        keyed=True,
+        compared="`foreachBatch` + `MERGE` by key",
     ),
     Contestant(
         "batch id in a table",
@@ -109,13 +130,15 @@ CONTESTANTS = (
         States.EXACTLY,
         f"{_SPARK}apis-on-dataframes-and-datasets.html",
         jar=JDBC_JAR,
+        compared="batch id in a table of your own",
     ),
     Contestant(
         "deltalake, application transaction",
         "deltalake",
         ("seen",),
-        States.EXACTLY,
-        "https://delta-io.github.io/delta-rs/usage/writing/",
+        States.IDEMPOTENT,
+        "https://docs.delta.io/delta-streaming/",
+        compared="Delta with `txnAppId`, `txnVersion`",
     ),
     Contestant(
         "Delta's streaming sink",
@@ -124,6 +147,7 @@ CONTESTANTS = (
         States.EXACTLY,
         "https://docs.delta.io/delta-streaming/",
         jar=DELTA_JAR,
+        compared="Delta's streaming sink",
     ),
     Contestant(
         "Iceberg's streaming sink",
@@ -132,5 +156,6 @@ CONTESTANTS = (
         States.NOTHING,
         "https://iceberg.apache.org/docs/latest/spark-structured-streaming/",
         jar=ICEBERG_JAR,
+        compared="Iceberg's streaming sink",
     ),
 )

@@ -19,9 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 Settings = dict[str, Any]
 SCHEMA = "id BIGINT, word STRING, amount DOUBLE"
-TABLE, STAGE, BATCHES = "rows_written", "staged", "batches"
-JOB = "scoreboard"
-ICEBERG = "lake.db.t"
+NAMES = {
+    "table": "rows_written",
+    "stage": "staged",
+    "batches": "batches",
+    "job": "scoreboard",
+    "iceberg": "lake.db.t",
+}
+"""What the settings call the tables and the job; each situation of a contestant has its own."""
 MESSAGE = ("CAST(id AS STRING) AS key", "to_json(struct(*)) AS value")
 EXTENSIONS = {
     "delta": {
@@ -39,7 +44,7 @@ EXTENSIONS = {
 def options_of(given: Settings, target: str) -> dict[str, str]:
     """The options of our sink for a target."""
     options = {
-        "postgres": {"url": given["url"], "dbtable": TABLE},
+        "postgres": {"url": given["url"], "dbtable": given["table"]},
         "kafka": {
             "kafka.bootstrap.servers": given["bootstrap"],
             "topic": given["topic"],
@@ -51,18 +56,54 @@ def options_of(given: Settings, target: str) -> dict[str, str]:
             "endpoint": given["endpoint"],
             "region": given["region"],
         },
+        "delta": {"path": given["folder"], "createtable": "true"},
+        "iceberg": {
+            "table": given["iceberg"].partition(".")[2],
+            "createtable": "true",
+            "catalog": "lake",
+            **catalog(given),
+        },
     }[target]
-    if target == "postgres" and given["protocol"] == "idempotent":
+    if target == "postgres" and (given["protocol"] == "idempotent" or given.get("keyed")):
         options |= {"write": "upsert", "key": "id"}
     if target == "kafka" and given["protocol"] == "wal":
         options["wal"] = f"file://{given['folder']}/wal"
     return {**options, "protocol": given["protocol"]}
 
 
+def catalog(given: Settings) -> dict[str, str]:
+    """Of our Iceberg sink: in a file, beside the table."""
+    return {
+        "catalog.type": "sql",
+        "catalog.uri": f"sqlite:///{given['work']}/catalog.db",
+        "catalog.warehouse": f"file://{given['work']}/warehouse",
+    }
+
+
+def iceberg_table(given: Settings) -> Any:
+    """As pyiceberg reads it; None where nobody has made it yet."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    properties = {name.partition(".")[2]: text for name, text in catalog(given).items()}
+    try:
+        return load_catalog("lake", **properties).load_table(given["iceberg"].partition(".")[2])
+    except NoSuchTableError:
+        return None
+
+
+def make_namespace(given: Settings) -> None:
+    """That of our Iceberg sink's tables, which the sink does not make."""
+    from pyiceberg.catalog import load_catalog
+
+    properties = {name.partition(".")[2]: text for name, text in catalog(given).items()}
+    load_catalog("lake", **properties).create_namespace_if_not_exists("db")
+
+
 def ours(target: str, stream: DataFrame, given: Settings) -> Any:
     rows = stream.selectExpr(*MESSAGE) if target == "kafka" else stream
     writer = rows.writeStream.format(f"abs-{target}")
-    return writer.options(**options_of(given, target), job=JOB)
+    return writer.options(**options_of(given, target), job=given["job"])
 
 
 def epoch(stream: DataFrame, given: Settings) -> Any:
@@ -77,7 +118,7 @@ def epoch(stream: DataFrame, given: Settings) -> Any:
         )
         for target in ("postgres", "kafka", "s3")
     ]
-    function = abs_spark.epoch(sinks, job=JOB, checkpointLocation=given["checkpoint"])
+    function = abs_spark.epoch(sinks, job=given["job"], checkpointLocation=given["checkpoint"])
     return stream.writeStream.foreachBatch(function)
 
 
@@ -91,7 +132,8 @@ def folder(format_: str, stream: DataFrame, given: Settings) -> Any:
 
 
 def iceberg(stream: DataFrame, given: Settings) -> Any:
-    stream.sparkSession.sql(f"CREATE TABLE IF NOT EXISTS {ICEBERG} ({SCHEMA}) USING iceberg")
+    make = f"CREATE TABLE IF NOT EXISTS {given['iceberg']} ({SCHEMA}) USING iceberg"
+    stream.sparkSession.sql(make)
     return stream.writeStream.format("iceberg")
 
 
@@ -101,28 +143,32 @@ def by_jdbc(batch: DataFrame, given: Settings, table: str, mode: str) -> None:
 
 
 def jdbc_append(given: Settings, batch: DataFrame, number: int) -> None:
-    by_jdbc(batch, given, TABLE, "append")
+    by_jdbc(batch, given, given["table"], "append")
 
 
 def merge(given: Settings, batch: DataFrame, number: int) -> None:
-    by_jdbc(batch, given, STAGE, "overwrite")
+    by_jdbc(batch, given, given["stage"], "overwrite")
     with psycopg.connect(given["url"]) as connection:
         connection.execute(
-            f"MERGE INTO {TABLE} t USING {STAGE} s ON t.id = s.id "
+            f"MERGE INTO {given['table']} t USING {given['stage']} s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET word = s.word, amount = s.amount "
             "WHEN NOT MATCHED THEN INSERT (id, word, amount) VALUES (s.id, s.word, s.amount)"
         )
 
 
 def batch_id(given: Settings, batch: DataFrame, number: int) -> None:
-    by_jdbc(batch, given, STAGE, "overwrite")
+    by_jdbc(batch, given, given["stage"], "overwrite")
     with psycopg.connect(given["url"]) as connection:
-        connection.execute(f"CREATE TABLE IF NOT EXISTS {BATCHES} (number bigint PRIMARY KEY)")
+        connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {given['batches']} (number bigint PRIMARY KEY)"
+        )
         new = connection.execute(
-            f"INSERT INTO {BATCHES} VALUES (%s) ON CONFLICT DO NOTHING", [number]
+            f"INSERT INTO {given['batches']} VALUES (%s) ON CONFLICT DO NOTHING", [number]
         )
         if new.rowcount:
-            connection.execute(f"INSERT INTO {TABLE} SELECT id, word, amount FROM {STAGE}")
+            connection.execute(
+                f"INSERT INTO {given['table']} SELECT id, word, amount FROM {given['stage']}"
+            )
 
 
 def deltalake(given: Settings, batch: DataFrame, number: int) -> None:
@@ -130,10 +176,10 @@ def deltalake(given: Settings, batch: DataFrame, number: int) -> None:
 
     path = given["folder"]
     if DeltaTable.is_deltatable(path):
-        done = DeltaTable(path).transaction_version(JOB)
+        done = DeltaTable(path).transaction_version(given["job"])
         if done is not None and done >= number:
             return
-    said = CommitProperties(app_transactions=[Transaction(app_id=JOB, version=number)])
+    said = CommitProperties(app_transactions=[Transaction(app_id=given["job"], version=number)])
     write_deltalake(path, batch.toArrow(), mode="append", commit_properties=said)
 
 
@@ -143,12 +189,13 @@ def recipe(
     return stream.writeStream.foreachBatch(partial(write, given))
 
 
+RECIPES: dict[str, Callable[[Settings, DataFrame, int], None]] = {
+    write.__name__: write for write in (jdbc_append, merge, batch_id, deltalake)
+}
 WAYS: dict[str, Callable[[DataFrame, Settings], Any]] = {
     **{target: partial(ours, target) for target in ("postgres", "kafka", "s3")},
-    **{
-        write.__name__: partial(recipe, write)
-        for write in (jdbc_append, merge, batch_id, deltalake)
-    },
+    **{f"abs_{target}": partial(ours, target) for target in ("delta", "iceberg")},
+    **{name: partial(recipe, write) for name, write in RECIPES.items()},
     "epoch": epoch,
     "spark_kafka": spark_kafka,
     "spark_files": partial(folder, "parquet"),
@@ -162,10 +209,12 @@ def seen(spark: SparkSession, given: Settings) -> DataFrame:
     way, path = given["way"], given["folder"]
     if way in ("s3", "epoch"):
         reader = spark.read.format("abs-s3").schema(SCHEMA)
-        return reader.options(**options_of(given, "s3"), job=JOB).load()
+        return reader.options(**options_of(given, "s3"), job=given["job"]).load()
     if way == "iceberg":
-        return spark.table(ICEBERG)
-    if way == "deltalake":
+        return spark.table(given["iceberg"])
+    if way == "abs_iceberg":
+        return spark.createDataFrame(iceberg_table(given).scan().to_arrow())
+    if way in ("deltalake", "abs_delta"):
         from deltalake import DeltaTable
 
         return spark.createDataFrame(DeltaTable(path).to_pyarrow_table())
@@ -178,8 +227,13 @@ def export(spark: SparkSession, given: Settings) -> None:
     known: set[str] = set()
     rows = seen(spark, given)
     if way == "iceberg":
-        known = {row[0] for row in spark.table(f"{ICEBERG}.files").select("file_path").collect()}
-    elif way == "deltalake":
+        known = {
+            row[0] for row in spark.table(f"{given['iceberg']}.files").select("file_path").collect()
+        }
+    elif way == "abs_iceberg":
+        path = f"{given['work']}/warehouse"
+        known = {task.file.file_path for task in iceberg_table(given).scan().plan_files()}
+    elif way in ("deltalake", "abs_delta"):
         from deltalake import DeltaTable
 
         known = {*DeltaTable(path).file_uris()}
@@ -195,7 +249,7 @@ def session(given: Settings) -> SparkSession:
     conf = {**given["conf"], **EXTENSIONS.get(given["way"], {})}
     if given["way"] == "iceberg":
         conf["spark.sql.catalog.lake.warehouse"] = given["folder"]
-    builder = SparkSession.builder.master("local[2]").appName(JOB)
+    builder = SparkSession.builder.master("local[2]").appName(given["job"])
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -211,12 +265,15 @@ def read(spark: SparkSession, given: Settings) -> DataFrame:
     return reader.parquet(given["input"])
 
 
+def start(writer: Any, given: Settings) -> Any:
+    """The query that writes all that is there, and ends."""
+    writer = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True)
+    return writer.toTable(given["iceberg"]) if given["way"] == "iceberg" else writer.start()
+
+
 def write(stream: DataFrame, given: Settings) -> None:
     """All that is there, to its end."""
-    writer = WAYS[given["way"]](stream, given)
-    writer = writer.option("checkpointLocation", given["checkpoint"]).trigger(availableNow=True)
-    query = writer.toTable(ICEBERG) if given["way"] == "iceberg" else writer.start()
-    query.awaitTermination()
+    start(WAYS[given["way"]](stream, given), given).awaitTermination()
 
 
 def main() -> None:

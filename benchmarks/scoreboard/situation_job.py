@@ -1,136 +1,40 @@
 """The Spark driver of one contestant in every situation, each with its own target and checkpoint.
 
 Settings are JSON in ``ABS_SCOREBOARD``; the verdicts go to its ``results``, as they come. A verdict
-is what a reader of the target finds at the end: ``passed``, ``lost N``, ``doubled N``, ``stopped``
-(the query ends with an error, and nothing is wrong in the target), ``part seen``.
+is what a reader of the target finds at the end: see ``trial.judge``; besides, ``part seen`` and
+``one ahead``, of readers meanwhile, and why a contestant is not put into a situation.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import sys
 import threading
-from collections import Counter
+import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-from pyarrow import parquet
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
 
+from abs_chaos.faults import Faults, before, name_of
+from abs_testing.calls import Loss
 from benchmarks.scoreboard import job
+from benchmarks.scoreboard.second_driver import SecondDriver, into_two, second_target
+from benchmarks.scoreboard.trial import SHARE, Trial, held, wait_for
 
-COLUMNS = pa.schema([("id", pa.int64()), ("word", pa.string()), ("amount", pa.float64())])
-SHARE = 100
-"""Rows of a file."""
-SLOW_S = 4.0
+SLOW_S = 3.0
 """How long the second task of an epoch takes where a reader looks meanwhile."""
-
-
-@dataclass
-class Trial:
-    """One situation: files of input, a checkpoint and a target that nobody has used."""
-
-    spark: SparkSession
-    given: dict[str, Any]
-    expected: Counter[int] = field(default_factory=Counter)
-    error: str = ""
-    files: int = 0
-
-    def add(self, ids: list[int] | None = None) -> None:
-        """One more file, newer than all."""
-        ids = ids or list(range(self.files * SHARE, (self.files + 1) * SHARE))
-        self.expected.update(ids)
-        rows = [ids, [f"word {id_}" for id_ in ids], [id_ / 100 for id_ in ids]]
-        file = Path(self.given["input"], f"{self.files:05d}.parquet")
-        parquet.write_table(pa.table(rows, schema=COLUMNS), file)
-        os.utime(file, (1_700_000_000 + self.files,) * 2)
-        self.files += 1
-
-    def run(self, files: int = 1, change: Callable[[DataFrame], DataFrame] | None = None) -> None:
-        """Write all that is there, so many files an epoch; the query's error is kept."""
-        self.error = ""
-        given = {**self.given, "files": files}
-        stream = job.read(self.spark, given)
-        try:
-            job.write(stream if change is None else change(stream), given)
-        except StreamingQueryException as error:
-            self.error = str(error)
-
-    @property
-    def checkpoint(self) -> Path:
-        return Path(self.given["checkpoint"])
-
-    def forget_newest_commit(self) -> None:
-        """What a kill leaves between the sink's commit and Spark's own note of it."""
-        commits = self.checkpoint / "commits"
-        newest = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-        for name in (str(newest), f".{newest}.crc"):
-            (commits / name).unlink(missing_ok=True)
-
-    def ids(self) -> Counter[int]:
-        """What a reader of the target sees now."""
-        return Counter(READERS[self.given["reads"]](self.spark, self.given))
-
-    def verdict(self) -> str:
-        found = self.ids()
-        lost, doubled = self.expected - found, found - self.expected
-        if doubled:
-            also = f", lost {lost.total()}" if lost and not self.error else ""
-            return f"doubled {doubled.total()}{also}"
-        if self.error:
-            return "stopped"
-        return f"lost {lost.total()}" if lost else "passed"
-
-
-def in_postgres(spark: SparkSession, given: job.Settings) -> list[int]:
-    with psycopg.connect(given["url"]) as connection:
-        return [id_ for (id_,) in connection.execute(f"SELECT id FROM {job.TABLE}")]
-
-
-def in_kafka(spark: SparkSession, given: job.Settings) -> list[int]:
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": given["bootstrap"],
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    found, ends = [], 0
-    partitions = consumer.list_topics(given["topic"], 30).topics[given["topic"]].partitions
-    consumer.assign([TopicPartition(given["topic"], number, 0) for number in partitions])
-    while ends < len(partitions):
-        message = consumer.poll(30)
-        assert message is not None, "the broker does not answer"
-        if message.error() is not None:
-            ends += 1
-        else:
-            found.append(int(message.key() or b""))
-    consumer.close()
-    return found
-
-
-def in_folder(spark: SparkSession, given: job.Settings) -> list[int]:
-    if given["way"] not in ("s3", "epoch", "iceberg") and not Path(given["folder"]).exists():
-        return []
-    try:
-        return [row[0] for row in job.seen(spark, given).select("id").collect()]
-    except Exception as error:
-        if "PATH_NOT_FOUND" in str(error) or "UNABLE_TO_INFER_SCHEMA" in str(error):
-            return []
-        raise
-
-
-READERS = {"postgres": in_postgres, "kafka": in_kafka, "seen": in_folder, "s3": in_folder}
+STARTS_S = 400.0
+"""A driver that has not begun by then is not tried."""
+BLOCKED_S = 60.0
+"""A driver that stands still is woken after so long, if its successor waits for it until then."""
+REPLIES = 4
+"""So many commits lose their reply, each in an epoch of its own."""
 
 
 def killed_between(trial: Trial) -> str:
@@ -143,7 +47,7 @@ def killed_between(trial: Trial) -> str:
     return trial.verdict()
 
 
-def equal_keys(trial: Trial) -> str:
+def equal_rows(trial: Trial) -> str:
     trial.add([*range(SHARE), *range(10)])
     trial.add([*range(5), *range(SHARE, SHARE + 20)])
     trial.run()
@@ -153,7 +57,7 @@ def equal_keys(trial: Trial) -> str:
 def read_meanwhile(trial: Trial) -> str:
     trial.add()
     trial.run()
-    before = trial.ids().total()
+    (earlier,) = {rows.total() for rows in trial.rows().values()}
     trial.add()
     trial.add()
     seen: set[int] = set()
@@ -161,7 +65,7 @@ def read_meanwhile(trial: Trial) -> str:
 
     def look() -> None:
         while not over.wait(0.2):
-            seen.add(trial.ids().total())
+            seen.update(rows.total() for rows in trial.rows().values())
 
     def slow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -176,9 +80,71 @@ def read_meanwhile(trial: Trial) -> str:
     finally:
         over.set()
         reader.join()
-    part = {count for count in seen if before < count < trial.expected.total()}
+    part = {count for count in seen if earlier < count < trial.expected.total()}
     verdict = trial.verdict()
     return "part seen" if part and verdict == "passed" else verdict
+
+
+def _two_at_once(trial: Trial) -> tuple[job.Settings, dict[str, Any]]:
+    """The second driver is in the second task of an epoch, whose first one is through."""
+    trial.run()
+    trial.add()
+    trial.add()
+    hold = trial.hold("other")
+    # Each driver has its own staging table: what a recipe says of it, in its favour.
+    stage = f"{trial.given['stage']}_other"
+    given = {**trial.given, "files": 2, "hold": hold, "two": False, "stage": stage}
+    trial.other.start(given)
+    assert wait_for(hold["arrived"], STARTS_S), "the second driver has not begun"
+    return given, hold
+
+
+def second_driver(trial: Trial) -> str:
+    trial.add()
+    given, hold = _two_at_once(trial)
+    own = trial.hold("first")
+    first = threading.Thread(target=trial.run, args=(2, lambda stream: held(stream, own)))
+    first.start()
+    wait_for(own["arrived"], 20)
+    for sign in (hold, own):
+        Path(sign["go"]).touch()
+    first.join()
+    trial.note = f"first: {trial.error[:300]} second: {trial.other.ended(given)[:300]}"
+    trial.add()
+    trial.run(2)
+    return trial.verdict()
+
+
+def stood_still(trial: Trial) -> str:
+    trial.add()
+    return _stands_still(trial, trial.add)
+
+
+def late_older(trial: Trial) -> str:
+    if not trial.given["can_update"]:
+        return "only appends"
+    trial.given["keyed"] = True
+    trial.add()
+    return _stands_still(trial, lambda: trial.add(range(SHARE, 3 * SHARE), amount=7.0))
+
+
+def _stands_still(trial: Trial, add: Callable[[], None]) -> str:
+    """The second driver stands still in an epoch; the first one writes it, and one more."""
+    given, hold = _two_at_once(trial)
+    trial.other.stand_still()
+    Path(hold["go"]).touch()
+    watch = threading.Timer(BLOCKED_S, trial.other.wake)
+    watch.start()
+    trial.run(2)
+    first = trial.error
+    add()
+    trial.run(2)
+    watch.cancel()
+    trial.other.wake()
+    woken = trial.other.ended(given)
+    trial.note = f"first: {first[:300]} woken: {woken[:300]}"
+    trial.run(2)
+    return trial.verdict()
 
 
 def deleted_checkpoint(trial: Trial) -> str:
@@ -205,56 +171,159 @@ def restored_checkpoint(trial: Trial) -> str:
     return trial.verdict()
 
 
+_COMMIT = re.compile(rb"\bCOMMIT\b(?! DROP| DELETE)")
+_SERVERS = {"postgres": "url", "kafka": "bootstrap", "s3": "endpoint"}
+
+
+def lost_reply(trial: Trial) -> str:
+    ours = trial.given["way"] if trial.given["protocol"] else ""
+    targets = ["s3"] if ours == "s3" else [name for name in trial.given["reads"] if name != "seen"]
+    if not targets:
+        return "no server"
+    trial.add()
+    trial.run()
+    lost = {target: _lose_replies(trial, target) for target in targets}
+    trial.note = f"replies lost: {lost}"
+    return trial.verdict() if all(lost.values()) else "no reply was lost"
+
+
+def _lose_replies(trial: Trial, target: str) -> int:
+    """How many were: the nth of an epoch's commits, for n from 1 on, each in an epoch of its own."""
+    server = trial.given[_SERVERS[target]]
+    with before(server) as relay:
+        through = {_SERVERS[target]: relay.address}
+        if target == "postgres":
+            port = re.search(r":(\d+)/", server)
+            assert port is not None
+            through["jdbc"] = trial.given["jdbc"].replace(f":{port[1]}/", f":{relay.port}/")
+        for number in range(1, REPLIES + 1):
+            trial.add()
+            relay.lose_if(Loss.REPLY, _commits(trial.given, target), number)
+            trial.run(instead=through)
+            if not relay.fired:
+                return number - 1
+            if trial.error:
+                _disarm(relay)
+                trial.run(instead=through)
+    return REPLIES
+
+
+def _disarm(relay: Faults) -> None:
+    relay.arm(1, None)
+
+
+def _commits(given: job.Settings, target: str) -> Callable[[bytes], bool]:
+    """Which message to the server commits."""
+    if target == "postgres":
+        two = given["protocol"] == "2pc"
+        return (
+            (lambda message: b"COMMIT PREPARED" in message)
+            if two
+            else (lambda message: _COMMIT.search(message) is not None)
+        )
+    if target == "kafka":
+        commit = "END_TXN" if given["protocol"] in ("2pc", "wal") else "PRODUCE"
+        return lambda message: name_of(message) == commit
+    return lambda message: message[:4] in (b"POST", b"PUT ")
+
+
+def second_target_beside(trial: Trial) -> str:
+    """The driver is killed when the first target's rows are written, and the second's are not."""
+    given = trial.given
+    three = given["way"] == "epoch"
+    beside = given if three else second_target(given)
+    trial.add()
+    trial.add()
+    hold = {**trial.hold("other"), "from": 0}
+    trial.other.start({**given, "files": 2, "hold": hold, "two": True})
+    assert wait_for(hold["arrived"], STARTS_S), "the second driver has not begun"
+    first = given["reads"][0]
+    over = threading.Event()
+    for _ in range(20):  # a query of its own for the first target may need its time
+        if trial.rows()[first].total():
+            break
+        over.wait(0.2)
+    trial.other.kill()
+    ahead = trial.rows()[first].total()
+    into_two(trial.spark, {**given, "files": 2})
+    verdict = trial.verdict(*(() if three else [trial.rows(beside)]))
+    return "one ahead until the restart" if ahead and verdict == "passed" else verdict
+
+
 SITUATIONS: dict[str, Callable[[Trial], str]] = {
-    each.__name__: each
-    for each in (
-        killed_between,
-        equal_keys,
-        read_meanwhile,
-        deleted_checkpoint,
-        restored_checkpoint,
-    )
+    "killed_between": killed_between,
+    "equal_rows": equal_rows,
+    "read_meanwhile": read_meanwhile,
+    "second_driver": second_driver,
+    "stood_still": stood_still,
+    "deleted_checkpoint": deleted_checkpoint,
+    "restored_checkpoint": restored_checkpoint,
+    "late_older": late_older,
+    "second_target": second_target_beside,
+    "lost_reply": lost_reply,
 }
 
 
-def prepare(given: job.Settings, number: int) -> job.Settings:
-    """The settings of one situation, whose target is made."""
-    job.TABLE, job.STAGE, job.BATCHES = f"rows_{number}", f"staged_{number}", f"batches_{number}"
-    job.JOB, job.ICEBERG = f"situation-{number}", f"lake.db.t{number}"
-    folder = Path(given["work"], str(number))
-    (folder / "input").mkdir(parents=True)
-    topic = f"{given['topic']}-{number}"
+def placed(given: job.Settings, number: int) -> job.Settings:
+    """The settings of one situation, with names of its own."""
+    place = Path(given["work"], str(number))
+    paths = {name: str(place / name) for name in ("input", "checkpoint", "folder", "ended")}
+    names = {name: f"{given[name]}_{number}" for name in ("table", "stage", "batches", "iceberg")}
+    own = {"topic": f"{given['topic']}-{number}", "path": f"{given['path']}/{number}"}
+    return {**given, **paths, **names, **own, "place": str(place), "job": f"situation-{number}"}
+
+
+def make(given: job.Settings, *, keyed: bool) -> None:
+    """The target."""
+    key = " PRIMARY KEY" if keyed else ""
     with psycopg.connect(given["url"], autocommit=True) as connection:
-        key = " PRIMARY KEY" if given["unique"] else ""
-        for table, unique in ((job.TABLE, key), (job.STAGE, "")):
+        for table, unique in ((given["table"], key), (given["stage"], "")):
             connection.execute(
                 f"CREATE TABLE {table} (id bigint{unique}, word text, amount double precision)"
             )
-    if given["reads"] == "kafka" or given["way"] == "epoch":
+    if "kafka" in given["reads"]:
         from confluent_kafka import admin
 
         broker = admin.AdminClient({"bootstrap.servers": given["bootstrap"]})
-        new = admin.NewTopic(topic, 2, 1)  # type: ignore[attr-defined]
+        new = admin.NewTopic(given["topic"], 2, 1)  # type: ignore[attr-defined]
         for made in broker.create_topics([new]).values():
             made.result()
-    paths = {name: str(folder / name) for name in ("input", "checkpoint")}
-    path = f"{given['path']}/{number}"
-    return {**given, **paths, "folder": str(folder / "table"), "topic": topic, "path": path}
 
 
 def main() -> None:
     given: job.Settings = json.loads(os.environ["ABS_SCOREBOARD"])
-    spark = job.session(given)
+    spark, other = job.session(given), SecondDriver(Path(given["pids"]))
     verdicts: dict[str, dict[str, str]] = {}
-    for number, (name, situation) in enumerate(SITUATIONS.items()):
-        trial = Trial(spark, prepare(given, number))
-        verdict = situation(trial)
-        told = trial.error.splitlines()
-        reason = next((line for line in told if "Error: " in line or "Exception: " in line), "")
-        verdicts[name] = {"verdict": verdict, "error": (reason or "".join(told[:1]))[:600]}
-        Path(given["results"]).write_text(json.dumps(verdicts))
-        print(name, verdicts[name], flush=True)
-    spark.stop()
+    failed = False
+    if {"second_driver", "stood_still", "late_older", "second_target"} & {*given["situations"]}:
+        other.begin()
+    try:
+        for number, (name, situation) in enumerate(SITUATIONS.items()):
+            if name not in given["situations"]:
+                continue
+            own = placed(given, number)
+            Path(own["input"]).mkdir(parents=True)
+            keyed = given["unique"] or (given["can_update"] and name == "late_older")
+            for one in (own, second_target(own)):
+                make(one, keyed=keyed)
+            trial = Trial(spark, own, other)
+            try:
+                verdict = situation(trial)
+            except AssertionError:  # the situation was not made: no verdict
+                traceback.print_exc()
+                other.kill()
+                failed = True
+                continue
+            told = trial.error.splitlines()
+            reason = next((line for line in told if "Error: " in line or "Exception: " in line), "")
+            error = (reason or "".join(told[:1]))[:600]
+            verdicts[name] = {"verdict": verdict, "error": error, "note": trial.note}
+            Path(given["results"]).write_text(json.dumps(verdicts))
+            print(name, verdicts[name], flush=True)
+    finally:
+        other.kill()
+        spark.stop()
+    sys.exit(int(failed))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 
 from abs_chaos.killing import Killed
 from abs_chaos.moments import Moment
-from benchmarks.scoreboard.__main__ import PAGE, README, RESULT, stated
+from benchmarks.scoreboard.__main__ import PAGE, README, RESULT, ROOT, stated
 from benchmarks.scoreboard.contestants import CONTESTANTS, States
 from benchmarks.scoreboard.job import WAYS
 from benchmarks.scoreboard.measure import Row, Sizes, rate
@@ -56,11 +56,30 @@ def test_every_contestant_has_a_driver_and_the_readme_compares_ours_with_some() 
     assert {*SHORT, *SHORT.values()} <= {*names}
 
 
+def differ(compared: str) -> list[str]:
+    """Contestants of which the page of comparisons states something else than the scoreboard."""
+    cells = [line.split(" | ") for line in compared.splitlines() if line.startswith("| ")]
+    promises = {cell[0].removeprefix("| "): cell[2] for cell in cells if len(cell) > 3}
+    return [
+        one.name
+        for one in CONTESTANTS
+        if not one.protocol and not promises.get(one.compared, "").startswith(one.states.value)
+    ]
+
+
+def test_what_a_contestant_states_is_the_same_on_the_page_of_comparisons() -> None:
+    text = (ROOT / "docs" / "explanation" / "compared.md").read_text()
+    assert differ(text) == []
+    planted = text.replace("exactly once, for readers", "at least once, for readers")
+    assert differ(planted) == ["Spark's file sink"]
+
+
 @pytest.mark.parametrize(
     ("states", "figures", "kept"),
     [
         (States.EXACTLY, {}, True),
         (States.EXACTLY, {"doubled": 1}, False),
+        (States.IDEMPOTENT, {"doubled": 1}, False),
         (States.AT_LEAST, {"doubled": 1}, True),
         (States.AT_LEAST, {"missing": 1}, False),
         (States.AT_LEAST, {"wrong": 1}, False),
@@ -94,3 +113,11 @@ def test_a_busy_machine_is_told_beside_its_rates() -> None:
     quiet, busy = ({**document(), "load before": load} for load in ("0.10 1 1", "9.50 1 1"))
     assert "The machine was busy" not in page(quiet)
     assert "The machine was busy" in page(busy)
+
+
+def test_a_run_with_kills_has_input_for_each_of_them_and_a_page_says_if_they_are_few() -> None:
+    assert Sizes(epochs=48, kills=8).with_kills().epochs == 128
+    assert Sizes(epochs=48, kills=2).with_kills().epochs == 48
+    few, many = ({**document(), "sizes": {**document()["sizes"], "kills": n}} for n in (2, 8))
+    assert "2 kills for each are few" in page(few)
+    assert "are few" not in page(many)
