@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def problems(line: str) -> list[str]:
         if missing := [name for name in names if name not in group.commands]:
             return [f"{group.name} has no command {name}" for name in missing]
         reached = [group.commands[name] for name in names]
-    asked = [word.partition("=")[0].rstrip(",.") for word in words if word.startswith("--")]
+    own = takewhile(lambda word: word != "--", words)  # behind it is the command of a job
+    asked = [word.partition("=")[0].rstrip(",.") for word in own if word.startswith("--")]
     return [
         f"{command.name} has no option {option}"
         for command in reached
