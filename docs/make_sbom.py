@@ -21,7 +21,17 @@ from docs.make_versions import locked
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "abs-sinks.cdx.json"
-EXTRAS = ("postgres", "kafka", "msk", "avro", "s3", "delta", "iceberg", "iceberg-sql", "openlineage")
+EXTRAS = (
+    "postgres",
+    "kafka",
+    "msk",
+    "avro",
+    "s3",
+    "delta",
+    "iceberg",
+    "iceberg-sql",
+    "openlineage",
+)
 """Of a job; the other extras are tools, and PySpark."""
 
 
