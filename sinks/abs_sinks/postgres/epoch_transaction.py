@@ -19,17 +19,20 @@ from abs_core.deadletters import MAX_REFUSALS, RowsRefused, miscount, unsettled
 from abs_core.errors import AbsError, DataError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres import letter_table
-from abs_sinks.postgres.apply import changes_sql
+from abs_sinks.postgres.apply.message import Message, Result
 from abs_sinks.postgres.apply.newcolumns import add_within
-from abs_sinks.postgres.apply.replacing import Result, delete, results_of
+from abs_sinks.postgres.apply.replacing import empty, emptying
 from abs_sinks.postgres.apply.rows_sql import duplicate_key, union_of
 from abs_sinks.postgres.apply.statements import (
     CHECKED,
     DEFERRED,
+    Picking,
     Share,
-    finding_winners,
+    Step,
     in_order,
+    locks,
     naming_constraint,
+    picking,
     steps,
 )
 from abs_sinks.postgres.apply.target import (
@@ -206,63 +209,52 @@ class EpochTransaction:
             SchemaError: a table was altered since the rows were staged.
         """
         parts = in_order(self._tables.parts(staged))
-        shares = [self._share(part, target) for part, target in parts]
-        replaced = [target for part, target in parts if part.table.options.replaces]
-        before: list[sql.Composable] = [sql.SQL("BEGIN"), first]
-        if pending := [target.plan for _, target in parts if target.plan.added]:
+        targets = [target for _, target in parts]
+        message = Message(sql.SQL("BEGIN"), first)
+        if pending := [target.plan for target in targets if target.plan.added]:
             add_within(connection, pending)
-            before[0] = sql.SQL("SAVEPOINT added")
-        before.append(DEFERRED)
-        changing = sorted(
-            [target.changes for _, target in parts if target.changes is not None],
-            key=lambda changes: changes.plan.table.oid,
-        )
-        before += map(changes_sql.locking, changing)
-        returned: tuple[Any, ...] | None = None
+            message = Message(sql.SQL("SAVEPOINT added"), first)
+        message.wait([DEFERRED, *locks(targets)])
         if not parts:
-            returned, before = results_of(connection.execute(sql.SQL("; ").join(before)))[1].row, []
-            if returned is None:
+            message.results(connection.execute(message.text([])), [])
+            if message.row is None:
                 return None
-        if replaced:
-            returned, before = delete(connection, before, replaced), []
-        returned = self._write(connection, before, parts, shares) or returned
+        if replaced := emptying(targets):
+            empty(connection, message, replaced)
+        self._write(connection, message, parts)
         for part, target in parts:
             self._bury(connection, part, target)
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
         self._letters.check(connection, [part for part, _ in parts])
         with refusing(connection, *(part for part, _ in parts)) as keeps:
-            if keeps or any(target.table.constraints.defers for _, target in parts):
+            if keeps or any(target.table.constraints.defers for target in targets):
                 connection.execute(CHECKED)
-        return returned
+        return message.row
 
     def _write(
         self,
         connection: Connection[Any],
-        before: Sequence[sql.Composable],
+        message: Message,
         parts: Sequence[tuple[Part, ResolvedTable]],
-        shares: Sequence[Share],
-    ) -> tuple[Any, ...] | None:
-        """Pick the winners, execute all ``steps``; returns the second row of ``before``, if any."""
-        returned: tuple[Any, ...] | None = None
+    ) -> None:
+        """Pick the rows, and execute all ``steps``, with what waits in the message."""
+        shares = [self._share(part, target) for part, target in parts]
         for (part, target), share in zip(parts, shares, strict=True):
-            if target.changes is not None:
-                results = self._pick_winners(connection, before, part, target, share)
-                returned, before = (results[1].row if before else returned), []
+            if picks := picking(share):
+                self._pick(connection, message, part, target, share, picks)
         written: dict[int, int] = {}
-        for number, statements in steps(shares):
-            part, target = parts[number]
-            if target.changes is None:
-                results = self._insert(connection, [*before, *statements], part, target)
-                returned, before = (results[1].row if before else returned), []
+        for step in steps(shares):
+            part, target = parts[step.number]
+            if not target.write.picks:
+                self._insert(connection, message, step, part, target)
                 continue
-            results = self._apply(connection, part, target, statements)
-            if number not in written:
-                written[number] = results[-1].affected
+            count = step.count(self._apply(connection, message, part, target, step))
+            if not step.deletes:
+                written[step.number] = count
                 continue
-            counts = part.good, results[0].affected, written[number]
-            changes_sql.tell(connection, target.changes, part.staged[0].handle, *counts)
-        return returned
+            first = part.staged[0].handle
+            target.write.tell(connection, first, part.good, count, written[step.number])
 
     def _share(self, part: Part, target: ResolvedTable) -> Share:
         """What is applied to a table; winners are in a table that the transaction makes and drops."""
@@ -274,15 +266,16 @@ class EpochTransaction:
     def _apply(
         self,
         connection: Connection[Any],
+        message: Message,
         part: Part,
         target: ResolvedTable,
-        statements: Sequence[sql.Composed],
+        step: Step,
     ) -> list[Result]:
-        """Execute some of the statements that apply the winners."""
+        """Execute a step whose rows are picked."""
         doing = f"applying changes to table {target.table.label}"
         naming = letter_table.naming_option(part.table.options)
         with naming, naming_constraint(target), translate_errors(doing):
-            return self._run(connection, sql.SQL("; ").join(statements), part, target)
+            return self._run(connection, message, step.statements, part, target)
 
     def _bury(self, connection: Connection[Any], part: Part, target: ResolvedTable) -> None:
         """Move the dead letters of a table's staged rows."""
@@ -298,73 +291,71 @@ class EpochTransaction:
     def _insert(
         self,
         connection: Connection[Any],
-        sent: Sequence[sql.Composable],
+        message: Message,
+        step: Step,
         part: Part,
         target: ResolvedTable,
-    ) -> list[Result]:
-        """Send statements of which the last is the INSERT, in one message; their results."""
-        statements = sql.SQL("; ").join([*sent, target.plan.shape_query()])
+    ) -> None:
+        """Send what waits and the INSERT in one message."""
+        statements = [*step.statements, target.plan.shape_query()]
         doing = f"applying staged rows to table {target.table.label}"
         with letter_table.naming_option(part.table.options), translate_errors(doing):
-            results = self._run(connection, statements, part, target)
-        (inserted, _), (_, found_shape) = results[-2:]
-        if found_shape != (target.shape,):
+            results = self._run(connection, message, statements, part, target)
+        if results[-1].row != (target.shape,):
             connection.execute("ROLLBACK")
             raise altered(part.table.options, target.plan)
-        if inserted != part.good:
+        if step.count(results) != part.good:
             # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
             # are counted.
             lost = self._staging.incomplete(connection, part.staged)
             if lost is not None:
                 connection.execute("ROLLBACK")
                 raise lost
-        return results
 
-    def _pick_winners(
+    def _pick(
         self,
         connection: Connection[Any],
-        before: Sequence[sql.Composable],
+        message: Message,
         part: Part,
         target: ResolvedTable,
         share: Share,
-    ) -> list[Result]:
-        """Send ``before`` and pick the winners in one message; the statements' results.
+        picks: Picking,
+    ) -> None:
+        """Send what waits, and pick the rows, in one message.
 
         Raises:
             DataError: changes contradict each other, or cannot be applied.
         """
         counting = sql.SQL("select count(*) from ({}) s").format(share.rows)
-        shape = target.plan.shape_query()
-        statements = sql.SQL("; ").join([*before, *finding_winners(share), counting, shape])
+        statements = [*picks, counting, target.plan.shape_query()]
         with translate_errors(f"looking at the changes of table {target.table.label}"):
-            results = self._run(connection, statements, part, target)
-        (_, first), (_, counted), (_, found_shape) = results[-3:]
+            results = self._run(connection, message, statements, part, target)
+        _, found, counted, shape = results
         wrong: AbsError | None = None
-        if found_shape != (target.shape,):
+        if shape.row != (target.shape,):
             wrong = altered(part.table.options, target.plan)
-        elif counted != (part.good,):
+        elif counted.row != (part.good,):
             wrong = self._staging.incomplete(connection, part.staged)
-        assert target.changes is not None
-        bad = wrong or changes_sql.error_of(target.changes, first)
+        bad = wrong or target.write.error_of(found.row)
         if bad is not None:
             connection.execute("ROLLBACK")
             if wrong is None and part.table.options.letters and type(bad) is DataError:
                 raise StagedRowsRefused from bad
             raise bad
-        return results
 
     def _run(
         self,
         connection: Connection[Any],
-        statements: sql.Composed,
+        message: Message,
+        statements: Sequence[sql.Composable],
         part: Part,
         target: ResolvedTable,
     ) -> list[Result]:
-        """Execute; a known error is explained."""
+        """Execute what waits, and these; a known error is explained."""
         options = part.table.options
         with refusing(connection, part), noticing_changes(options, target.plan):
             try:
-                return results_of(connection.execute(statements))
+                return message.results(connection.execute(message.text(statements)), statements)
             except psycopg.errors.NotNullViolation:
                 connection.execute("ROLLBACK")
                 raise

@@ -31,13 +31,9 @@ from abs_core.protocol import Refused
 from abs_core.routing import NothingToCommit
 from abs_sinks.deadletters.letter import DeadLetter
 from abs_sinks.postgres import letter_table
-from abs_sinks.postgres.apply import changes_sql, changes_winner
-from abs_sinks.postgres.apply.changes import Changes
-from abs_sinks.postgres.apply.replacing import results_of
+from abs_sinks.postgres.apply.message import Message
 from abs_sinks.postgres.apply.rows_sql import (
     duplicate_key,
-    inserting,
-    latest_of,
     staging_columns,
     union_of,
 )
@@ -76,15 +72,9 @@ select from {register}
                     where a::bigint <= {epoch})
 """
 
-_MAY = "with may as materialized ({} and ({}) = {} for share) {}"
+_MAY = "with may as materialized ({} and ({}) = {} for share)"
 
-_WINNERS = "create temporary table if not exists {} on commit delete rows as {} with no data"
-
-# Without a row of ``may`` there is no winner, so that nothing is changed.
-_PICK = """
-with may as materialized ({may} and ({shape_query}) = {shape} for share)
-insert into {winners} select j.* from ({picking}) j, may
-"""
+_PICKED = "create temporary table if not exists {} on commit delete rows as {} with no data"
 
 
 class IdempotentWriter(CopyWriter):
@@ -113,10 +103,7 @@ class IdempotentWriter(CopyWriter):
         naming = letter_table.naming_option(self._options)
         constraint = naming_constraint(self._target)
         with naming, constraint, or_close(connection), translate_errors(doing):
-            if self._target.changes is None:
-                changed = self._upsert(connection, self._target)
-            else:
-                changed = self._change(connection, self._target, self._target.changes)
+            changed = self._apply(connection, self._target)
             if changed < made.rows - self._dead:
                 self._check_may_write(connection, self._target)
 
@@ -128,8 +115,8 @@ class IdempotentWriter(CopyWriter):
         with or_close(connection), translate_errors("creating a temporary table"):
             columns = sql.Composed([staging_columns(plan), staged_columns(self._options)])
             connection.execute(sql.SQL(_STAGE).format(staged, columns))
-            if (changes := self._target.changes) is not None:
-                connection.execute(sql.SQL(_WINNERS).format(*_winners(self._options, changes)))
+            if (picking := self._target.write.picking(self._good(self._target))) is not None:
+                connection.execute(sql.SQL(_PICKED).format(_picked(picking), picking))
         return self._copying(connection, self._target, staged)
 
     def _bury(
@@ -164,90 +151,49 @@ class IdempotentWriter(CopyWriter):
         connection.execute("rollback to savepoint staged; release savepoint staged")
         self._count(self.number, 0, mark(connection, staged, found))
 
-    def _upsert(self, connection: Connection[Any], target: ResolvedTable) -> int:
-        """Run the statement and its COMMIT; returns the number of rows changed.
+    def _good(self, target: ResolvedTable) -> sql.Composed:
+        """The query of the rows that are not dead."""
+        staged = _staged(self._options, target.plan)
+        return union_of(target.plan, [staged], letter_table.good(self._options))
 
-        All tasks lock rows in key order, so only other writers can cause a deadlock.
+    def _apply(self, connection: Connection[Any], target: ResolvedTable) -> int:
+        """Apply the rows and COMMIT, if the epoch may be written; returns how many.
+
+        All tasks lock rows in key order, so only other writers can cause a deadlock. Of changes, one
+        with a problem keeps the statements from changing anything, so the client need not be asked in
+        between, and can stop without holding a lock.
         """
-        plan = target.plan
-        staged = union_of(plan, [_staged(self._options, plan)], letter_table.good(self._options))
-        source = sql.SQL("select s.* from ({}) s, may order by {}").format(
-            latest_of(plan, staged, target.key, target.orderby), columns_of(target.key)
-        )
-        upsert = sql.SQL(_MAY).format(
-            may_write(self._register, self._task),
-            plan.shape_query(),
-            target.shape,
-            inserting(plan, source, target.key),
-        )
-        why = ""
-        for _ in range(MAX_REFUSALS):
-            statements = sql.SQL("; ").join(
-                [
-                    sql.SQL("savepoint staged"),
-                    *self._keeping(target),
-                    DEFERRED,
-                    upsert,
-                    CHECKED,
-                    sql.SQL("COMMIT"),
-                ]
-            )
-            try:
-                cursor = self._execute(connection, statements, plan)
-            except psycopg.errors.CardinalityViolation as error:
-                connection.execute("rollback to savepoint staged")
-                raise duplicate_key(connection, plan, target.key, staged) from error
-            except psycopg.Error as error:
-                if self._options.letters is None or not by_data(error):
-                    raise
-                self._mark_refused(connection, target)
-                why = to_abs_error(error, "upserting rows").what
-                continue
-            changed = [cursor.rowcount]
-            while cursor.nextset():
-                changed.append(cursor.rowcount)
-            return changed[-3]  # the last ones are of the check and the COMMIT
-        raise unsettled(self._task.job, self._task.epoch, why)
-
-    def _change(self, connection: Connection[Any], target: ResolvedTable, changes: Changes) -> int:
-        """Apply the changes, if the epoch may be written; returns how many won.
-
-        A row with a problem keeps the statements from changing anything, so the client need not be
-        asked in between, and can stop without holding a lock.
-        """
-        winners, picking = _winners(self._options, changes)
-        pick = sql.SQL(_PICK).format(
-            may=may_write(self._register, self._task),
-            shape_query=target.plan.shape_query(),
-            shape=target.shape,
-            winners=winners,
-            picking=picking,
+        plan, write, rows = target.plan, target.write, self._good(target)
+        # Without a row of ``may`` nothing is picked and nothing changed.
+        may = sql.SQL(_MAY).format(
+            may_write(self._register, self._task), plan.shape_query(), target.shape
         )
         keeps = self._options.letters is not None
         # With dead letters a problem is no error, and the transaction goes on.
-        end = [CHECKED, *([] if keeps else [sql.SQL("COMMIT")])]
-        last = [*changes_sql.applying(changes, winners), *end]
-        finding = changes_sql.finding(changes, winners)
+        asks = keeps and write.picks
+        end = [CHECKED] if asks else [CHECKED, sql.SQL("COMMIT")]
+        statements = [*write.apply_if(may, rows, _picked(write.picking(rows))), *end]
         why = ""
         for _ in range(MAX_REFUSALS):
-            before = [sql.SQL("savepoint staged"), *self._keeping(target)]
-            statements = sql.SQL("; ").join(
-                [*before, DEFERRED, changes_sql.locking(changes), pick, finding, *last]
-            )
+            message = Message(sql.SQL("savepoint staged"), *self._keeping(target), DEFERRED)
+            message.wait(write.lock())
             try:
-                results = results_of(self._execute(connection, statements, target.plan))
+                cursor = self._execute(connection, message.text(statements), plan)
+                changed, problem, *_ = message.results(cursor, statements)
+            except psycopg.errors.CardinalityViolation as error:
+                connection.execute("rollback to savepoint staged")
+                raise duplicate_key(connection, plan, target.key, rows) from error
             except psycopg.Error as error:
                 if not keeps or not by_data(error):
                     raise
                 self._mark_refused(connection, target)
-                why = to_abs_error(error, "applying changes").what
+                why = to_abs_error(error, "applying rows").what
                 continue
-            picked, found = results[-len(last) - 2 :][:2]
-            wrong = changes_sql.error_of(changes, found.row)
+            wrong = write.error_of(problem.row)
             if wrong is None:
-                if keeps:
+                if asks:
                     connection.execute("COMMIT")
-                return picked.affected
+                return changed.affected
             if not keeps or isinstance(wrong, SourceWentBackError):
                 raise wrong
             self._mark_refused(connection, target)
@@ -321,9 +267,8 @@ def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
 
 
-def _winners(options: PostgresOptions, changes: Changes) -> tuple[sql.Identifier, sql.Composed]:
-    """The session's temporary table for the winners, and the query that fills it."""
-    staged = union_of(changes.plan, [_staged(options, changes.plan)], letter_table.good(options))
-    query = changes_winner.winners_of(changes, staged)
-    digest = blake2b(query.as_string().encode(), digest_size=12).hexdigest()
-    return sql.Identifier("pg_temp", f"abs_judged_{digest}"), query
+def _picked(picking: sql.Composed | None) -> sql.Identifier:
+    """The session's temporary table for the result of this query."""
+    text = "" if picking is None else picking.as_string()
+    digest = blake2b(text.encode(), digest_size=12).hexdigest()
+    return sql.Identifier("pg_temp", f"abs_judged_{digest}")

@@ -248,11 +248,6 @@ class PostgresOptions(DeadLetterOptions[TableName]):
             **told,
         }
 
-    @property
-    def replaces(self) -> bool:
-        """Whether each epoch replaces all rows of the table."""
-        return self.write == "replace"
-
     def replacing(self) -> Self | None:
         """These options for epochs that replace the table; None if no single transaction can do it.
 

@@ -20,6 +20,7 @@ from abs_core.routing import ByProtocol, NothingToCommit
 from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.options import limit_text, on_one_target
 from abs_sinks.postgres.apply.target import SinkTable, SinkTables
+from abs_sinks.postgres.apply.write import write_of
 from abs_sinks.postgres.copyin import CopyWriter
 from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
@@ -71,27 +72,6 @@ _GUARANTEES = {
 }
 
 
-_OF_UPSERT = (
-    "Across epochs the later epoch wins, even if its value of orderby is smaller: where rows can come "
-    "late, take write=changes with sequenceby."
-)
-
-_OF_CHANGES = (
-    (
-        "A change that arrives after the tombstone of its key has expired (option tombstones) is "
-        "applied, however old it is."
-    ),
-    (
-        "Of two different changes with one position that come in two epochs the first stays. Other "
-        "writers of the table are not asked for a position."
-    ),
-    (
-        "A source whose positions begin again lower (restored, another server) stops the query only if "
-        "the input has the time of its commits (option committedat)."
-    ),
-)
-
-
 _OF_NEW_COLUMNS = {
     "wal": "A new column appears with the first epoch that has it: that epoch's transaction adds it, "
     "and readers wait for it. Where the register is elsewhere, as for several sinks, the column is "
@@ -111,17 +91,10 @@ def guarantee(options: PostgresOptions) -> Guarantee:
 
 
 def _guarantee(options: PostgresOptions) -> Guarantee:
-    found = replace(_GUARANTEES[options.protocol], write=options.write)
-    if options.changes:
-        found = replace(found, limits=(*_OF_CHANGES, *found.limits[-1:]))
+    of_protocol = replace(_GUARANTEES[options.protocol], write=options.write)
+    found = write_of(options).guarantee(of_protocol)
     if options.deadletter is not None:
         found = replace(found, limits=(*found.limits, *_of_dead_letters(options)))
-    if options.write == "upsert":
-        return replace(found, limits=(*found.limits, _OF_UPSERT))
-    if options.replaces:
-        return replace(
-            found, visibility="whole epoch: its rows replace all rows of the table at once"
-        )
     return found
 
 
@@ -165,7 +138,7 @@ class PostgresSink(Sink):
                 "inside the statement that writes.",
                 remedy="set protocol=wal, which upserts too.",
             )
-        if not co_commit and options.replaces:
+        if not co_commit and write_of(options).empties:
             raise OptionError(
                 "A table's content is replaced in one transaction with the register, which lies "
                 "elsewhere.",
@@ -304,9 +277,10 @@ class PostgresGroup:
         """
         tables: dict[TableName, int] = {}
         for number, table in self._by_number.items():
-            options = table.options
-            other = tables.setdefault(options.dbtable, number)
-            if other != number and (options.changes or self._by_number[other].options.changes):
-                pair = (number, other) if options.changes else (other, number)
-                raise on_one_target(*pair, f"table {options.dbtable}")
+            name = table.options.dbtable
+            other = tables.setdefault(name, number)
+            alone = [n for n in (number, other) if write_of(self._by_number[n].options).alone]
+            if other != number and alone:
+                (shared,) = {number, other} - {alone[0]}
+                raise on_one_target(alone[0], shared, f"table {name}")
         return committer_of(self.tables, co_commit=co_commit)

@@ -78,13 +78,13 @@ def forgets_at_once(changes: Changes) -> sql.Composed:
 
 def only_where_a_row_was(
     changes: Changes, winners: sql.Identifier, *, checked: bool = False
-) -> list[sql.Composed]:
-    *writing, deleting, keeping, expiring = APPLYING(changes, winners, checked=checked)
-    text = keeping.as_string().replace(
+) -> changes_sql.Applying:
+    done = APPLYING(changes, winners, checked=checked)
+    text = done.keep.as_string().replace(
         " j where ",
         f" j where exists (select from {changes.plan.table.label} t where t.id = j.id) and ",
     )
-    return [sql.SQL(text).format(), *writing, deleting, expiring]
+    return done._replace(releases=[sql.SQL(text).format(), *done.releases], keep=done.expire)
 
 
 APPLYING = changes_sql.applying

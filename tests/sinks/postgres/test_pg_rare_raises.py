@@ -42,7 +42,7 @@ from abs_sinks.postgres import (
     register,
     wal,
 )
-from abs_sinks.postgres.apply import rows_sql
+from abs_sinks.postgres.apply import message, rows_sql
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.idempotent import DEADLOCK_TRIES, IdempotentWriter
 from abs_sinks.postgres.letters.refused_rows import StagedRowsRefused
@@ -178,33 +178,40 @@ OTHERWISE = psycopg.errors.LockNotAvailable
         (OPTIONS, BY_DATA, BY_DATA),
     ],
 )
-@pytest.mark.parametrize("way", ["_upsert", "_change"])
+@pytest.mark.parametrize("picks", [False, True])
 def test_only_rows_refused_for_what_they_hold_are_judged_and_so_often_at_most(
-    way: str,
+    picks: bool,
     options: PostgresOptions,
     refused: type[psycopg.Error],
     error: type[Exception],
     writer: Any,
     monkeypatch: Patch,
 ) -> None:
-    nothing = lambda *_, **__: sql.SQL("")  # noqa: E731
-    for name in ("union_of", "latest_of", "inserting", "may_write", "_staged", "columns_of"):
-        monkeypatch.setattr(idempotent, name, nothing)
-    monkeypatch.setattr(idempotent, "_winners", lambda *_: (sql.SQL(""), sql.SQL("")))
-    applying = SimpleNamespace(locking=nothing, finding=nothing, applying=lambda *_: [])
-    monkeypatch.setattr(idempotent, "changes_sql", applying)
-    monkeypatch.setattr(letter_table, "good", lambda *_: None)
     judged = list[object]()
     writer._options = options
-    monkeypatch.setattr(writer, "_keeping", lambda *_: [])
     monkeypatch.setattr(writer, "_execute", _raising(refused("on purpose")))
     monkeypatch.setattr(writer, "_mark_refused", lambda *given: judged.append(given))
-    plan = SimpleNamespace(shape_query=nothing)
-    target: Any = SimpleNamespace(plan=plan, key=(), orderby=None, shape="")
-    given = (SimpleNamespace(), target, *([None] if way == "_change" else []))
     with pytest.raises(error):
-        getattr(writer, way)(*given)
+        writer._apply(SimpleNamespace(), _target(writer, monkeypatch, picks=picks))
     assert len(judged) == (MAX_REFUSALS if error is ContentionError else 0)
+
+
+def _target(writer: Any, monkeypatch: Patch, *, picks: bool) -> Any:
+    """A target whose statements are empty, and whose rows have a problem."""
+    nothing = lambda *_: sql.SQL("")  # noqa: E731
+    for name in ("union_of", "may_write", "_staged"):
+        monkeypatch.setattr(idempotent, name, nothing)
+    monkeypatch.setattr(letter_table, "good", lambda *_: None)
+    monkeypatch.setattr(writer, "_keeping", lambda *_: [])
+    write = SimpleNamespace(
+        picks=picks,
+        picking=lambda _: None,
+        apply_if=lambda *_: [sql.SQL("")] * 2,
+        lock=list,
+        error_of=lambda _: DataError("a problem (on purpose)"),
+    )
+    plan = SimpleNamespace(shape_query=nothing)
+    return SimpleNamespace(plan=plan, write=write, key=(), shape="")
 
 
 @pytest.mark.parametrize("more", [-1, 0])
@@ -248,26 +255,14 @@ def test_a_blocked_register_is_tried_again_while_superseded_sessions_are_ended(
 def test_changes_with_a_problem_are_told_or_judged_as_often_as_may_be(
     dead: bool, error: type[AbsError], writer: Any, monkeypatch: Patch
 ) -> None:
-    nothing = lambda *_: sql.SQL("")  # noqa: E731
-    told = SimpleNamespace(
-        locking=nothing,
-        finding=nothing,
-        applying=lambda *_: [],
-        error_of=lambda *_: DataError("a problem (on purpose)"),
-    )
-    monkeypatch.setattr(idempotent, "_winners", lambda *_: (sql.SQL(""), sql.SQL("")))
-    monkeypatch.setattr(idempotent, "changes_sql", told)
-    monkeypatch.setattr(idempotent, "may_write", nothing)
-    results = [SimpleNamespace(affected=0, row=("problem",))] * 3
-    monkeypatch.setattr(idempotent, "results_of", lambda _: results)
+    results = [SimpleNamespace(affected=0, row=("problem",))] * 5
+    monkeypatch.setattr(message, "results_of", lambda _: results)
     judged = list[object]()
     writer._options = BURYING if dead else OPTIONS
-    for name in ("_keeping", "_execute"):
-        monkeypatch.setattr(writer, name, lambda *_: [])
+    monkeypatch.setattr(writer, "_execute", lambda *_: [])
     monkeypatch.setattr(writer, "_mark_refused", lambda *given: judged.append(given))
-    plan = SimpleNamespace(shape_query=nothing)
-    target: Any = SimpleNamespace(plan=plan, shape="", key=())
-    raises(error, lambda: writer._change(None, target, None))
+    target = _target(writer, monkeypatch, picks=True)
+    raises(error, lambda: writer._apply(SimpleNamespace(), target))
     assert len(judged) == (MAX_REFUSALS if dead else 0)
 
 

@@ -231,13 +231,11 @@ def plan_changes(
     return made
 
 
-def created_columns(options: PostgresOptions, schema: pa.Schema) -> pa.Schema:
+def changed_columns(options: PostgresOptions, schema: pa.Schema) -> pa.Schema:
     """The columns that a table is created with: all but those that only say what changes.
 
     Positions are columns of it, unless they are kept in the side table.
     """
-    if not options.changes:
-        return schema
     roles = _roles(options, schema, _timed(options, schema))
     kept = () if options.positions == "side" else roles[-len(options.sequenceby) :]
     excepted = [_input_column(schema, name, "exceptcolumns") for name in options.exceptcolumns]

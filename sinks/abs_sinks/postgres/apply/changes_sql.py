@@ -11,7 +11,8 @@ applied, and nothing is beside one that stops the epoch: the problems are a mask
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from psycopg import Connection, sql
 
@@ -54,14 +55,26 @@ def lock_of(label: str) -> sql.Composed:
     return sql.SQL(_LOCK).format(label, WORK_MEM_KB)
 
 
-def applying(
-    changes: Changes, winners: sql.Composable, *, checked: bool = False
-) -> list[sql.Composed]:
-    """Note times (``committed``), free unique values, upsert rows, delete rows, keep positions, drop
-    old tombstones; in this order.
+class Applying(NamedTuple):
+    """Notes times (``committed``), frees unique values, upserts and deletes rows, keeps positions, and
+    drops old tombstones."""
 
-    The last three are one statement each. Rows are deleted after others are written: a row that
-    referred to one of them may have moved.
+    times: Sequence[sql.Composed]
+    releases: Sequence[sql.Composed]
+    upsert: sql.Composed
+    delete: sql.Composed
+    keep: sql.Composed
+    expire: sql.Composed
+
+    def all(self) -> list[sql.Composed]:
+        """The statements in their order."""
+        return [*self.times, *self.releases, self.upsert, self.delete, self.keep, self.expire]
+
+
+def applying(changes: Changes, winners: sql.Composable, *, checked: bool = False) -> Applying:
+    """The statements that apply changes.
+
+    Rows are deleted after others are written: a row that referred to one of them may have moved.
 
     Args:
         winners: a table, or a query in parentheses.
@@ -69,14 +82,14 @@ def applying(
     """
     fine = _fine(winners, checked=checked)
     q_fine = sql.SQL("q.{} is null").format(_PROBLEM)
-    return [
-        *committed.noting(changes, winners, fine),
-        *releasing(changes, winners, fine, q_fine),
+    return Applying(
+        committed.noting(changes, winners, fine),
+        releasing(changes, winners, fine, q_fine),
         _upserting(changes, winners, fine),
         _deleting(changes, winners, fine),
         _keeping(changes, winners, fine),
         _expiring(changes),
-    ]
+    )
 
 
 def _deleting(changes: Changes, winners: sql.Composable, fine: sql.Composable) -> sql.Composed:

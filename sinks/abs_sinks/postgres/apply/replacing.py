@@ -1,66 +1,56 @@
-"""Empties the tables that an epoch replaces; and the results of several statements of one message."""
+"""Empties the tables that an epoch replaces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from psycopg import Connection, Cursor, sql
+from psycopg import Connection, sql
 
 from abs_clients.postgres.errors import translate_errors
 from abs_core.errors import SchemaError
+from abs_sinks.postgres.apply.message import Message
 from abs_sinks.postgres.apply.target import ResolvedTable
 
 
-class Result(NamedTuple):
-    """The result of one of several statements."""
+class Emptying(NamedTuple):
+    """Deletes a table's rows, and looks whether some are left."""
 
-    affected: int
-    row: tuple[Any, ...] | None
-
-
-def results_of(cursor: Cursor[Any]) -> list[Result]:
-    found = []
-    more: bool | None = True
-    while more:
-        found.append(Result(cursor.rowcount, cursor.fetchone() if cursor.description else None))
-        more = cursor.nextset()
-    return found
+    label: str
+    delete: sql.Composed
+    left: sql.Composed
 
 
-def delete(
-    connection: Connection[Any],
-    before: Sequence[sql.Composable],
-    targets: Sequence[ResolvedTable],
-) -> tuple[Any, ...] | None:
-    """Delete the tables' rows; returns the row of ``before``.
+def emptying(targets: Sequence[ResolvedTable]) -> list[Emptying]:
+    """For each table that an epoch replaces, in reverse order for foreign keys; once for two sinks."""
+    # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
+    tables = {target.table.label: target for target in reversed(targets) if target.write.empties}
+    return [
+        Emptying(
+            label,
+            sql.SQL("DELETE FROM {}").format(target.table.identifier),
+            sql.SQL("SELECT EXISTS (SELECT FROM {})").format(target.table.identifier),
+        )
+        for label, target in tables.items()
+    ]
+
+
+def empty(connection: Connection[Any], message: Message, tables: Sequence[Emptying]) -> None:
+    """Delete the tables' rows, with what waits in the message.
 
     Raises:
         SchemaError: a trigger or a rule of a table has kept rows.
     """
-    tables = emptied(targets)
-    statements = deleting(targets)
-    with translate_errors(f"replacing what table {', '.join(tables)} holds"):
-        results = results_of(connection.execute(sql.SQL("; ").join([*before, *statements])))
-    for label, kept in zip(tables, results[-2 * len(tables) :][1::2], strict=True):
-        if kept.row != (False,):
+    statements = [statement for table in tables for statement in (table.delete, table.left)]
+    named = ", ".join(table.label for table in tables)
+    with translate_errors(f"replacing what table {named} holds"):
+        results = message.results(connection.execute(message.text(statements)), statements)
+    pairs = iter(results)
+    for table, _, left in zip(tables, pairs, pairs, strict=True):
+        if left.row != (False,):
             connection.execute("ROLLBACK")
             raise SchemaError(
-                f"Rows of table {label} were not deleted: a trigger or a rule of the table "
+                f"Rows of table {table.label} were not deleted: a trigger or a rule of the table "
                 "prevents it.",
                 remedy="drop it, or write the result by outputMode update and write=upsert.",
             )
-    return results[1].row
-
-
-def emptied(targets: Sequence[ResolvedTable]) -> dict[str, Any]:
-    """The tables by label, in reverse order for foreign keys; a table of two sinks once."""
-    return {target.table.label: target.table for target in reversed(targets)}
-
-
-def deleting(targets: Sequence[ResolvedTable]) -> list[sql.Composed]:
-    """For each table a DELETE, and whether rows are left."""
-    # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
-    statements = ("DELETE FROM {}", "SELECT EXISTS (SELECT FROM {})")
-    tables = emptied(targets).values()
-    return [sql.SQL(each).format(table.identifier) for table in tables for each in statements]

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from abs_core.errors import AbsError
-from abs_sinks.postgres.apply import changes_sql, changes_winner
-from abs_sinks.postgres.apply.rows_sql import inserting, latest_of
+from abs_sinks.postgres.apply.message import Result
 from abs_sinks.postgres.apply.target import Part, ResolvedTable
 from abs_sinks.postgres.columns.constraints import parents_first
 from abs_sinks.postgres.options import PostgresOptions
@@ -27,12 +27,6 @@ DEFERRED = sql.SQL("SET CONSTRAINTS ALL DEFERRED")
 
 CHECKED = sql.SQL("SET CONSTRAINTS ALL IMMEDIATE")
 """Comes last where the server's errors are wanted before the COMMIT."""
-
-
-TAKEN = ("23505", "23P01")
-"""SQLSTATEs of unique and exclusion constraints."""
-
-_REFERRED = ("23503", "23001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +51,62 @@ def in_order(parts: Sequence[Part]) -> list[tuple[Part, ResolvedTable]]:
     return [found[number] for number in parents_first(tables)]
 
 
-def finding_winners(share: Share) -> list[sql.Composed]:
-    """Pick the winners; the last statement finds a problem, see ``changes_sql.finding``."""
-    changes = share.target.changes
-    assert changes is not None
-    creating = sql.SQL("create unlogged table {} as {}").format(
-        share.winners, changes_winner.winners_of(changes, share.rows)
-    )
-    return [creating, changes_sql.finding(changes, share.winners)]
+def locks(targets: Sequence[ResolvedTable]) -> list[sql.Composed]:
+    """What makes those take turns who write to the same tables; in one order for all."""
+    ordered = sorted(targets, key=lambda target: target.table.oid)
+    return [lock for target in ordered for lock in target.write.lock()]
 
 
-def steps(shares: Sequence[Share]) -> Iterator[tuple[int, list[sql.Composed]]]:
-    """Statements with the number of their share, in order; winners are picked.
+class Picking(NamedTuple):
+    """Picks the rows to apply, and finds what is wrong with them."""
 
-    Of changes the last statement of the first step writes rows, the first of the second deletes some.
+    create: sql.Composed
+    find: sql.Composed
+
+
+def picking(share: Share) -> Picking | None:
+    """The statements that pick rows before they are applied; None: all are applied."""
+    write = share.target.write
+    query = write.picking(share.rows)
+    if query is None:
+        return None
+    create = sql.SQL("create unlogged table {} as {}").format(share.winners, query)
+    return Picking(create, write.problem(share.winners))
+
+
+class Step(NamedTuple):
+    """Statements for one table, of which one counts.
+
+    Args:
+        number: of the share.
+        deletes: whether ``counted`` deletes rows; else it writes them.
     """
-    of_changes = {
-        number: changes_sql.applying(share.target.changes, share.winners, checked=True)
-        for number, share in enumerate(shares)
-        if share.target.changes is not None
-    }
-    for number, share in enumerate(shares):
-        yield number, of_changes[number][:-3] if number in of_changes else [_inserting(share)]
-    for number in reversed(of_changes):
-        yield number, [*of_changes[number][-3:], _dropping(shares[number])]
+
+    number: int
+    deletes: bool
+    first: Sequence[sql.Composed]
+    counted: sql.Composed
+    last: Sequence[sql.Composed] = ()
+
+    @property
+    def statements(self) -> list[sql.Composed]:
+        return [*self.first, self.counted, *self.last]
+
+    def count(self, results: Sequence[Result]) -> int:
+        """How many rows the statement has changed that counts."""
+        return results[len(self.first)].affected
+
+
+def steps(shares: Sequence[Share]) -> Iterator[Step]:
+    """Applies the shares, whose rows are picked: all rows are written before any is deleted."""
+    applied = [share.target.write.apply(share.rows, share.winners) for share in shares]
+    for number, done in enumerate(applied):
+        yield Step(number, False, done.first, done.written)
+    for number in reversed(range(len(shares))):
+        done = applied[number]
+        if done.deleted is not None:
+            drop = sql.SQL("drop table {}").format(shares[number].winners)
+            yield Step(number, True, [], done.deleted, [*done.last, drop])
 
 
 @contextmanager
@@ -90,30 +116,6 @@ def naming_constraint(target: ResolvedTable) -> Iterator[None]:
         yield
     except AbsError as error:
         cause = error.__cause__
-        if target.changes is not None and isinstance(cause, psycopg.errors.IntegrityError):
-            name = sql.Identifier(cause.diag.constraint_name or "").as_string()
-            if cause.sqlstate in TAKEN:
-                error.remedy = (
-                    f"if rows of the source exchange values of constraint {name}: drop it and add it "
-                    "again as DEFERRABLE. If the two changes of such a move can come in two epochs, "
-                    f"drop it here; the source keeps it: ALTER TABLE {target.table.label} DROP "
-                    f"CONSTRAINT {name}. Else correct the input, or the row that has the value."
-                )
-            elif cause.sqlstate in _REFERRED:
-                error.remedy = (
-                    f"write the tables of constraint {name} in one epoch (abs_spark.epoch); if rows "
-                    f"come before those that they refer to: ALTER TABLE {cause.diag.table_name} ALTER "
-                    f"CONSTRAINT {name} DEFERRABLE, or drop it here. Else correct the input."
-                )
+        if isinstance(cause, psycopg.errors.IntegrityError):
+            error.remedy = target.write.remedy(cause) or error.remedy
         raise
-
-
-def _inserting(share: Share) -> sql.Composed:
-    target = share.target
-    source = latest_of(target.plan, share.rows, target.key, target.orderby)
-    keeping = share.options.onconflict == "nothing"
-    return inserting(target.plan, source, target.key, keeping=keeping)
-
-
-def _dropping(share: Share) -> sql.Composed:
-    return sql.SQL("drop table {}").format(share.winners)

@@ -22,11 +22,10 @@ from abs_core.errors import ProtocolError, SchemaError
 from abs_core.model import Committable, HandleName
 from abs_core.sinkmap import number_of
 from abs_sinks.postgres import letter_table
-from abs_sinks.postgres.apply.changes import Changes, created_columns, plan_changes
-from abs_sinks.postgres.apply.newcolumns import add_before, settle
-from abs_sinks.postgres.apply.rows_sql import resolve_column, resolve_key
+from abs_sinks.postgres.apply.newcolumns import add_before
+from abs_sinks.postgres.apply.write import Write, write_of
 from abs_sinks.postgres.columns.create import create_table_statement
-from abs_sinks.postgres.columns.plan import CopyPlan, plan_columns
+from abs_sinks.postgres.columns.plan import CopyPlan
 from abs_sinks.postgres.columns.table import CatalogTable, read_table
 from abs_sinks.postgres.options import PostgresOptions
 
@@ -38,21 +37,25 @@ class ResolvedTable:
     Args:
         identity: ``postgres:<system identifier>/<database>/<schema>.<table>``.
         shape: digest of its columns when the plan was made.
-        key: the columns that identify a row, for ``upsert``.
-        orderby: the columns whose greatest values select one of several rows of a key.
-        changes: how changes are applied; None for another ``write``.
+        write: how rows get into it.
     """
 
     identity: str
-    plan: CopyPlan
     shape: str
-    key: tuple[str, ...] = ()
-    orderby: tuple[str, ...] = ()
-    changes: Changes | None = None
+    write: Write
+
+    @property
+    def plan(self) -> CopyPlan:
+        return self.write.plan
 
     @property
     def table(self) -> CatalogTable:
         return self.plan.table
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row."""
+        return self.write.key
 
 
 def _never_written() -> None:
@@ -79,19 +82,16 @@ def resolve(
         return kept
     doing, create = f"reading the shape of table {options.dbtable}", options.createtable
     with leased(options.server, doing=doing) as connection:
-        plan, unique, ordering, changes = plan_for(
-            connection, options, schema, create=create, if_missing=if_missing
-        )
+        write = plan_for(connection, options, schema, create=create, if_missing=if_missing)
+        plan = write.plan
         if hidden := plan.table.hidden():
             raise hidden
-        if changes is not None:
-            changes.ensure(connection, options)
+        write.ensure(connection, options)
         shape = connection.execute(plan.shape_query()).fetchone()
         identity = identity_of(connection, options, plan.table, mint=True)
         letter_table.ensure(connection, options)
     assert identity is not None
-    digest = "" if shape is None else shape[0]
-    target = ResolvedTable(identity, plan, digest, unique, ordering, changes)
+    target = ResolvedTable(identity, "" if shape is None else shape[0], write)
     if not plan.added:  # else the table is about to change
         pool(options.server).answers[key] = target
     return target
@@ -104,9 +104,10 @@ def resolve_again(
     key = _key(options, schema)
     kept: ResolvedTable | None = pool(options.server).answers.get(key)
     if kept is not None:
-        sides = [] if kept.changes is None else [kept.changes.positions.as_string()]
         with leased(options.server, doing=f"looking for table {options.dbtable}") as connection:
-            if not all(exists(connection, name) for name in (kept.table.label, *sides)):
+            if not all(
+                exists(connection, name) for name in (kept.table.label, *kept.write.beside())
+            ):
                 pool(options.server).answers.pop(key, None)
     return resolve(options, schema, if_missing)
 
@@ -174,8 +175,8 @@ def plan_for(
     *,
     create: bool,
     if_missing: Callable[[], None] = _never_written,
-) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...], Changes | None]:
-    """The plan for the table as it is now, its key, orderby and changes.
+) -> Write:
+    """How rows get into the table as it is now.
 
     The driver's errors pass through.
 
@@ -188,19 +189,7 @@ def plan_for(
     else:
         if_missing()
         table = _missing_table(connection, options, schema, create=create)
-    if options.changes:
-        changes = plan_changes(connection, options, schema, table)
-        return changes.plan, changes.key, (), changes
-    table, added, ignored = settle(connection, options, schema, table)
-    plan = plan_columns(schema, table, added=added, left_out=ignored)
-    if options.onconflict == "nothing" and not table.unique_keys:
-        raise SchemaError(
-            f"Table {table.label} has no unique index, so no row conflicts with another "
-            "(onconflict=nothing).",
-            remedy="create a unique index, or leave onconflict out.",
-        )
-    ordering = tuple(resolve_column(plan, name, "orderby") for name in options.orderby)
-    return plan, resolve_key(plan, options.key), ordering, None
+    return write_of(options).planned(connection, options, schema, table)
 
 
 def identity_of(
@@ -285,7 +274,7 @@ def _missing_table(
 ) -> CatalogTable:
     """The table, created if that is allowed, or read if another process has created it meanwhile."""
     name = options.dbtable
-    columns = created_columns(options, schema)
+    columns = write_of(options).created(options, schema)
     statement = create_table_statement(columns, name, key=options.key)
     if create:
         in_turn(connection, lambda: connection.execute(statement))
@@ -298,7 +287,7 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.dbtable,
         options.key,
         options.orderby,
-        options.changes,
+        options.write,
         options.onconflict,
         options.deadletter,
         options.schemachange,
@@ -397,4 +386,4 @@ class SinkTables:
                 )
             shares[number].append(committable)
         parts = [Part(self._by_number[number], tuple(share)) for number, share in shares.items()]
-        return [part for part in parts if part.staged or part.table.options.replaces]
+        return [part for part in parts if part.staged or write_of(part.table.options).empties]

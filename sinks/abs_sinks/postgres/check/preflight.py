@@ -18,10 +18,9 @@ from abs_clients.postgres.metadata import exists
 from abs_core.errors import AbsError, DataError, PreflightError, SchemaError
 from abs_core.model import Finding
 from abs_sinks.postgres import letter_table
-from abs_sinks.postgres.apply import changes_sql
-from abs_sinks.postgres.apply.changes import Changes
 from abs_sinks.postgres.apply.newcolumns import adding, for_administrator
 from abs_sinks.postgres.apply.target import identity_of, plan_for
+from abs_sinks.postgres.apply.write import write_of
 from abs_sinks.postgres.check.facts import (
     Pooling,
     ServerFacts,
@@ -85,13 +84,11 @@ def preflight(
             if schema is None:
                 table = read_table(connection, options.dbtable)
             else:
-                planned = plan_for(connection, options, schema, create=False, if_missing=if_missing)
-                plan, changes = planned[0], planned[3]
-                if changes is not None and changes.check_shared(connection):
-                    findings += findings_of_positions(connection, changes)
-                table = plan.table
-                findings += findings_of_plan(plan, options)
-                findings += findings_of_new_columns(connection, plan)
+                write = plan_for(connection, options, schema, create=False, if_missing=if_missing)
+                findings += write.findings(connection)
+                table = write.plan.table
+                findings += findings_of_plan(write.plan, options)
+                findings += findings_of_new_columns(connection, write.plan)
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
         findings += findings_of_table(table, table_facts(connection, table), server, options)
@@ -247,15 +244,16 @@ def findings_of_pooling(found: str) -> Iterator[Finding]:
 def findings_of_table(
     table: CatalogTable, facts: TableFacts, server: ServerFacts, options: PostgresOptions
 ) -> Iterator[Finding]:
+    needed = (*write_of(options).rights, *(("UPDATE",) if options.key else ()))
     lacking = [
         right
         for right, granted in (
             ("INSERT", facts.may_insert),
-            ("UPDATE", facts.may_update or not (options.key or options.changes)),
-            ("SELECT", facts.may_select or options.write == "append"),
-            ("DELETE", facts.may_delete or not (options.replaces or options.changes)),
+            ("UPDATE", facts.may_update),
+            ("SELECT", facts.may_select),
+            ("DELETE", facts.may_delete),
         )
-        if not granted
+        if right in needed and not granted
     ]
     if lacking:
         yield Finding.error(
@@ -316,11 +314,6 @@ def findings_of_dead_letters(
             f"This role may not insert into table {name} (option deadletter).",
             f"GRANT INSERT ON {name} TO ...",
         )
-
-
-def findings_of_positions(connection: Connection[Any], changes: Changes) -> Iterator[Finding]:
-    if changes_sql.are_stale(connection, changes):
-        yield Finding.error(*changes_sql.stale(changes))
 
 
 def findings_of_new_columns(connection: Connection[Any], plan: CopyPlan) -> Iterator[Finding]:

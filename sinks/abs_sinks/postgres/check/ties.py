@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abs_core.model import Finding
+from abs_sinks.postgres.apply.write import write_of
 from abs_sinks.postgres.columns.table import CatalogTable
 from abs_sinks.postgres.options import PostgresOptions
 
@@ -22,17 +23,4 @@ def findings_of_ties(table: CatalogTable, options: PostgresOptions) -> Iterator[
             "rows are dealt to tasks.",
             "set protocol=wal; or leave deadletter out; or drop these constraints here.",
         )
-    if options.changes and taken:
-        yield Finding.warning(
-            f"Table {table.label} has constraints besides its key ({', '.join(taken)}). A value that "
-            "a source moves from one row to another by two changes stops the query if they come in "
-            "two epochs.",
-            "drop these constraints here, if the source keeps them.",
-        )
-    others = [each.name for each in ties.foreign if each.table == table.oid != each.of]
-    if options.letters is not None and options.changes and others:
-        yield Finding.warning(
-            f"Table {table.label} refers to other tables ({', '.join(others)}). A row that comes an "
-            "epoch before the row that it refers to is a dead letter.",
-            "write the tables in one epoch, of one topic; or drop these constraints here.",
-        )
+    yield from write_of(options).ties(table, options)

@@ -18,7 +18,7 @@ from abs_core.deadletters import miscount, with_dead
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName
 from abs_sinks.postgres.apply.newcolumns import adding
-from abs_sinks.postgres.apply.replacing import deleting
+from abs_sinks.postgres.apply.replacing import emptying
 from abs_sinks.postgres.apply.statements import in_order
 from abs_sinks.postgres.apply.target import Part, SinkTables
 from abs_sinks.postgres.letters.refused_rows import StagedRowsRefused
@@ -67,7 +67,7 @@ class StagedLetters:
         targets = in_order(self._tables.parts(staged))
         parts = [part for part, _ in targets]
         first = [adding(target.plan) for _, target in targets if target.plan.added]
-        first += deleting([t for part, t in targets if part.table.options.replaces])[0::2]
+        first += [table.delete for table in emptying([target for _, target in targets])]
         with leased(self._options.server) as connection, translate_errors(doing):
             held = self._all_held(connection, parts)
             if all(part.dead.get(h, 0) == held.get(h, 0) for part in parts for h in part.handles):

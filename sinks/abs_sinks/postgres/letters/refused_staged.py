@@ -13,8 +13,9 @@ from typing import Any
 from psycopg import Connection, sql
 
 from abs_core.errors import RefusedError
-from abs_sinks.postgres.apply import changes_sql, changes_winner
+from abs_sinks.postgres.apply import changes_sql
 from abs_sinks.postgres.apply.rows_sql import union_of
+from abs_sinks.postgres.apply.statements import locks
 from abs_sinks.postgres.apply.target import Part, ResolvedTable
 from abs_sinks.postgres.letter_table import good, shown
 from abs_sinks.postgres.letters.dead_search import Refusal, TooManyDead, find_dead
@@ -29,10 +30,6 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.staging import Staging
 
 _PLACE = ("abs:table", "abs:ctid")
-
-_ILL_FORMED = (("null",), (changes_winner.CLASH, "name"))
-"""Problems that a change has by itself, in the order of looking: one without an operation or position
-contradicts nothing."""
 
 
 def mark_refused(
@@ -88,9 +85,8 @@ def refused_of(
         shares: in the order of applying.
         naming: makes the name of a table from a suffix.
     """
-    for share in sorted(shares, key=lambda share: share.target.table.oid):
-        if share.target.changes is not None:
-            connection.execute(changes_sql.locking(share.target.changes))
+    for lock in locks([share.target for share in shares]):
+        connection.execute(lock)
     found = [_ill_formed(connection, share) for share in shares]
     trials = ServerTrials(connection, shares, naming)
     most = sum(most_dead(share.options, share.rows) for share in shares)
@@ -111,12 +107,12 @@ def _ill_formed(connection: Connection[Any], share: StagedShare) -> Found:
     """The changes with a problem of their own; they are marked."""
     options, target = share.options, share.target
     found = Found(target.plan, shown(options, target.plan, target.key), [])
-    if target.changes is None or options.letters is None:
+    if options.letters is None:
         return found
     at = sql.SQL('tableoid::oid as "abs:table", ctid as "abs:ctid", ')
-    for problems in _ILL_FORMED:
+    for problems in target.write.own_problems:
         union = union_of(target.plan, share.tables, good(options), at)
-        each = changes_winner.every_change(target.changes, union, _PLACE)
+        each = target.write.each(union, _PLACE)
         query = sql.SQL(_PROBLEMS).format(each, list(problems))
         more: list[tuple[int, str, str, str, str | None]] = [
             (table, place, CODES[problem], f"{changes_sql.PROBLEMS[problem][0]}.", None)

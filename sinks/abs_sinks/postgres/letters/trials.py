@@ -11,17 +11,17 @@ from psycopg import Connection, sql
 
 from abs_core.errors import DataError, SourceWentBackError
 from abs_sinks.postgres.apply import changes_sql, changes_winner
-from abs_sinks.postgres.apply.replacing import results_of
+from abs_sinks.postgres.apply.message import Message, Result
 from abs_sinks.postgres.apply.rows_sql import duplicate_key
 from abs_sinks.postgres.apply.statements import (
     CHECKED,
     DEFERRED,
-    TAKEN,
     Share,
-    finding_winners,
+    picking,
     steps,
 )
 from abs_sinks.postgres.apply.target import ResolvedTable, noticing_changes
+from abs_sinks.postgres.apply.write import TAKEN
 from abs_sinks.postgres.columns.constraints import Constraints
 from abs_sinks.postgres.columns.plan import columns_of
 from abs_sinks.postgres.letter_table import by_data, good
@@ -79,7 +79,7 @@ class ServerTrials:
         self._connection = connection
         self._shares = shares
         self._naming = naming
-        self._before: list[sql.Composable] = []
+        self._message = Message()
         # No temporary table: a transaction that has used one cannot be prepared.
         order = naming("_o")
         connection.execute(_ordered(shares, order))
@@ -130,7 +130,7 @@ class ServerTrials:
         """
         for row, refusal in dead.items():
             share = self._shares[self._of[row]]
-            if refusal.code not in TAKEN or share.target.changes is None:
+            if refusal.code not in TAKEN or not share.target.write.picks:
                 continue
             if not self._links.linked([row], None, 1, "u"):
                 raise DataError(
@@ -173,19 +173,19 @@ class ServerTrials:
     def _apply(self, numbers: Sequence[int], condition: sql.Composed | None) -> Refusal | None:
         """Apply rows of these shares; if they are accepted, the savepoint ``abs_try`` is open."""
         shares = [self._share(number, condition) for number in numbers]
-        self._before = [sql.SQL("savepoint abs_try"), DEFERRED]
+        self._message = Message(sql.SQL("savepoint abs_try"), DEFERRED)
         share = shares[0]
         try:
             for share in shares:
-                if share.target.changes is not None and (refusal := self._problem(share)):
+                if refusal := self._problem(share):
                     self._connection.execute(_BACK)
                     return refusal
-            *others, (last, statements) = steps(shares)
-            for number, more in others:
-                share = shares[number]
-                self._run(share, more)
-            share = shares[last]
-            self._run(share, [*statements, CHECKED])
+            *others, last = steps(shares)
+            for step in others:
+                share = shares[step.number]
+                self._run(share, step.statements)
+            share = shares[last.number]
+            self._run(share, [*last.statements, CHECKED])
         except psycopg.Error as error:
             if self._connection.closed or not by_data(error):
                 raise
@@ -203,23 +203,25 @@ class ServerTrials:
         return Share(share.options, share.target, rows, self._naming(f"_{number}j"))
 
     def _problem(self, share: Share) -> Refusal | None:
-        results = self._run(share, finding_winners(share))
-        found = results[-1].row
+        picks = picking(share)
+        if picks is None:
+            return None
+        _, problem = self._run(share, picks)
+        found = problem.row
         if found is None or found[0] == changes_winner.FIRST:
             return None
-        assert share.target.changes is not None
-        error = changes_sql.error_of(share.target.changes, found)
+        error = share.target.write.error_of(found)
         if isinstance(error, SourceWentBackError):
             raise error  # none of its rows is dead
         kind = Kind.LATE if found[0] == "older" else Kind.OTHER
         return Refusal(CODES[found[0]], f"{changes_sql.PROBLEMS[found[0]][0]}.", None, kind)
 
-    def _run(self, share: Share, statements: Sequence[sql.Composable]) -> list[Any]:
-        plan = share.target.plan
-        statements, self._before = [*self._before, *statements], []
+    def _run(self, share: Share, statements: Sequence[sql.Composable]) -> list[Result]:
+        plan, message = share.target.plan, self._message
         with noticing_changes(share.options, plan):
             try:
-                return results_of(self._connection.execute(sql.SQL("; ").join(statements)))
+                cursor = self._connection.execute(message.text(statements))
+                return message.results(cursor, statements)
             except psycopg.errors.CardinalityViolation as error:
                 self._connection.execute(_BACK)
                 raise duplicate_key(self._connection, plan, share.target.key, share.rows) from error
@@ -231,7 +233,7 @@ _BACK = "rollback to savepoint abs_try; release savepoint abs_try"
 def _refusal(error: psycopg.Error, share: Share) -> Refusal:
     code, message, column = reason_of(error)
     kind = Kind.OTHER
-    if share.target.orderby:
+    if share.target.write.orderby:
         kind = Kind.LATE  # another row of its key may be in its place
     elif code[:2] in _OWN_CLASSES or code in _OWN_CODES:
         kind = Kind.OWN
@@ -271,9 +273,9 @@ def _ordered(shares: Sequence[StagedShare], order: sql.Identifier) -> sql.Compos
     comparable = bool(positions[0]) and all(each == positions[0] for each in positions)
     ranked = []
     for number, share in enumerate(shares):
-        target = share.target
-        named = target.changes.sequence if target.changes else target.orderby
-        nulls = " nulls first" if target.orderby else ""
+        target, write = share.target, share.target.write
+        named = write.position or write.orderby
+        nulls = " nulls first" if write.orderby else ""
         ordering = [sql.SQL("s.{}" + nulls).format(sql.Identifier(name)) for name in named]
         ordering += [sql.SQL("s.{}").format(sql.Identifier(name)) for name in target.key]
         columns = [sql.SQL("s.{}").format(sql.Identifier(name)) for name in target.plan.names]
@@ -298,10 +300,8 @@ def _ordered(shares: Sequence[StagedShare], order: sql.Identifier) -> sql.Compos
 
 def _position(share: StagedShare) -> list[str]:
     """The types of the position, where there is one."""
-    if share.target.changes is None:
-        return []
     own = {each.column.name: each.column for each in share.target.plan.columns}
-    columns = [own[name] for name in share.target.changes.sequence]
+    columns = [own[name] for name in share.target.write.position]
     return [
         f"{column.type.domain_of or column.type.label} {column.collation}" for column in columns
     ]
