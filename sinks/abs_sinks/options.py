@@ -129,6 +129,14 @@ class DeadLetterOptions(Generic[Place]):
         return None if isinstance(self.deadletter, ToSink) else self.deadletter
 
 
+def not_alone(place: object) -> OptionError:
+    """The error where the sink has no others beside it."""
+    return OptionError(
+        f"The option deadletter names {place}, and this sink is alone.",
+        remedy="only abs_spark.epoch has several sinks; name a place of the sink's own system.",
+    )
+
+
 def check_dead_letters(values: Mapping[str, Any], problems: Problems) -> None:
     """Refuse options of dead letters without a place for them."""
     if values["deadletter"] is None:

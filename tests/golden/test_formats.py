@@ -42,6 +42,7 @@ from abs_core.model import (
 )
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.deadletters.letter import (
+    LETTERS,
     Shown,
     dead_letters,
     rows_of,
@@ -49,7 +50,6 @@ from abs_sinks.deadletters.letter import (
     schema_text,
     written_as,
 )
-from abs_sinks.deadletters.writer import LETTERS
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.letters import letter_records
 from abs_sinks.kafka.records import COLUMNS, SEGMENT, plan_columns

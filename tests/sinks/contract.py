@@ -33,10 +33,12 @@ from abs_testing import (
     check_crashes,
     run_check,
 )
+from abs_testing.case import Case
 from abs_testing.check_register import CHECKS, INVENTORY_CHECKS, NewStore
 from abs_testing.checks import refusals
 from abs_testing.rules import Check, checks_in
 from tests.kit.crash_points import WORST
+from tests.kit.entered import modules_entered
 
 __all__ = [
     "Way",
@@ -44,6 +46,7 @@ __all__ = [
     "test_a_crash_at_any_passage_loses_and_doubles_nothing",
     "test_a_crash_at_the_sampled_points_loses_and_doubles_nothing",
     "test_a_crash_while_recovering_loses_and_doubles_nothing",
+    "test_a_write_without_dead_letters_never_enters_their_rooms",
     "test_each_pair_of_the_worst_crashes_loses_and_doubles_nothing",
     "test_the_sink_keeps_every_rule",
     "test_the_sink_keeps_the_rules_of_a_target_that_refuses",
@@ -52,6 +55,8 @@ __all__ = [
 
 ALONE = {"in_doubt_is_exactly_the_jobs_own"}
 """Looks at all that a broker has of a job's name, and the rules' jobs share their names."""
+
+LETTERS = "sinks/abs_sinks/deadletters/"
 
 T = TypeVar("T")
 
@@ -89,6 +94,7 @@ def in_each(ways: Sequence[Way]) -> Callable[[pytest.Metafunc], None]:
         "test_a_crash_while_recovering_loses_and_doubles_nothing": lambda way: way.pairs,
         "test_a_crash_at_any_passage_loses_and_doubles_nothing": lambda way: way.points,
         "test_each_pair_of_the_worst_crashes_loses_and_doubles_nothing": lambda way: way.points,
+        "test_a_write_without_dead_letters_never_enters_their_rooms": lambda way: way in ways[:2],
     }
 
     def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -126,6 +132,15 @@ def test_the_sink_keeps_every_rule(opener: Opener, way: Way) -> None:
     rules = applicable(opener)
     assert len(rules) > 30
     assert all(_put_to(opener, rules, way.at_once))
+
+
+def test_a_write_without_dead_letters_never_enters_their_rooms(opener: Opener) -> None:
+    with opener() as harness, Case(harness) as case:
+        run = case.run()
+        run.epoch(0, [(0, "a")])
+        entered = modules_entered(lambda: run.epoch(1, [(1, "b"), (2, "c")], [(3, "d")]))
+    assert "abs_core/stepwise.py" in entered
+    assert [path for path in entered if LETTERS in path] == []
 
 
 def test_a_crash_at_the_sampled_points_loses_and_doubles_nothing(opener: Opener, way: Way) -> None:

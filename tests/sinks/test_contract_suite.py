@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from threading import Thread
 
+import pyarrow as pa
+
+from abs_sinks.deadletters.letter import Shown
 from abs_sinks.door import format_names
+from tests.kit.entered import ROOT, modules_entered
 from tests.sinks import contract
 
 SYSTEMS = [name.removeprefix("abs-") for name in format_names()]
@@ -41,6 +46,20 @@ def test_each_format_that_the_door_finds_is_put_to_the_contract() -> None:
 
 def test_a_system_that_is_not_put_to_it_is_found() -> None:
     assert untried(["kafka/register"]) == ["kafka/register"]
+
+
+def test_a_room_that_is_entered_is_found() -> None:
+    """Also by a thread that the call starts; not by an import."""
+    shown = Shown(("id",))
+
+    def call() -> None:
+        thread = Thread(target=shown.columns, args=(pa.schema([("id", pa.int64())]),))
+        thread.start()
+        thread.join()
+
+    assert f"{contract.LETTERS}letter.py" in modules_entered(call)
+    imported = compile("class A:\n    x = 1", f"{ROOT}/tests/imported.py", "exec")
+    assert "tests/imported.py" not in modules_entered(lambda: exec(imported, {}))
 
 
 def test_the_suite_gives_all_of_its_tests() -> None:

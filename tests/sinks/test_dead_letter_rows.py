@@ -12,6 +12,7 @@ import pytest
 
 from abs_core.errors import CorruptionError, DataError
 from abs_sinks.deadletters.letter import (
+    LETTERS,
     Shown,
     dead_letters,
     rows_of,
@@ -20,7 +21,6 @@ from abs_sinks.deadletters.letter import (
     why_bad,
 )
 from abs_sinks.deadletters.replay import AppendedLetters, BuryingSink
-from abs_sinks.deadletters.writer import LETTERS
 from abs_sinks.refusals import BadRows, Code, Reason
 
 NOT_UTF8 = pa.Array.from_buffers(

@@ -148,6 +148,14 @@ def refuses_copied_value(error: psycopg.Error) -> bool:
     return of_type and copied is not None and copied["column"] is not None
 
 
+def by_data(error: BaseException | None) -> bool:
+    """Whether the server refused a row for what it holds: by its value, a constraint or a trigger."""
+    if not isinstance(error, psycopg.Error):
+        return False
+    of_class = (error.sqlstate or "")[:2] in ("22", "23", "44", "P0")
+    return of_class or refuses_copied_value(error)
+
+
 @contextmanager
 def translate_errors(doing: str) -> Iterator[None]:
     """Map the driver's errors; ``doing`` as for ``to_abs_error``."""

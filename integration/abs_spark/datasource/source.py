@@ -12,9 +12,8 @@ from pyspark.sql.types import StructType
 from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
-from abs_sinks.deadletters.writer import not_alone
 from abs_sinks.door import SinkFormat
-from abs_sinks.options import ToSink
+from abs_sinks.options import ToSink, not_alone
 from abs_spark.checkpoint.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint.spark_files import is_readable, query_id, with_checkpoint
 from abs_spark.datasource.batch import BatchWriter

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from abs_core.errors import OptionError
-from abs_sinks.deadletters.writer import LETTERS
+from abs_sinks.deadletters.letter import LETTERS
 from abs_sinks.door import format_named
 from abs_sinks.options import ToSink, sink_or
 from abs_spark.hooks import install_hooks

@@ -22,7 +22,8 @@ from abs_core.model import Share
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.several import GroupWriter, SinkGroup
 from abs_core.sinkmap import STRIDE
-from abs_sinks.deadletters.writer import Bury, GivingSink, Keeping
+from abs_sinks.deadletters.writer import Bury, GivingSink
+from abs_sinks.options import DeadLetterOptions
 from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
 from abs_spark.process.executor import check_reached, on_executor, partition
@@ -223,7 +224,7 @@ def _burying(work: EpochTask, task: Task, part: Part, other: Part, outs: _Outs) 
 
 def _bury(part: Part, other: Part, outs: _Outs) -> Bury:
     """Gives dead letters of one sink to another."""
-    most = cast(Keeping, part.target.options).deadlettermax
+    most = cast(DeadLetterOptions[Any], part.target.options).deadlettermax
 
     def bury(letters: pa.RecordBatch) -> None:
         rows = letters.num_rows

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,43 @@ from abs_clients.arrow import cast_plain, is_list, plain_type
 from abs_core.errors import CorruptionError
 from abs_sinks.jsontext import json_text, require_json
 from abs_sinks.refusals import BadRows, BadValuesError, MisfitError
+
+
+class Field(NamedTuple):
+    """A field of a dead letter as it is kept: Arrow types, tables, checks and JSON follow from it."""
+
+    name: str
+    type: pa.DataType = pa.string()
+    needed: bool = True
+    json: bool = False
+    """Whether its text is JSON."""
+
+
+OF_ROW = (
+    Field("code"),
+    Field("message"),
+    Field("column", needed=False),
+    Field("key", needed=False, json=True),
+    Field("position", needed=False, json=True),
+    Field("row", json=True),
+)
+"""What is said of a row, see ``DeadLetter``."""
+
+SHAPE = (
+    Field("job"),
+    Field("sink"),
+    Field("epoch", pa.int64()),
+    Field("at", pa.timestamp("us", "UTC")),
+    *OF_ROW,
+    Field("schema"),
+)
+"""All that is kept of a dead letter. Places keep it for long: fields may only be added."""
+
+LETTERS = pa.schema([pa.field(each.name, each.type, not each.needed) for each in SHAPE])
+"""The columns of dead letters as rows."""
+
+LISTED = tuple(each.name for each in SHAPE if each.name not in ("row", "schema"))
+"""What a list shows of a letter: nothing that may be personal but the key."""
 
 _ARROW = "abs:arrow"
 OWN, PLAIN = '"abs:', "abs:plain"

@@ -21,17 +21,15 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ContentionError, OptionError
 from abs_core.model import JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters.letter import written_as
+from abs_sinks.deadletters.letter import LETTERS, LISTED, written_as
 from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
-from abs_sinks.deadletters.writer import LETTERS, CheckingWriter
+from abs_sinks.deadletters.writer import BuryingWriter
 
 REPLAYED = "replayed"
 """The code of a letter that marks others; its row is the list of their ids."""
 
 UNREADABLE = "unreadable"
 """The code of what is no letter."""
-
-_SHOWN = ("id", "job", "sink", "epoch", "at", "code", "message", "column", "key", "position")
 
 
 class BuryingSink(Protocol):
@@ -46,7 +44,7 @@ class BuryingSink(Protocol):
 
     def fence(self, state: JobState) -> None: ...
 
-    def raw_writer(self, task: Task) -> CheckingWriter:
+    def raw_writer(self, task: Task) -> BuryingWriter:
         """The writer itself, which can be told where its dead letters go (``bury_in``)."""
         ...
 
@@ -73,7 +71,7 @@ class AppendedLetters(KeptLetters):
         self, *, job: str | None = None, code: str | None = None, replayed: bool = False
     ) -> list[dict[str, Any]]:
         return [
-            {name: letter[name] for name in (*_SHOWN, "replayed")}
+            {name: letter[name] for name in ("id", *LISTED, "replayed")}
             for letter in self._letters()
             if job in (None, letter["job"])
             and code in (None, letter["code"])

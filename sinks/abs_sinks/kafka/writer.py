@@ -17,7 +17,7 @@ from abs_clients.kafka.topics import AFTER, BEFORE, NO_LIMIT, TopicFacts, topics
 from abs_core.contracts import Task
 from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
-from abs_sinks.deadletters.writer import CheckingWriter
+from abs_sinks.checking import CheckingWriter
 from abs_sinks.kafka.changes import plan_changes
 from abs_sinks.kafka.formats import encoding
 from abs_sinks.kafka.keys import no_topic

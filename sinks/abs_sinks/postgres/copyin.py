@@ -17,19 +17,17 @@ from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
-from abs_core.deadletters import Count, noted
 from abs_core.errors import ContentionError, TargetError, UnavailableError
 from abs_core.model import PROTOCOL, Committable
-from abs_core.sinkmap import number_of
-from abs_core.stepwise import StepwiseWriter
+from abs_sinks.checking import CountingWriter
 from abs_sinks.deadletters.letter import DeadLetter
-from abs_sinks.deadletters.writer import Bury, as_rows, not_alone
-from abs_sinks.options import ToSink
+from abs_sinks.deadletters.writer import Letters
+from abs_sinks.postgres.apply.statements import naming_option
 from abs_sinks.postgres.apply.target import ResolvedTable, SinkTable, noticing_new_columns
 from abs_sinks.postgres.columns.encode import Aside, slices
 from abs_sinks.postgres.columns.feed import Feed
 from abs_sinks.postgres.columns.plan import CopyPlan
-from abs_sinks.postgres.letter_table import naming_option, shown, sink_of
+from abs_sinks.postgres.letter_table import shown_key, sink_of
 from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.refusals import BadRows
@@ -85,7 +83,7 @@ class CopyIn:
             yield
 
 
-class CopyWriter(StepwiseWriter):
+class CopyWriter(CountingWriter):
     """The base of writers: a task's transaction with a COPY, or one after another.
 
     It begins with the first row.
@@ -95,36 +93,23 @@ class CopyWriter(StepwiseWriter):
     """
 
     def __init__(self, table: SinkTable, task: Task) -> None:
-        super().__init__()
+        super().__init__(task)
         self.table = table
         self._options = options = table.options
-        self._task = task
         self._tag = Tag(task.register, task.generation)
         self._extra: tuple[tuple[str, str], ...] = ((PROTOCOL, options.protocol),)
         self._connection: Connection[Any] | None = None
         self._copy: CopyIn | CopyWithLetters | None = None
         self._into: SinkTable | None = None
         self._digests: list[str] = []
-        self.number = number_of(task.handle)
-        """The number of the sink of the next rows."""
-        self._counts: dict[int, Count] = {}
-        self._elsewhere: dict[int, Bury] = {}
-        self._letters: list[pa.RecordBatch] = []
-
-    def bury_in(self, elsewhere: Bury, number: int | None = None) -> None:
-        """See ``deadletters.writer.GivingWriter``.
-
-        Args:
-            number: of the sink, if there are several.
-        """
-        self._elsewhere[self.number if number is None else number] = elsewhere
+        self._waiting: list[pa.RecordBatch] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         number = self.number
         super().write(batch)
         # Not earlier: they may be rows of this writer, for another table.
-        given, self._letters = self._letters, []
-        for letters in given:
+        waiting, self._waiting = self._waiting, []
+        for letters in waiting:
             self._elsewhere[number](letters)
 
     def bad_rows(self, batch: pa.RecordBatch) -> BadRows:
@@ -140,7 +125,8 @@ class CopyWriter(StepwiseWriter):
             self._complete()
             self._copy, self._into = self._begun(), self.table
             self._connection = self._copy.connection
-        self._count(self.number, batch.num_rows, 0)
+        if (letters := self._letters_of(self.table.options)) is not None:
+            letters.add(rows=batch.num_rows)
         self._copy.write(batch)
 
     def _begun(self) -> CopyIn | CopyWithLetters:
@@ -153,40 +139,34 @@ class CopyWriter(StepwiseWriter):
             raise begun
         return begun
 
-    def _count(self, number: int, rows: int, dead: int) -> None:
-        """Count rows that passed, and dead letters among those, for a sink."""
-        options = self.table.options
-        if options.deadletter is not None or number in self._counts:
-            had = self._counts.get(number, Count(number, 0, 0, options.deadlettermax))
-            self._counts[number] = replace(had, rows=had.rows + rows, dead=had.dead + dead)
-
     def _copying(
         self, connection: Connection[Any], target: ResolvedTable, into: sql.Identifier | None = None
     ) -> CopyIn | CopyWithLetters:
         """The COPY of rows for the present table; see ``CopyIn``."""
-        options, number = self.table.options, self.number
-        if options.letters is None:
-            aside = None if options.deadletter is None else partial(self._put_aside, target)
+        options = self.table.options
+        letters = self._letters_of(options)
+        if letters is None:
+            return CopyIn(connection, target.plan, options, into)
+        if letters.given:
+            aside = partial(self._put_aside, target, letters)
             return CopyIn(connection, target.plan, options, into, aside)
 
-        def bury(letters: Sequence[DeadLetter]) -> None:
-            self._count(number, 0, len(letters))
-            self._bury(connection, target, letters)
+        def bury(rows: Sequence[DeadLetter]) -> None:
+            letters.add(dead=len(rows))
+            self._bury(connection, target, rows)
 
         return CopyWithLetters(connection, target, options, into, bury)
 
-    def _put_aside(self, target: ResolvedTable, part: pa.RecordBatch, bad: BadRows) -> None:
+    def _put_aside(
+        self, target: ResolvedTable, letters: Letters, part: pa.RecordBatch, bad: BadRows
+    ) -> None:
         """Keep what another sink gets, until the batch is written."""
-        options, plan = self.table.options, target.plan
-        if isinstance(options.deadletter, ToSink) and self.number not in self._elsewhere:
-            raise not_alone(options.deadletter)
-        letters = shown(options, plan, target.key)
-        self._letters.append(
-            as_rows(part, bad, self._task, sink_of(plan), letters, options.written)
-        )
-        count = self._letters[-1].num_rows
-        self._count(self.number, -count, 0)
-        self._rows -= count
+        plan, key = target.plan, shown_key(target.plan, target.key)
+        written = self.table.options.written
+        rows = letters.rows_of(part, bad, self._task, sink_of(plan), key, written)
+        known = self.number in self._elsewhere
+        letters.give(rows, self._waiting.append if known else None)
+        self._rows -= rows.num_rows
 
     @abstractmethod
     def _bury(
@@ -208,8 +188,8 @@ class CopyWriter(StepwiseWriter):
         return self._made()  # again: the end may have found dead letters
 
     def _made(self) -> Committable:
-        extra = tuple(sorted((*self._extra, *noted(self._counts.values()))))
-        return Committable(self._task.handle, self._rows, self._digest(), extra)
+        made = Committable(self._task.handle, self._rows, self._digest(), self._extra)
+        return self._counted(made)
 
     def _digest(self) -> str:
         """A digest of the bytes sent, COPY by COPY."""

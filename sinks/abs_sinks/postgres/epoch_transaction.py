@@ -32,6 +32,7 @@ from abs_sinks.postgres.apply.statements import (
     in_order,
     locks,
     naming_constraint,
+    naming_option,
     picking,
     steps,
 )
@@ -46,7 +47,7 @@ from abs_sinks.postgres.letters.held import StagedLetters
 from abs_sinks.postgres.letters.refused_rows import StagedRowsRefused, refusing
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, composed_of, prepare
 from abs_sinks.postgres.register import persistently, swapping
-from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.staging import Staging, good
 
 _DOING = "applying staged rows"
 
@@ -273,7 +274,7 @@ class EpochTransaction:
     ) -> list[Result]:
         """Execute a step whose rows are picked."""
         doing = f"applying changes to table {target.table.label}"
-        naming = letter_table.naming_option(part.table.options)
+        naming = naming_option(part.table.options)
         with naming, naming_constraint(target), translate_errors(doing):
             return self._run(connection, message, step.statements, part, target)
 
@@ -299,7 +300,7 @@ class EpochTransaction:
         """Send what waits and the INSERT in one message."""
         statements = [*step.statements, target.plan.shape_query()]
         doing = f"applying staged rows to table {target.table.label}"
-        with letter_table.naming_option(part.table.options), translate_errors(doing):
+        with naming_option(part.table.options), translate_errors(doing):
             results = self._run(connection, message, statements, part, target)
         if results[-1].row != (target.shape,):
             connection.execute("ROLLBACK")
@@ -388,4 +389,4 @@ class EpochTransaction:
 
     def _union(self, part: Part, target: ResolvedTable) -> sql.Composed:
         staged = [self._staging.table(committable.handle) for committable in part.staged]
-        return union_of(target.plan, staged, letter_table.good(part.table.options))
+        return union_of(target.plan, staged, good(part.table.options))

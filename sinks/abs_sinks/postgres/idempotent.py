@@ -18,7 +18,7 @@ from psycopg import Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import or_close
-from abs_clients.postgres.errors import to_abs_error, translate_errors
+from abs_clients.postgres.errors import by_data, to_abs_error, translate_errors
 from abs_clients.postgres.pool import pool
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -34,10 +34,9 @@ from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.message import Message
 from abs_sinks.postgres.apply.rows_sql import (
     duplicate_key,
-    staging_columns,
     union_of,
 )
-from abs_sinks.postgres.apply.statements import CHECKED, DEFERRED, naming_constraint
+from abs_sinks.postgres.apply.statements import CHECKED, DEFERRED, naming_constraint, naming_option
 from abs_sinks.postgres.apply.target import (
     ResolvedTable,
     SinkTable,
@@ -48,13 +47,12 @@ from abs_sinks.postgres.apply.target import (
 from abs_sinks.postgres.columns.plan import CopyPlan, columns_of
 from abs_sinks.postgres.copyin import CopyIn, CopyWriter
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
-from abs_sinks.postgres.letter_table import by_data, staged_columns
 from abs_sinks.postgres.letters.copy_with_letters import CopyWithLetters
 from abs_sinks.postgres.letters.refused_rows import mark
 from abs_sinks.postgres.letters.refused_staged import refused_of
 from abs_sinks.postgres.letters.trials import StagedShare
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.staging import Staging, columns_of_staging, good
 
 DEADLOCK_TRIES = 5
 
@@ -100,7 +98,7 @@ class IdempotentWriter(CopyWriter):
         """
         assert self._target is not None
         doing = f"upserting rows into table {self._target.table.label}"
-        naming = letter_table.naming_option(self._options)
+        naming = naming_option(self._options)
         constraint = naming_constraint(self._target)
         with naming, constraint, or_close(connection), translate_errors(doing):
             changed = self._apply(connection, self._target)
@@ -113,7 +111,7 @@ class IdempotentWriter(CopyWriter):
         staged = _staged(self._options, plan)
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
-            columns = sql.Composed([staging_columns(plan), staged_columns(self._options)])
+            columns = columns_of_staging(self._options, plan)
             connection.execute(sql.SQL(_STAGE).format(staged, columns))
             if (picking := self._target.write.picking(self._good(self._target))) is not None:
                 connection.execute(sql.SQL(_PICKED).format(_picked(picking), picking))
@@ -126,7 +124,7 @@ class IdempotentWriter(CopyWriter):
 
     @property
     def _dead(self) -> int:
-        return sum(count.dead for count in self._counts.values())
+        return sum(letters.count.dead for letters in self._letters.values())
 
     def _keeping(self, target: ResolvedTable) -> list[sql.Composable]:
         """Keep the dead letters in a table of the handle, for the transaction that decides."""
@@ -149,12 +147,12 @@ class IdempotentWriter(CopyWriter):
         naming = partial(Staging(options).winners, self._task.handle)
         (found,) = refused_of(connection, [share], naming)
         connection.execute("rollback to savepoint staged; release savepoint staged")
-        self._count(self.number, 0, mark(connection, staged, found))
+        self._letters[self.number].add(dead=mark(connection, staged, found))
 
     def _good(self, target: ResolvedTable) -> sql.Composed:
         """The query of the rows that are not dead."""
         staged = _staged(self._options, target.plan)
-        return union_of(target.plan, [staged], letter_table.good(self._options))
+        return union_of(target.plan, [staged], good(self._options))
 
     def _apply(self, connection: Connection[Any], target: ResolvedTable) -> int:
         """Apply the rows and COMMIT, if the epoch may be written; returns how many.
@@ -263,7 +261,7 @@ def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
 
 def _staged(options: PostgresOptions, plan: CopyPlan) -> sql.Identifier:
     """The session's temporary table for rows of this shape; sessions last over epochs."""
-    shape = staging_columns(plan).as_string() + staged_columns(options).as_string()
+    shape = columns_of_staging(options, plan).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
 
 

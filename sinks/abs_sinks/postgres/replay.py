@@ -21,7 +21,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import DataError, OptionError, RefusedError
 from abs_core.model import Committable, JobState, Wrote, job_key
 from abs_core.protocol import RunIdentity, Skip
-from abs_sinks.deadletters.letter import schema_of, written_as
+from abs_sinks.deadletters.letter import LISTED, schema_of, written_as
 from abs_sinks.deadletters.place import KeptLetters, readable, tell_unread
 from abs_sinks.postgres import letter_table
 from abs_sinks.postgres.apply.positions import agreed_in, positions_of
@@ -39,7 +39,7 @@ _CODES = ("contradiction", "older-than-row", "row-missing", "column-unknown")
 """Codes that only changes have."""
 
 _LIST = "take those that `abs deadletters list` shows."
-_FIELDS = 'id, job, sink, epoch, at, code, message, "column", key, position'
+_FIELDS = ", ".join(["id", *(f'"{name}"' for name in LISTED)])
 
 
 class PostgresLetters(KeptLetters):

@@ -20,7 +20,7 @@ from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, InDoubt
 from abs_sinks.postgres.apply.rows_sql import staging_columns
 from abs_sinks.postgres.columns.plan import CopyPlan
-from abs_sinks.postgres.letter_table import IS_DEAD, staged_columns
+from abs_sinks.postgres.letter_table import IS_DEAD, IS_GOOD, staged_columns
 from abs_sinks.postgres.options import PostgresOptions
 
 _HELD = """
@@ -47,6 +47,17 @@ _COUNTS = "select {}, count(*), count(*) filter (where {}) from {}"
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
 
 
+def columns_of_staging(options: PostgresOptions, plan: CopyPlan) -> sql.Composed:
+    """The definitions of a staging table's columns, with those of dead letters if it may have some."""
+    rows = staging_columns(plan)
+    return rows if options.letters is None else sql.SQL(", ").join([rows, staged_columns()])
+
+
+def good(options: PostgresOptions) -> sql.Composable | None:
+    """The condition of staged rows that are not dead; None where all are good."""
+    return None if options.letters is None else IS_GOOD
+
+
 class Staging:
     """The staging tables of one state schema. The driver's errors pass through unmapped."""
 
@@ -71,7 +82,7 @@ class Staging:
         return sql.SQL(_CREATE).format(
             kind=sql.SQL("" if logged else "unlogged"),
             table=self.table(handle),
-            columns=sql.Composed([staging_columns(plan), staged_columns(self._options)]),
+            columns=columns_of_staging(self._options, plan),
             name=str(handle),
             durable=sql.SQL("on" if logged else "off"),
         )

@@ -16,8 +16,9 @@ from abs_core.errors import AbsError, SchemaError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol
+from abs_sinks.checking import CheckingWriter
 from abs_sinks.deadletters.replay import AppendedLetters
-from abs_sinks.deadletters.writer import CheckingWriter, dead_letters_of
+from abs_sinks.deadletters.writer import dead_letters_of
 from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter

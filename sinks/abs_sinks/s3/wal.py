@@ -17,7 +17,8 @@ from abs_core.deadletters import check_held, counts_of, noted
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.routing import none_to_commit
 from abs_core.wal import SegmentWriter, read_segment
-from abs_sinks.deadletters.writer import LETTERS, CheckingWriter, offering
+from abs_sinks.checking import CheckingWriter, offering
+from abs_sinks.deadletters.letter import LETTERS
 from abs_sinks.refusals import BadRows, find_bad_rows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
@@ -156,7 +157,7 @@ def compose(
     dead = None if options.letters is None else letters_files(options, name)
     opened = [each for each in (files, dead) if each is not None]
     try:
-        with offering(options, OFFERED):
+        with offering(options.deadletter, OFFERED):
             _fill(files, dead, schema, _batches(options, segments))
             uploads = [upload for each in opened for upload in each.finish()]
     except BaseException:

@@ -10,7 +10,8 @@ import pyarrow as pa
 from abs_core.contracts import Task
 from abs_core.model import Committable, HandleName
 from abs_core.patience import Patience
-from abs_sinks.deadletters.writer import LETTERS, CheckingWriter, offering
+from abs_sinks.checking import CheckingWriter, offering
+from abs_sinks.deadletters.letter import LETTERS
 from abs_sinks.refusals import BadRows, find_bad_rows
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -53,7 +54,7 @@ class StreamingWriter(CheckingWriter):
             self._opened().check(batch)
 
     def _keep_checked(self, batch: pa.RecordBatch, checked: None) -> None:
-        with offering(self._options, self.offers):
+        with offering(self._options.deadletter, self.offers):
             self._opened().write(batch)
 
     def _bury(self, letters: pa.RecordBatch) -> None:
@@ -70,7 +71,7 @@ class StreamingWriter(CheckingWriter):
         return TaskFiles(self._options, self._schema, self._handle, self._patience)
 
     def _complete(self) -> None:
-        with offering(self._options, self.offers):
+        with offering(self._options.deadletter, self.offers):
             for files in (self._files, self._letters_files):
                 if files is not None:
                     self._uploads += files.finish()

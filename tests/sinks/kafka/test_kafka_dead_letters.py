@@ -74,7 +74,7 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         sender = outside_transactions(replace(writer._options, topic=topic), [])
         sender.send(replace(letter_records(letters, topic, 0), topics=None))
         sender.flush()
-        writer._dead -= letters.num_rows
+        writer._letters[writer.number].add(rows=-letters.num_rows, dead=-letters.num_rows)
         writer._rows -= letters.num_rows
 
     monkeypatch.setattr(RecordWriter, "_bury", at_once)

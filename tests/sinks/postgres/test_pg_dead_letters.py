@@ -68,7 +68,7 @@ def buries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         with leased(writer.table.options.server) as other:
             handle = writer._task.handle
             letter_table.write(other, writer.table.options, target.plan, handle, letters)
-        writer._count(writer.number, 0, -len(letters))
+        writer._letters[writer.number].add(dead=-len(letters))
 
     for writer in (WalWriter, TwoPhaseWriter, IdempotentWriter):
         monkeypatch.setattr(writer, "_bury", at_once)

@@ -201,7 +201,6 @@ def _target(writer: Any, monkeypatch: Patch, *, picks: bool) -> Any:
     nothing = lambda *_: sql.SQL("")  # noqa: E731
     for name in ("union_of", "may_write", "_staged"):
         monkeypatch.setattr(idempotent, name, nothing)
-    monkeypatch.setattr(letter_table, "good", lambda *_: None)
     monkeypatch.setattr(writer, "_keeping", lambda *_: [])
     write = SimpleNamespace(
         picks=picks,

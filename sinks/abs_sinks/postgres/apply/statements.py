@@ -9,14 +9,16 @@ free before another takes it (``releasing``).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import psycopg
 from psycopg import sql
 
-from abs_core.errors import AbsError
+from abs_clients.postgres.errors import by_data
+from abs_core.errors import AbsError, SchemaError
+from abs_sinks.checking import of_row, offering
 from abs_sinks.postgres.apply.message import Result
 from abs_sinks.postgres.apply.target import Part, ResolvedTable
 from abs_sinks.postgres.columns.constraints import parents_first
@@ -107,6 +109,17 @@ def steps(shares: Sequence[Share]) -> Iterator[Step]:
         if done.deleted is not None:
             drop = sql.SQL("drop table {}").format(shares[number].winners)
             yield Step(number, True, [], done.deleted, [*done.last, drop])
+
+
+def _refused(error: AbsError) -> bool:
+    # A SchemaError is of every row, though the server told it of one.
+    of_data = of_row(error) or by_data(error.__cause__)
+    return of_data and not isinstance(error, SchemaError)
+
+
+def naming_option(options: PostgresOptions) -> AbstractContextManager[None]:
+    """Name the option ``deadletter`` in errors of rows, where it names no table."""
+    return offering(options.letters, "a table", _refused)
 
 
 @contextmanager

@@ -89,7 +89,8 @@ def resolve(
         write.ensure(connection, options)
         shape = connection.execute(plan.shape_query()).fetchone()
         identity = identity_of(connection, options, plan.table, mint=True)
-        letter_table.ensure(connection, options)
+        if options.letters is not None:
+            letter_table.ensure(connection, options.letters)
     assert identity is not None
     target = ResolvedTable(identity, "" if shape is None else shape[0], write)
     if not plan.added:  # else the table is about to change

@@ -289,7 +289,9 @@ class ApplyChanges(Append):
 
     def apply(self, rows: sql.Composed, picked: sql.Identifier) -> Applied:
         done = changes_sql.applying(self._changes, picked, checked=True)
-        return Applied([*done.times, *done.releases], done.upsert, done.delete, [done.keep, done.expire])
+        return Applied(
+            [*done.times, *done.releases], done.upsert, done.delete, [done.keep, done.expire]
+        )
 
     def apply_if(
         self, may: sql.Composed, rows: sql.Composed, picked: sql.Identifier

@@ -17,12 +17,12 @@ import xxhash
 from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import or_close
-from abs_clients.postgres.errors import translate_errors
+from abs_clients.postgres.errors import by_data, translate_errors
 from abs_sinks.deadletters.letter import DeadLetter, dead_letters, why_bad
 from abs_sinks.postgres.apply.target import ResolvedTable, noticing_new_columns
 from abs_sinks.postgres.columns.encode import slices
 from abs_sinks.postgres.columns.feed import Feed
-from abs_sinks.postgres.letter_table import by_data, shown
+from abs_sinks.postgres.letter_table import shown
 from abs_sinks.postgres.letters.refused_rows import reason_of, refused_rows
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.refusals import BadRows

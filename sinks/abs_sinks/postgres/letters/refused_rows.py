@@ -17,14 +17,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import to_abs_error
+from abs_clients.postgres.errors import by_data, to_abs_error
 from abs_core.deadletters import MIN_DEAD
 from abs_core.errors import AbsError, DeadLettersError
 from abs_core.model import MAX_RECENT
 from abs_sinks.deadletters.letter import OWN, PLAIN, Shown
 from abs_sinks.postgres.apply.target import Part
 from abs_sinks.postgres.columns.plan import CopyPlan
-from abs_sinks.postgres.letter_table import STAGED, by_data
+from abs_sinks.postgres.letter_table import staged_name
 from abs_sinks.postgres.options import PostgresOptions
 
 _OF_COPY = re.compile(r" \(row \d+ of the task's share(?:, column (?P<column>[^)]+))?\)")
@@ -190,28 +190,28 @@ def mark(connection: Connection[Any], table: sql.Identifier, refused: Found) -> 
     if not refused.rows:
         return 0
     schema = refused.plan.schema
-    tables, ctids, codes, messages, columns = map(list, zip(*refused.rows, strict=True))
-    names = (
-        refused.shown.keys(schema),
-        refused.shown.position(schema),
-        refused.shown.columns(schema),
-    )
-    key, position, row = (server_row(refused.plan, each) if each else sql.NULL for each in names)
+    tables, ctids, codes, messages, places = map(list, zip(*refused.rows, strict=True))
+    said = {name: sql.SQL(f'v."{name}"') for name in ("code", "message", "column")}
+    columns_of = {
+        "key": refused.shown.keys(schema),
+        "position": refused.shown.position(schema),
+        "row": refused.shown.columns(schema),
+    }
+    objects = {
+        name: server_row(refused.plan, columns) if columns else sql.NULL
+        for name, columns in columns_of.items()
+    }
     query = sql.SQL(_MARK).format(
         table=table,
         assignments=sql.SQL(", ").join(
-            sql.SQL("{} = {}").format(sql.Identifier(name), value)
-            for name, value in zip(
-                STAGED,
-                (*map(sql.SQL, ("v.code", "v.message", "v.place")), key, position, row),
-                strict=True,
-            )
+            sql.SQL("{} = {}").format(sql.Identifier(staged_name(name)), value)
+            for name, value in {**said, **objects}.items()
         ),
         tables=tables,
         ctids=ctids,
         codes=codes,
         messages=messages,
-        places=columns,
+        places=places,
     )
     return connection.execute(query).rowcount
 
@@ -219,6 +219,6 @@ def mark(connection: Connection[Any], table: sql.Identifier, refused: Found) -> 
 _MARK = """
 update only {table} s set {assignments}
   from unnest({tables}::oid[], {ctids}::text[], {codes}::text[], {messages}::text[],
-              {places}::text[]) as v(tab, at, code, message, place)
+              {places}::text[]) as v(tab, at, code, message, "column")
  where s.tableoid = v.tab and s.ctid = v.at::tid
 """

@@ -17,7 +17,7 @@ from abs_sinks.postgres.apply import changes_sql
 from abs_sinks.postgres.apply.rows_sql import union_of
 from abs_sinks.postgres.apply.statements import locks
 from abs_sinks.postgres.apply.target import Part, ResolvedTable
-from abs_sinks.postgres.letter_table import good, shown
+from abs_sinks.postgres.letter_table import shown
 from abs_sinks.postgres.letters.dead_search import Refusal, TooManyDead, find_dead
 from abs_sinks.postgres.letters.refused_rows import (
     Found,
@@ -27,7 +27,7 @@ from abs_sinks.postgres.letters.refused_rows import (
 )
 from abs_sinks.postgres.letters.trials import CODES, ServerTrials, StagedShare
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.staging import Staging, good
 
 _PLACE = ("abs:table", "abs:ctid")
 
