@@ -105,4 +105,10 @@ class Side(ABC):
         Args:
             deadletter: as in the sink's option; the others as in ``at``.
         """
-        return self.format.dead_letters(url, deadletter, table, {}), lambda sink: True
+        return self._kept(url, deadletter, table), lambda sink: True
+
+    def _kept(
+        self, url: str, deadletter: str, table: str | None, **more: str
+    ) -> KeptLetters | None:
+        places = self.format.letters()
+        return None if places is None else places.at(url, deadletter, table, more)

@@ -138,7 +138,7 @@ class KafkaSide(Side):
         config = dict(parse_qsl(parts.query)).get("config")
         plain = f"{parts.scheme}://{parts.netloc}" + (f"?config={config}" if config else "")
         topic = parts.path.strip("/")
-        return self.format.dead_letters(plain, deadletter, topic, {}), topic.__eq__
+        return self._kept(plain, deadletter, topic), topic.__eq__
 
     def refused_by(self, options: KafkaOptions) -> Callable[[str], bool]:
         """See ``Side``."""

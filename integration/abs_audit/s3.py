@@ -51,7 +51,7 @@ class S3Side(Side):
     ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
         """See ``Side``."""
         path = str(Location.parse(url.partition("?")[0]))
-        return self.format.dead_letters(url, deadletter, table, {}), path.__eq__
+        return self._kept(url, deadletter, table), path.__eq__
 
     def refused_by(self, options: S3Options) -> Callable[[str], bool]:
         """See ``Side``."""

@@ -23,7 +23,7 @@ from abs_cli.output import (
     show_error,
     write_report,
 )
-from abs_core.errors import AbsError, DataError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, DataError, UnavailableError
 
 if TYPE_CHECKING:
     from abs_audit import AuditSettings, Relation
@@ -243,7 +243,14 @@ def duplicates(
     with exit_code_1_for_findings_only():
         found_format = format_at(table)
         with errors.status("reading the table's log ..."):
-            history = found_format.history(found_format.at(table))
+            log = found_format.log()
+            if log is None:
+                raise ConfigError(
+                    f"A target of {found_format.name} has no log of commits.",
+                    remedy="name a table of the lake, or compare rows: `abs audit --expected ... "
+                    "--actual`.",
+                )
+            history = log.history(found_format.at(table))
     found = find(history)
     if as_json:
         told = [each.to_dict() for each in found]

@@ -158,13 +158,15 @@ def _with_letters(job: SinksFile, sink: FiledSink) -> Relation:
         if isinstance(place, ToSink)
         else site
     )
-    letters = keeper.format.kept(keeper.options)
-    if letters is None:
+    places = keeper.format.letters()
+    if places is None:
         raise ConfigError(
             f"{keeper.format.name} keeps no dead letters that can be read here.",
             remedy=f"leave the audit of {sink.name} out, and compare its target by hand.",
         )
-    return WithDeadLetters(target, letters, side_of(site.format).refused_by(site.options))
+    return WithDeadLetters(
+        target, places.of(keeper.options), side_of(site.format).refused_by(site.options)
+    )
 
 
 def _named(job: SinksFile, name: str, role: str) -> FiledSink:

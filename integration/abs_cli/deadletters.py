@@ -142,10 +142,10 @@ def _kept(url: str, deadletter: str, table: str | None = None, **more: str | Non
 
     found = format_at(url)
     given = {name: value for name, value in more.items() if value is not None}
-    kept = found.dead_letters(url, deadletter, table, given)
-    if kept is None:
+    places = found.letters()
+    if places is None:
         raise ConfigError(
             f"{found.name} keeps no dead letters.",
             remedy="name the system that the option deadletter of a sink is about.",
         )
-    return kept
+    return places.at(url, deadletter, table, given)

@@ -174,13 +174,15 @@ class Registers:
         return ConfigError(f"There is no register of job {job!r} here.", remedy=f"{look}.")
 
     def attempted(self) -> Sequence[str]:
-        """See ``SinkFormat``; empty with a sinks file."""
-        return () if self.sinks else self.home.format.attempted(self.home.options)
+        """See ``Attempts.places``; empty with a sinks file."""
+        attempts = None if self.sinks else self.home.format.attempts()
+        return () if attempts is None else attempts.places(self.home.options)
 
     def give_up(self, state: JobState) -> None:
-        """See ``SinkFormat``; does nothing with a sinks file."""
-        if not self.sinks:
-            self.home.format.give_up(self.home.options, state)
+        """See ``Attempts``; does nothing with a sinks file."""
+        attempts = None if self.sinks else self.home.format.attempts()
+        if attempts is not None:
+            attempts.give_up(self.home.options, state)
 
     def forget(self, state: JobState, letters: bool | None = None) -> list[str]:
         """See ``SinkFormat``, of every named system."""

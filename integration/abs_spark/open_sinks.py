@@ -226,8 +226,9 @@ def together(
     findings: list[Finding] = []
     for each in dict.fromkeys(kind for _, kind, _ in sinks):
         found = [(name, options) for name, kind, options in sinks if kind == each]
-        if len(found) > 1:
-            findings += each.together(found, tasks, apart=apart)
+        sharing = each.sharing()
+        if len(found) > 1 and sharing is not None:
+            findings += sharing.together(found, tasks, apart=apart)
     return findings
 
 
@@ -252,7 +253,8 @@ def replacing(format_: SinkFormat, options: Any, name: str) -> Any:
     Raises:
         OptionError: the sink cannot.
     """
-    found = format_.replacing(options)
+    sharing = format_.sharing()
+    found = None if sharing is None else sharing.replacing(options)
     if found is None:
         raise _no_replacement(
             f"The sink {name or format_.name} cannot replace its content in one decision"

@@ -60,7 +60,8 @@ class SinkSpec:
     @property
     def transactions(self) -> Hashable | None:
         """Targets for which it is equal, and not None, can share transactions."""
-        shared = self.format.transactions(self.options)
+        sharing = self.format.sharing()
+        shared = None if sharing is None else sharing.transactions(self.options)
         return None if shared is None else (self.format.name, shared)
 
 
@@ -112,8 +113,9 @@ def commit_at_once(targets: Sequence[SinkSpec]) -> bool:
 
 def group_of(targets: Mapping[int, SinkSpec]) -> SinkGroup:
     """The group of targets that share transactions, by number."""
-    kind = next(iter(targets.values())).format
-    return kind.group(
+    sharing = next(iter(targets.values())).format.sharing()
+    assert sharing is not None, "they share transactions"
+    return sharing.group(
         {number: (target.options, target.schema) for number, target in targets.items()}
     )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
@@ -22,25 +22,21 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
 import abs_sinks
 from abs_clients.extras import missing
-from abs_clients.tablelog import TableHistory
 from abs_core.contracts import Committer, Inventory, Sink
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import Finding, Guarantee, JobState, job_key
 from abs_core.patience import Patience
-from abs_core.several import SinkGroup
 from abs_core.wal import SegmentStore
 from abs_sinks.asof import NOW, AsOf
+from abs_sinks.capabilities import Attempts, LetterPlaces, Log, Sharing
 from abs_sinks.options import CommonOptions
 from abs_sinks.urls import scheme_of
-
-if TYPE_CHECKING:
-    from abs_sinks.deadletters.place import KeptLetters
 
 GROUP = "abs_sinks"
 
@@ -142,13 +138,6 @@ class SinkFormat(ABC):
         """Columns of ``read`` by which the target is partitioned: a job may have derived them."""
         return ()
 
-    def history(self, options: Any) -> TableHistory:
-        """The commits of the target's own log, for ``abs audit duplicates``."""
-        raise ConfigError(
-            f"A target of {self.name} has no log of commits.",
-            remedy="name a table of the lake, or compare rows: `abs audit --expected ... --actual`.",
-        )
-
     def guarantee(self, options: Any) -> Guarantee:
         """What the options promise, without a connection."""
         with closing(self.sink(options, pa.schema([]))) as sink:
@@ -180,32 +169,24 @@ class SinkFormat(ABC):
         """Who the options log in as at each server, and until when; no secret (I9)."""
         return ()
 
-    def together(
-        self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str] = ()
-    ) -> Sequence[Finding]:
-        """Check several such sinks of one job together.
-
-        Args:
-            sinks: name and options of each; at least two.
-            tasks: per epoch; None: unknown.
-            apart: names of sinks with tasks of their own.
-        """
-        return ()
-
     def as_of(self, mark: str, options: Any = None) -> AsOf:
         """How readers stop at the epoch of a ``Shown.mark``; with options: how Spark reads it."""
         return NOW
 
-    def transactions(self, options: Any) -> Hashable | None:
-        """Sinks for which it is equal, and not None, can share transactions."""
+    def sharing(self) -> Sharing | None:
+        """How several such sinks share transactions; None: they share none."""
         return None
 
-    def group(self, sinks: Mapping[int, tuple[Any, pa.Schema]]) -> SinkGroup:
-        """The group of sinks that share transactions: options and schemas by number."""
-        raise NotImplementedError(f"{self.name} shares no transactions")
+    def attempts(self) -> Attempts | None:
+        """Rows of undecided attempts in the target; None: it never holds some."""
+        return None
 
-    def replacing(self, options: Any) -> Any | None:
-        """The options for epochs that each hold the whole result; None if the sink cannot."""
+    def letters(self) -> LetterPlaces | None:
+        """Places that keep dead letters; None: the system has none."""
+        return None
+
+    def log(self) -> Log | None:
+        """The target's own log of commits; None: it has none."""
         return None
 
     def segments(self, url: str) -> SegmentStore | None:
@@ -234,30 +215,15 @@ class SinkFormat(ABC):
     def check_there(self, options: Any) -> None:  # noqa: B027 - most systems have one place
         """Raise ConfigError if the place that the options name for registers does not exist."""
 
-    def dead_letters(
-        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
-    ) -> KeptLetters | None:
-        """What ``deadletter`` keeps; ``table``: where rows are written again, by ``more`` options."""
-        return None
-
-    def kept(self, options: Any) -> KeptLetters | None:
-        """Dead letters where the options name a place; without one, those of others in the target."""
-        return None
-
-    def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
-        """Dead letters of other sinks (rows of ``LETTERS``) as input for such a sink."""
-        return letters
-
-    def attempted(self, options: Any) -> Sequence[str]:
-        """Tables, topics or the like that may hold rows of undecided attempts, which readers skip."""
-        return ()
-
-    def give_up(self, options: Any, state: JobState) -> None:  # noqa: B027 - most have none
-        """Give up the undecided attempts of a stopped job, before its register goes."""
-
     def forget(self, options: Any, state: JobState, letters: bool | None = None) -> Sequence[str]:
         """Forget what guards rows that are gone; not None: all traces, True: dead letters, too."""
         return ()
+
+
+def as_input(kind: SinkFormat, letters: pa.RecordBatch) -> pa.RecordBatch:
+    """Dead letters of other sinks (rows of ``LETTERS``) as input for a sink of this kind."""
+    places = kind.letters()
+    return letters if places is None else places.as_input(letters)
 
 
 def job_of(options: Options) -> str | None:

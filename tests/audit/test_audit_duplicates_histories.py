@@ -169,7 +169,9 @@ quiet = pytest.mark.filterwarnings("ignore:Delete operation did not match any re
 
 def findings(lake: Lake) -> list[Duplicate]:
     place = format_at(lake.url)
-    return duplicates(place.history(place.at(lake.url)))
+    log = place.log()
+    assert log is not None
+    return duplicates(log.history(place.at(lake.url)))
 
 
 def ids_in(files: Iterable[str]) -> set[int]:

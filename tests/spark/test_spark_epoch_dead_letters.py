@@ -71,8 +71,9 @@ def dead_sink(world: EpochWorld) -> EpochSink:
 
 def letters(world: EpochWorld) -> dict[str, Counter[int]]:
     """The ids of dead letters in the table, by the sink that refused them."""
-    kept = format_at(world.files.url).dead_letters(world.files.url, "dead", None, {})
-    assert kept is not None
+    places = format_at(world.files.url).letters()
+    assert places is not None
+    kept = places.at(world.files.url, "dead", None, {})
     found: dict[str, Counter[int]] = {}
     for letter in kept.shown([each["id"] for each in kept.found()]):
         row = rows_of([letter["row"]], schema_of(letter["schema"])).to_pylist()[0]
@@ -317,8 +318,9 @@ def test_killed_drivers_lose_and_double_no_row_and_no_dead_letter(
     killed_at(point, 1, job, world.files.folder / "killed", world.files.url)
     run_to_end(spark, job, world.files.url)
     url = f"kafka://{world.kafka.bootstrap}/{world.kafka.options.registertopic}"
-    kept = format_at(url).dead_letters(url, f"{world.kafka.topic}-dead", None, {})
-    assert kept is not None
+    places = format_at(url).letters()
+    assert places is not None
+    kept = places.at(url, f"{world.kafka.topic}-dead", None, {})
     found = kept.shown([each["id"] for each in kept.found()])
     assert Counter(int(json.loads(each["row"])["value"]) for each in found) == once(bad())
     assert letters(world) == {"nul-character": once(bad())}

@@ -60,7 +60,7 @@ class PostgresSide(Side):
     ) -> tuple[KeptLetters | None, Callable[[str], bool]]:
         """See ``Side``. A letter's sink has a schema: the server tells that of the table's name."""
         sinks = cache(self.at(url, table, None, stateschema).sinks)
-        kept = self.format.dead_letters(url, deadletter, table, {"stateschema": stateschema})
+        kept = self._kept(url, deadletter, table, stateschema=stateschema)
         return kept, lambda name: name in sinks()
 
     def refused_by(self, options: PostgresOptions) -> Callable[[str], bool]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from abs_core.errors import OptionError
 from abs_sinks.deadletters.letter import LETTERS
-from abs_sinks.door import format_named
+from abs_sinks.door import as_input, format_named
 from abs_sinks.options import ToSink, sink_or
 from abs_spark.hooks import install_hooks
 from abs_spark.sink_spec import described, parse
@@ -124,7 +124,7 @@ def letters_of(sinks: Sequence[EpochSink]) -> dict[int, int]:
 
 def letters_schema(sink: EpochSink) -> pa.Schema:
     """The columns that a sink for dead letters gets."""
-    return format_named(sink.format).letters(pa.RecordBatch.from_pylist([], LETTERS)).schema
+    return as_input(format_named(sink.format), pa.RecordBatch.from_pylist([], LETTERS)).schema
 
 
 def _letters_sink(sink: EpochSink) -> str | None:

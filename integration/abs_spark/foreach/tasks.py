@@ -23,6 +23,7 @@ from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.several import GroupWriter, SinkGroup
 from abs_core.sinkmap import STRIDE
 from abs_sinks.deadletters.writer import Bury, GivingSink
+from abs_sinks.door import as_input
 from abs_sinks.options import DeadLetterOptions
 from abs_spark.foreach.row_size import Measured
 from abs_spark.foreach.views import View
@@ -229,7 +230,7 @@ def _bury(part: Part, other: Part, outs: _Outs) -> Bury:
     def bury(letters: pa.RecordBatch) -> None:
         rows = letters.num_rows
         count = Count(part.number, rows, rows, most)
-        outs[other.number].bury(other.number, other.target.format.letters(letters), count)
+        outs[other.number].bury(other.number, as_input(other.target.format, letters), count)
         outs[part.number].give_away(rows)
 
     return bury

@@ -14,6 +14,7 @@ from abs_core.contracts import Committer, Inventory
 from abs_core.errors import ConfigError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol
+from abs_sinks.capabilities import Attempts, LetterPlaces
 from abs_sinks.door import Around, SinkFormat, job_of
 from abs_sinks.urls import parts_of
 
@@ -23,6 +24,53 @@ if TYPE_CHECKING:
     from abs_sinks.kafka import KafkaOptions, KafkaSink
 
 LIST_SECONDS = 15.0
+
+
+class LetterTopics(LetterPlaces):
+    """Topics of dead letters."""
+
+    def at(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
+        given = {**FORMAT._given(url, table), **more, "deadletter": deadletter}
+        return self.of(FORMAT.parse(given))
+
+    def of(self, options: KafkaOptions) -> KeptLetters:
+        from abs_sinks.kafka.replay import KafkaLetters
+
+        return KafkaLetters(replace(options, deadletter=options.letters or options.topic))
+
+    def as_input(self, letters: pa.RecordBatch) -> pa.RecordBatch:
+        from abs_sinks.kafka.letters import letter_records
+        from abs_sinks.kafka.records import HEADERS
+
+        made = letter_records(letters, "", None)
+        value = pa.field("value", pa.binary(), nullable=False)
+        return pa.record_batch(
+            [made.values, made.headers], pa.schema([value, ("headers", HEADERS)])
+        )
+
+
+class SideTopics(Attempts):
+    """Attempts of ``protocol=idempotent``: topics with winners in a side topic."""
+
+    def places(self, options: KafkaOptions) -> Sequence[str]:
+        """The visible topics of the cluster that ``protocol=idempotent`` has written to."""
+        from abs_clients.kafka.attempts import side_topic
+        from abs_clients.kafka.cluster import cluster
+
+        ending = side_topic("")
+        names = cluster(options.kafka).admin.names(LIST_SECONDS)
+        return [name.removesuffix(ending) for name in names if name.endswith(ending)]
+
+    def give_up(self, options: KafkaOptions, state: JobState) -> None:
+        """See ``Attempts``; does nothing for a job without such topics."""
+        from abs_sinks.kafka.give_up_attempts import give_up
+
+        topic = state.target.rpartition("/")[2]
+        # What is open is decided: such a job has another protocol, which sends nothing undecided there.
+        if not state.open and topic in self.places(options):
+            give_up(replace(options, topic=topic), state.job)
 
 
 class KafkaFormat(SinkFormat):
@@ -51,26 +99,11 @@ class KafkaFormat(SinkFormat):
         """See ``SinkFormat``; ``table`` is the topic of the data."""
         return self.parse(self._given(url, table))
 
-    def dead_letters(
-        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
-    ) -> KeptLetters:
-        given = {**self._given(url, table), **more, "deadletter": deadletter}
-        return self.kept(self.parse(given))
+    def letters(self) -> LetterTopics:
+        return LetterTopics()
 
-    def kept(self, options: KafkaOptions) -> KeptLetters:
-        from abs_sinks.kafka.replay import KafkaLetters
-
-        return KafkaLetters(replace(options, deadletter=options.letters or options.topic))
-
-    def letters(self, letters: pa.RecordBatch) -> pa.RecordBatch:
-        from abs_sinks.kafka.letters import letter_records
-        from abs_sinks.kafka.records import HEADERS
-
-        made = letter_records(letters, "", None)
-        value = pa.field("value", pa.binary(), nullable=False)
-        return pa.record_batch(
-            [made.values, made.headers], pa.schema([value, ("headers", HEADERS)])
-        )
+    def attempts(self) -> SideTopics:
+        return SideTopics()
 
     def _given(self, url: str, table: str | None) -> dict[str, str]:
         from abs_clients.kafka.settings import from_file
@@ -147,24 +180,6 @@ class KafkaFormat(SinkFormat):
                 f"There is no topic {topic} at {options.kafka.bootstrap}.",
                 remedy="name the topic of the registers: the sink's option registertopic.",
             )
-
-    def attempted(self, options: KafkaOptions) -> Sequence[str]:
-        """The visible topics of the cluster that ``protocol=idempotent`` has written to."""
-        from abs_clients.kafka.attempts import side_topic
-        from abs_clients.kafka.cluster import cluster
-
-        ending = side_topic("")
-        names = cluster(options.kafka).admin.names(LIST_SECONDS)
-        return [name.removesuffix(ending) for name in names if name.endswith(ending)]
-
-    def give_up(self, options: KafkaOptions, state: JobState) -> None:
-        """See ``SinkFormat``; does nothing for a job without such topics."""
-        from abs_sinks.kafka.give_up_attempts import give_up
-
-        topic = state.target.rpartition("/")[2]
-        # What is open is decided: such a job has another protocol, which sends nothing undecided there.
-        if not state.open and topic in self.attempted(options):
-            give_up(replace(options, topic=topic), state.job)
 
     def as_of(self, mark: str, options: KafkaOptions | None = None) -> AsOf:
         """See ``SinkFormat``: where the partitions ended."""

@@ -10,10 +10,18 @@ import pyarrow as pa
 from abs_clients.tablelog import TableHistory
 from abs_core.contracts import Committer, Inventory
 from abs_core.model import Guarantee
+from abs_sinks.capabilities import Log
 from abs_sinks.door import SinkFormat
 
 if TYPE_CHECKING:
     from abs_sinks.lake.options import LakeOptions
+
+
+class TableLog(Log):
+    """The table's own log."""
+
+    def history(self, options: LakeOptions) -> TableHistory:
+        return options.address.history()
 
 
 def place_in(mark: str) -> str:
@@ -46,8 +54,8 @@ class LakeFormat(SinkFormat):
         snapshot = options.address.load()
         return () if snapshot is None else snapshot.partitions
 
-    def history(self, options: LakeOptions) -> TableHistory:
-        return options.address.history()
+    def log(self) -> TableLog:
+        return TableLog()
 
     def guarantee(self, options: LakeOptions) -> Guarantee:
         from abs_sinks.lake.sink import guarantee

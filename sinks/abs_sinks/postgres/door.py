@@ -14,6 +14,7 @@ from abs_core.contracts import Committer, Inventory
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, NothingToCommit
+from abs_sinks.capabilities import LetterPlaces, Sharing
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,52 @@ if TYPE_CHECKING:
 
 _KEYWORDS = re.compile(r"\bdbname\s*=|\A\s*(host|hostaddr|service)\s*=", re.IGNORECASE)
 """A place in libpq's keywords, by one that it must have."""
+
+
+class PostgresSharing(Sharing):
+    """One transaction per task under ``2pc``, per epoch under ``wal``."""
+
+    def together(
+        self,
+        sinks: Sequence[tuple[str, PostgresOptions]],
+        tasks: int | None,
+        *,
+        apart: Sequence[str] = (),
+    ) -> Sequence[Finding]:
+        from abs_sinks.postgres.check.budget import findings_of_together
+
+        return findings_of_together(sinks, tasks, apart=apart)
+
+    def transactions(self, options: PostgresOptions) -> Hashable | None:
+        from abs_sinks.postgres.prepared import transactions_of
+
+        return transactions_of(options)
+
+    def group(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> PostgresGroup:
+        from abs_sinks.postgres.sink import PostgresGroup
+
+        return PostgresGroup(sinks)
+
+    def replacing(self, options: PostgresOptions) -> PostgresOptions | None:
+        return options.replacing()
+
+
+class LetterTables(LetterPlaces):
+    """Tables of dead letters."""
+
+    def at(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
+        from abs_sinks.postgres.replay import PostgresLetters
+
+        place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
+        place |= {"protocol": "wal"}
+        return PostgresLetters(FORMAT.parse(place), {**more, **place})
+
+    def of(self, options: PostgresOptions) -> KeptLetters:
+        from abs_sinks.postgres.replay import PostgresLetters
+
+        return PostgresLetters(replace(options, deadletter=options.letters or options.dbtable))
 
 
 class PostgresFormat(SinkFormat):
@@ -70,20 +117,6 @@ class PostgresFormat(SinkFormat):
 
         return guarantee(options)
 
-    def dead_letters(
-        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
-    ) -> KeptLetters:
-        from abs_sinks.postgres.replay import PostgresLetters
-
-        place = {"url": url, "deadletter": deadletter, "dbtable": table or "unknown"}
-        place |= {"protocol": "wal"}
-        return PostgresLetters(self.parse(place), {**more, **place})
-
-    def kept(self, options: PostgresOptions) -> KeptLetters:
-        from abs_sinks.postgres.replay import PostgresLetters
-
-        return PostgresLetters(replace(options, deadletter=options.letters or options.dbtable))
-
     def where(self, options: PostgresOptions) -> str:
         return f"{options.address.place}, table {options.dbtable}"
 
@@ -117,29 +150,11 @@ class PostgresFormat(SinkFormat):
 
         return [told_login(options.server)]
 
-    def together(
-        self,
-        sinks: Sequence[tuple[str, PostgresOptions]],
-        tasks: int | None,
-        *,
-        apart: Sequence[str] = (),
-    ) -> Sequence[Finding]:
-        from abs_sinks.postgres.check.budget import findings_of_together
+    def sharing(self) -> PostgresSharing:
+        return PostgresSharing()
 
-        return findings_of_together(sinks, tasks, apart=apart)
-
-    def transactions(self, options: PostgresOptions) -> Hashable | None:
-        from abs_sinks.postgres.prepared import transactions_of
-
-        return transactions_of(options)
-
-    def group(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> PostgresGroup:
-        from abs_sinks.postgres.sink import PostgresGroup
-
-        return PostgresGroup(sinks)
-
-    def replacing(self, options: PostgresOptions) -> PostgresOptions | None:
-        return options.replacing()
+    def letters(self) -> LetterTables:
+        return LetterTables()
 
     def claims(self, url: str) -> bool:
         return super().claims(url) or ("://" not in url and _KEYWORDS.search(url) is not None)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from abs_core.contracts import Committer, Inventory
 from abs_core.errors import SchemaError
 from abs_core.model import Finding, Guarantee
+from abs_sinks.capabilities import LetterPlaces
 from abs_sinks.door import Around, SinkFormat, job_of
 
 if TYPE_CHECKING:
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
     from abs_sinks.deadletters.place import KeptLetters
     from abs_sinks.s3 import S3Options, S3Sink
     from abs_sinks.s3.segments import S3Segments
+
+
+class LetterFolders(LetterPlaces):
+    """Folders of dead letters."""
+
+    def at(
+        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
+    ) -> KeptLetters:
+        """See ``LetterPlaces``; the URL says where rows are written again."""
+        return self.of(FORMAT.parse({**FORMAT._given(url), **more, "deadletter": deadletter}))
+
+    def of(self, options: S3Options) -> KeptLetters:
+        from abs_sinks.s3.sink import S3Letters
+
+        return S3Letters(replace(options, deadletter=options.letters or options.path))
 
 
 class S3Format(SinkFormat):
@@ -47,16 +63,8 @@ class S3Format(SinkFormat):
     def at(self, url: str, table: str | None = None, stateschema: str = "abs") -> S3Options:
         return self.parse(self._given(url))
 
-    def dead_letters(
-        self, url: str, deadletter: str, table: str | None, more: Mapping[str, str]
-    ) -> KeptLetters:
-        """See ``SinkFormat``; the URL says where rows are written again."""
-        return self.kept(self.parse({**self._given(url), **more, "deadletter": deadletter}))
-
-    def kept(self, options: S3Options) -> KeptLetters:
-        from abs_sinks.s3.sink import S3Letters
-
-        return S3Letters(replace(options, deadletter=options.letters or options.path))
+    def letters(self) -> LetterFolders:
+        return LetterFolders()
 
     def _given(self, url: str) -> dict[str, str]:
         path, _, query = url.partition("?")

@@ -34,9 +34,9 @@ class Replaying(Changing):
     def kept(self, **more: str) -> KeptLetters:
         if self.older:
             self.db.execute(f"update {self.dead} set schema = %s", (self._plain_schema(),))
-        kept = format_named("abs-postgres").dead_letters(self.url, self.dead, self.table, more)
-        assert kept is not None
-        return kept
+        places = format_named("abs-postgres").letters()
+        assert places is not None
+        return places.at(self.url, self.dead, self.table, more)
 
     @property
     def dead(self) -> str:
