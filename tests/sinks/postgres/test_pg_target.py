@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from abs_clients.postgres.name import TableName
 from abs_clients.postgres.pool import close_idle
+from abs_core.errors import AbsError
 from abs_services import PostgresService, fresh_database
+from abs_sinks.options import Deletes
 from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.apply.target import resolve
+from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 from abs_testing import SCHEMA
 from abs_testing.case import Case, rows
@@ -73,3 +80,109 @@ def test_where_the_role_may_not_read_the_systems_id_one_is_minted(
 
 def _database(table: TableHarness) -> str:
     return dict(table.options.address.parameters)["dbname"]
+
+
+CHANGED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("value", pa.string()),
+        ("more", pa.string()),
+        ("op", pa.string()),
+        ("at", pa.int64()),
+        ("later", pa.int64()),
+        ("same", pa.list_(pa.string())),
+    ]
+)
+
+WAYS: dict[str, dict[str, Any]] = {
+    "append": {},
+    "upsert": {"key": ("id",)},
+    "replace": {},
+    "changes": {"key": ("id",), "sequenceby": ("at",), "exceptcolumns": ("later", "same", "more")},
+}
+
+OTHERS: dict[str, Any] = {
+    "dbtable": TableName("other"),
+    "key": ("value",),
+    "orderby": ("later",),
+    "onconflict": "nothing",
+    "sequenceby": ("later",),
+    "applyasdeletes": Deletes("op", ("x",)),
+    "exceptcolumns": ("later", "same"),
+    "positions": "side",
+    "tombstones": 60.0,
+    "unchanged": "same",
+    "committedat": "later",
+    "schemachange": "ignore",
+    "stateschema": "elsewhere",
+    "deadletter": TableName("letters"),
+}
+"""Another value for each option that may say how a table is written to."""
+
+OF_NO_TABLE = {
+    "address",
+    "common",
+    "write",  # each of WAYS
+    "batchsize",
+    "createtable",
+    "locktimeout",
+    "connecttimeout",
+    "deadlettermax",
+    "deadlettercolumns",
+}
+
+
+def _resolved(options: PostgresOptions) -> object:
+    try:
+        return resolve(options, CHANGED)
+    except AbsError as error:
+        return type(error), error.what
+
+
+def _confused(
+    options: PostgresOptions,
+    resolved: Callable[[PostgresOptions], object] = _resolved,
+    forget: Callable[[], None] = close_idle,
+) -> Iterator[str]:
+    """The options that get, after other options of the same process, another target than alone."""
+    ways = {way: replace(options, write=way, **more) for way, more in WAYS.items()}
+    pairs = [(a, b, ways[a], ways[b]) for a in ways for b in ways if a != b]
+    pairs += [(w, n, ways[w], replace(ways[w], **{n: OTHERS[n]})) for w in ways for n in OTHERS]
+    for way, other, first, second in pairs:
+        forget()
+        alone = resolved(second)
+        forget()
+        resolved(first)
+        if resolved(second) != alone:
+            yield f"{way} then {other}"
+
+
+@pytest.fixture
+def changed(table: TableHarness) -> Iterator[PostgresOptions]:
+    columns = "id bigint primary key, value text unique, more text, op text, at bigint, later bigint"
+    table.db.execute(f"drop table {table.table}; create table {table.table} ({columns}, same text[])")
+    table.db.execute(f"create table other ({columns}, same text[])")
+    yield table.options
+    table.db.execute("drop table other; drop table if exists letters; drop schema if exists elsewhere")
+
+
+def test_what_a_process_remembers_of_a_table_is_for_the_same_options_only(
+    changed: PostgresOptions,
+) -> None:
+    assert {field.name for field in fields(PostgresOptions)} == {*OTHERS, *OF_NO_TABLE}
+    assert [*_confused(changed)] == []
+
+
+def test_a_planted_memory_that_forgets_the_way_of_writing_is_found(
+    changed: PostgresOptions,
+) -> None:
+    answers: dict[PostgresOptions, object] = {}
+
+    def forgetful(options: PostgresOptions) -> object:
+        key = replace(options, write="append")
+        if key not in answers:
+            answers[key] = _resolved(options)
+        return answers[key]
+
+    confused = [*_confused(changed, forgetful, answers.clear)]
+    assert "append then replace" in confused

@@ -289,6 +289,7 @@ def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
         options.key,
         options.orderby,
         options.write,
+        options.changes,
         options.onconflict,
         options.deadletter,
         options.schemachange,
