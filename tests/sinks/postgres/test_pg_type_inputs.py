@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from abs_clients.postgres import errors
 from abs_core.errors import RowError
+from abs_sinks.postgres.letters import copy_with_letters
 from tests.sinks.postgres.changing import CHANGES, Changing, changing
 
 pytestmark = pytest.mark.services
@@ -42,6 +42,6 @@ def test_a_value_that_the_types_input_refuses_is_a_dead_letter(
 def test_the_check_finds_values_that_stop_the_query(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(errors, "refuses_copied_value", lambda _: False)
+    monkeypatch.setattr(copy_with_letters, "by_data", lambda error: error.sqlstate[:2] == "22")
     with pytest.raises((AssertionError, RowError)):
         test_a_value_that_the_types_input_refuses_is_a_dead_letter(shared_database, "tsquery")
