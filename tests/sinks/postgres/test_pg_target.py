@@ -159,11 +159,17 @@ def _confused(
 
 @pytest.fixture
 def changed(table: TableHarness) -> Iterator[PostgresOptions]:
-    columns = "id bigint primary key, value text unique, more text, op text, at bigint, later bigint"
-    table.db.execute(f"drop table {table.table}; create table {table.table} ({columns}, same text[])")
+    columns = (
+        "id bigint primary key, value text unique, more text, op text, at bigint, later bigint"
+    )
+    table.db.execute(
+        f"drop table {table.table}; create table {table.table} ({columns}, same text[])"
+    )
     table.db.execute(f"create table other ({columns}, same text[])")
     yield table.options
-    table.db.execute("drop table other; drop table if exists letters; drop schema if exists elsewhere")
+    table.db.execute(
+        "drop table other; drop table if exists letters; drop schema if exists elsewhere"
+    )
 
 
 def test_what_a_process_remembers_of_a_table_is_for_the_same_options_only(
