@@ -7,6 +7,9 @@ from dataclasses import dataclass
 MAX_MARK = 2048
 """Longest ``Shown.mark``, in characters: a register keeps ``MAX_RECENT`` of them for each sink."""
 
+MAX_FULL_MARK = 16_384
+"""Longest ``Shown.full``, in characters: a register keeps one for each sink."""
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -16,11 +19,19 @@ class Shown:
         sink: its number; of sinks that share transactions, one of them.
         rows: of the epoch, in their targets.
         mark: a text of the sink's system, at most ``MAX_MARK`` characters; no secret (I9).
+        full: where that is too short to tell all: a longer text, at most ``MAX_FULL_MARK``. It stands
+            for ``mark`` until a later epoch of the sink is finished.
     """
 
     sink: int
     rows: int
     mark: str
+    full: str = ""
+
+    @property
+    def fullest(self) -> str:
+        """The mark that tells most."""
+        return self.full or self.mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,9 @@ def state_to_text(state: JobState) -> str:
     noted = (*state.older, *state.recent)
     if shown := [[r.epoch, s.sink, s.rows, s.mark] for r in noted for s in r.shown]:
         value["shown"] = shown
+    # Likewise: then less can be compared.
+    if full := [[r.epoch, s.sink, s.full] for r in noted for s in r.shown if s.full]:
+        value["full"] = full
     # Likewise: then readers are told less, see ``abs epochs``.
     courses = ((r.epoch, r.course) for r in state.recent if r.course is not None)
     if course := [[n, c.input, c.decided, c.finished, c.sinks] for n, c in courses]:
@@ -183,10 +186,15 @@ def _decision_from_json(value: object) -> Decision:
 
 def _shown_from_json(found: dict[str, Any]) -> dict[int, tuple[Shown, ...]]:
     shown: dict[int, tuple[Shown, ...]] = {}
+    full: dict[tuple[int, int], str] = {}
+    for entry in of(list, found["full"]) if "full" in found else ():
+        number, sink, mark = of(list, entry)
+        full[_number(number), whole(sink)] = text(mark)
     for entry in of(list, found["shown"]) if "shown" in found else ():
         number, sink, rows, mark = of(list, entry)
-        epoch = _number(number)
-        shown[epoch] = (*shown.get(epoch, ()), Shown(whole(sink), whole(rows), text(mark)))
+        place = epoch, _ = _number(number), whole(sink)
+        one = Shown(whole(sink), whole(rows), text(mark), full.get(place, ""))
+        shown[epoch] = (*shown.get(epoch, ()), one)
     return shown
 
 

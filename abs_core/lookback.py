@@ -98,6 +98,12 @@ def recorded(
 ) -> JobState:
     """The state with what the targets showed when the epoch was finished, and when that was."""
     sinks = sinks_of(decision.committables)
+    later = {mark.sink for mark in shown}
+    state = replace(
+        state,
+        recent=tuple(_shortened(epoch, later) for epoch in state.recent),
+        older=tuple(_shortened(epoch, later) for epoch in state.older),
+    )
     recent = tuple(
         replace(
             each,
@@ -111,6 +117,12 @@ def recorded(
     return replace(state, recent=recent)
 
 
+def _shortened(epoch: Recent, sinks: Collection[int]) -> Recent:
+    """The epoch without the full marks of these sinks."""
+    shown = tuple(replace(s, full="") if s.sink in sinks else s for s in epoch.shown)
+    return replace(epoch, shown=shown)
+
+
 def sinks_of(committables: Sequence[Committable]) -> tuple[int, ...]:
     """The numbers of the sinks that have handles among these, ascending."""
     return tuple(sorted({number_of(each.handle) for each in committables}))
@@ -119,7 +131,7 @@ def sinks_of(committables: Sequence[Committable]) -> tuple[int, ...]:
 def past_of(state: JobState) -> Past:
     """What the state knows."""
     last = -1 if state.last_decided is None else state.last_decided
-    noted = (Noted(r.epoch, s.sink, s.mark) for r in state.recent for s in r.shown)
+    noted = (Noted(r.epoch, s.sink, s.fullest) for r in state.recent for s in r.shown)
     return Past(state.register, state.job, (state.generation, last), tuple(noted))
 
 

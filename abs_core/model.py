@@ -14,6 +14,7 @@ from abs_core._handle import MAX_JOB_KEY as MAX_JOB_KEY
 from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
+from abs_core._shown import MAX_FULL_MARK as MAX_FULL_MARK
 from abs_core._shown import MAX_MARK as MAX_MARK
 from abs_core._shown import Course as Course
 from abs_core._shown import Shown as Shown

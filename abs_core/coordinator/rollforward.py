@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from abs_core import protocol
 from abs_core.births import rules as births
@@ -29,6 +29,7 @@ from abs_core.errors import (
 )
 from abs_core.events import NotCompared, Observer, RolledForward
 from abs_core.model import (
+    MAX_FULL_MARK,
     MAX_MARK,
     Committable,
     Decision,
@@ -227,7 +228,9 @@ def shown_by(
         why = f"what it shows of epoch {name.epoch} is not recorded: {error}"
         observe(NotCompared(name.job, why))
         return ()
-    return tuple(each for each in shown if len(each.mark) <= MAX_MARK)
+    fit = [mark for mark in shown if len(mark.mark) <= MAX_MARK]
+    too_long = {mark.sink for mark in fit if len(mark.full) > MAX_FULL_MARK}
+    return tuple(replace(mark, full="") if mark.sink in too_long else mark for mark in fit)
 
 
 def _refuses(error: AbsError) -> bool:

@@ -40,7 +40,7 @@ def mark_of(epoch: int, sink: int) -> str:
     return f"mark of sink {sink} at epoch {epoch}"
 
 
-def after(state: JobState, epoch: int, ways: tuple[str, ...]) -> JobState:
+def after(state: JobState, epoch: int, ways: tuple[str, ...], full: str = "") -> JobState:
     """The state with one more finished epoch: how each sink took part in it."""
     made = [written(epoch, sink) for sink, way in enumerate(ways) if way != "no rows"]
     course = Course(epoch, epoch + 1000)
@@ -50,7 +50,7 @@ def after(state: JobState, epoch: int, ways: tuple[str, ...]) -> JobState:
     if (decision := decided.state.decision(epoch)) is None:
         return decided.state
     marked = [sink for sink, way in enumerate(ways) if way == "marked"]
-    shown = [Shown(sink, 10 + sink, mark_of(epoch, sink)) for sink in marked]
+    shown = [Shown(sink, 10 + sink, mark_of(epoch, sink), full) for sink in marked]
     finished = protocol.finish(decided.state, decision, shown, epoch + 2000)
     assert isinstance(finished, Changed)
     return finished.state
@@ -95,6 +95,35 @@ def test_the_mark_of_an_epoch_is_that_of_the_last_one_with_rows_however_long_ago
     history: History,
 ) -> None:
     assert wrong_marks(history) == []
+
+
+Planted = Callable[[Shown], str]
+"""What full mark is kept of what was shown."""
+
+
+def wrong_full_marks(history: History, planted: Planted = lambda shown: shown.full) -> list[str]:
+    """Full marks that are kept, and are not those of their sinks' last marked epochs; or missing."""
+    state, last, wrong = two(STATE), dict[int, str](), list[str]()
+    for epoch, ways in enumerate(history):
+        state = after(state, epoch, ways, f"all at {epoch}")
+        state = codec.state_from_text(codec.state_to_text(state), "here")
+        last |= {sink: f"all at {epoch}" for sink, way in enumerate(ways) if way == "marked"}
+        shown = [s for r in (*state.older, *state.recent) for s in r.shown]
+        newest = {s.sink: s for s in shown}
+        for s in shown:
+            expected = last[s.sink] if s is newest[s.sink] else ""
+            wrong += [f"epoch {epoch}: {s}"] if planted(s) != expected else []
+    return wrong
+
+
+@given(st.lists(st.tuples(*[st.sampled_from(WAYS)] * 2), min_size=1, max_size=60))
+def test_a_full_mark_is_kept_of_the_last_marked_epoch_of_each_sink_alone(history: History) -> None:
+    assert wrong_full_marks(history) == []
+
+
+@pytest.mark.parametrize("planted", [lambda s: s.full or s.mark, lambda s: ""])
+def test_the_check_of_full_marks_finds_planted_bugs(planted: Planted) -> None:
+    assert wrong_full_marks([("marked", "marked"), ("marked", "no rows")], planted) != []
 
 
 RARE: History = [("marked", "marked"), *[("no rows", "marked")] * (MAX_RECENT + 4)]

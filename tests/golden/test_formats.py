@@ -196,6 +196,13 @@ _COURSE = replace(
     ),
     older=(Recent(3, None, 7, shown=(model.Shown(1, 7, "before"),)),),
 )
+_FULL = replace(
+    _SHOWN,
+    recent=(
+        _SHOWN.recent[0],
+        replace(_SHOWN.recent[1], shown=(replace(_SHOWN.recent[1].shown[0], full="all"),)),
+    ),
+)
 _SINKS = replace(
     _CHECKPOINT,
     target="sinks:3",
@@ -253,6 +260,7 @@ FORMATS |= {
     "release-state-sinks.json": _state(_named(_SINKS)),
     "release-state-shown.json": _state(_named(_SHOWN)),
     "release-state-course.json": _state(_named(_COURSE)),
+    "release-state-full.json": _state(_named(_FULL)),
     "release-state-parent.json": _state(_PARENT),
     "release-kafka-cell.txt": _kafka_cell(_named(_SINKS)),
     "release-s3-cell.json": _s3_cell(

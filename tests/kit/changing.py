@@ -13,6 +13,7 @@ from abs_clients.kafka.topics import topic_facts
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
+from abs_core.model import HandleName
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.columnar.choice import LIBRDKAFKA
 from abs_sinks.kafka.ledger import handles_in_ledger
@@ -30,7 +31,7 @@ from abs_sinks.s3.sink import S3Sink
 from abs_sinks.s3.testing import FolderHarness
 from abs_testing import SCHEMA, Row
 from tests.kit.kafka import Variant, delete_topics
-from tests.kit.kafka_modes import AttemptHarness
+from tests.kit.kafka_modes import AttemptHarness, outlived
 
 Ways = dict[str, Callable[[], Sink]]
 
@@ -172,7 +173,7 @@ class ChangingTopic(AttemptHarness):
         self.ways: Ways = {name: self.sink_for(options) for name, options in self._options.items()}
 
     def leftovers(self, job: str) -> Sequence[str]:
-        proofs: set[object] = set()
+        proofs: set[HandleName] = set()
         for options in {
             options.registertopic: options for options in self._options.values()
         }.values():
@@ -180,7 +181,7 @@ class ChangingTopic(AttemptHarness):
             proofs |= set() if ledger is None else handles_in_ledger(job, ledger.text)
         return [
             *(f"segment {e.handle}" for log in self._logs for e in FolderSegments(log).list(job)),
-            *(f"{handle} in a ledger" for handle in sorted(map(str, proofs))),
+            *(f"{handle} in a ledger" for handle in outlived(proofs)),
             *super().leftovers(job),
         ]
 

@@ -16,7 +16,8 @@ from functools import partial
 from itertools import count
 
 import pyarrow as pa
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined] # it is there
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -41,6 +42,7 @@ from tests.kit.kafka_reading import READ_SECONDS, new_reader, records_to
 from tests.kit.reshaping import ReshapingWriter
 
 PARTITIONS = 3
+"""Of a harness's topic, unless ``TopicHarness.widen`` is called."""
 
 KEYED = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
 
@@ -115,6 +117,7 @@ class TopicHarness:
         self.new_sink: Callable[[], Sink] = self.sink_for(self.options)
         self._through = self.options
         make_topic(self.options.kafka, self.topic)
+        self.partitions = PARTITIONS
         self._consumer: KafkaConsumer | None = None
         self._uncommitted: KafkaConsumer | None = None
 
@@ -144,7 +147,7 @@ class TopicHarness:
         markers say is committed is there, though that reader gets it later.
         """
         self._await_markers()
-        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        places = [TopicPartition(self.topic, number) for number in range(self.partitions)]
         stable, last = self._ends(places)
         if stable == last:
             return self._read_committed(places, stable)
@@ -184,6 +187,31 @@ class TopicHarness:
         finally:
             limit(self.options.kafka, self.topic, "1048588")
 
+    def widen(self, partitions: int) -> None:
+        """Give the topic so many partitions, before anything is written to it."""
+        client = cluster(self.options.kafka).admin.opened()
+        for answer in client.create_partitions([NewPartitions(self.topic, partitions)]).values():
+            answer.result(READ_SECONDS)
+
+        def is_wide() -> bool:
+            facts = topic_facts(self.options.kafka, [self.topic], again=True)
+            return facts[self.topic].partitions == partitions
+
+        assert within(READ_SECONDS, is_wide), "the topic does not get its partitions"
+        self.partitions = partitions
+
+    def ends(self) -> dict[int, int]:
+        """The end of each partition."""
+        places = [TopicPartition(self.topic, number) for number in range(self.partitions)]
+        return {place.partition: end for place, end in self._ends(places)[1].items()}
+
+    def add(self, partition: int, records: int) -> None:
+        """Write to a partition as somebody else does."""
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for _ in range(records):
+            producer.produce(self.topic, b"", b"0", partition)
+        assert producer.flush(READ_SECONDS) == 0
+
     def look_anew(self) -> None:
         """Let new readers do the next look: they know nothing of brokers that have gone since."""
         for consumer in (self._consumer, self._uncommitted):
@@ -193,7 +221,7 @@ class TopicHarness:
 
     def hidden(self) -> int:
         """How many offsets lie between the last stable one and the end, over all partitions."""
-        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        places = [TopicPartition(self.topic, number) for number in range(self.partitions)]
         stable, last = self._ends(places)
         return sum(last[place] - stable[place] for place in places)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from abs_clients.kafka.cluster import close_clusters
 from abs_services.native.kafka import NativeKafka
-from tests.kit.kafka import TopicHarness
+from tests.kit.kafka import PARTITIONS, TopicHarness
 from tests.kit.kafka_modes import open_variant
 
 _INDEXES = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")
@@ -53,17 +53,19 @@ class Restored:
         return restore
 
     def _partitions(self) -> list[Path]:
-        return sorted((self._broker.folder / "data").glob(f"{self._harness.topic}-[0-9]"))
+        return sorted((self._broker.folder / "data").glob(f"{self._harness.topic}-[0-9]*"))
 
 
 @contextmanager
-def open_restored(name: str) -> Iterator[TopicHarness]:
+def open_restored(name: str, partitions: int = PARTITIONS) -> Iterator[TopicHarness]:
     """A harness as ``open_variant``'s on a broker of its own, whose topic can go back."""
     with (
         NativeKafka() as broker,
         tempfile.TemporaryDirectory(prefix="abs-restored-") as folder,
         open_variant(broker.bootstrap, name) as harness,
     ):
+        if partitions != PARTITIONS:
+            harness.widen(partitions)
         harness.backup = Restored(harness, broker, Path(folder)).backup  # type: ignore[attr-defined]
         yield harness
         close_clusters()

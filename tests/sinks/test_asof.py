@@ -32,7 +32,7 @@ def test_a_topics_ends_are_told_unless_they_are_from_before_or_too_many() -> Non
     assert Topics.read(before.to_text()) == before
     assert "before it" in kafka.as_of(before.to_text()).unreadable
     many = Topics({**ends, "b": Ends("id", ())})
-    assert "64 partitions" in kafka.as_of(many.to_text()).unreadable
+    assert "so many partitions" in kafka.as_of(many.to_text()).unreadable
 
 
 def test_a_tables_version_or_snapshot_is_told() -> None:

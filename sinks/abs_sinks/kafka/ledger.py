@@ -152,3 +152,11 @@ def handles_in_ledger(job: str, text: str) -> set[HandleName]:
     with reading("The ledger of what is committed under protocol=wal", job):
         found = fields_of(text, LEDGER_FORMAT)
         return {HandleName.read(name) for name in strictjson.of(list, found["committed"])}
+
+
+def newest_of(handles: set[HandleName], register: str) -> set[HandleName]:
+    """One handle of this register's last epoch in the ledger, if there is any."""
+    mine = [handle for handle in handles if handle.register == register]
+    return (
+        {max(mine, key=lambda handle: (handle.generation, handle.epoch, handle))} if mine else set()
+    )

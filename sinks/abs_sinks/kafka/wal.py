@@ -26,6 +26,7 @@ from abs_core.errors import (
     NotPreparedError,
     RefusedError,
 )
+from abs_core.lookback import LookedBack, Past
 from abs_core.model import (
     Committable,
     HandleName,
@@ -43,6 +44,7 @@ from abs_sinks.kafka.ledger import (
     check_log,
     gone,
     handles_in_ledger,
+    newest_of,
     place_for,
     to_text,
     without_proof,
@@ -195,13 +197,21 @@ class WalCommitter(Committer):
         """See ``Committer``."""
         return lookback.shown(self._options, committables)
 
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        """See ``Committer``: whether the ledger has later handles. 2pc's committer looks at topics."""
+        newest = newest_of(self._ledger(past.job)[1], past.register)
+        positions = [(handle.generation, handle.epoch) for handle in newest]
+        return [LookedBack(0, ahead=ahead) for ahead in positions if ahead > past.decided]
+
     def forget(self, state: JobState) -> None:
-        """Remove finished handles from the ledger, except those whose segment still exists."""
+        """Remove finished handles from the ledger, but the newest, and those that have a segment."""
         # A coordinator stalled since before the finish would find such a segment whole, and send it
-        # again. Without the segment there is nothing to send.
+        # again. Without the segment there is nothing to send. The newest tells of a register that
+        # went back (``look_back``).
         try:
             version, done = self._ledger(state.job)
             spent = {h for h in done if sweepable(state, state.generation, h)}
+            spent -= newest_of(done, state.register)
             if spent:
                 spent -= {entry.handle for entry in self._store.list(state.job)}
             if spent:
@@ -268,6 +278,10 @@ class WalCoCommitter(WalCommitter):
 
     def forget(self, state: JobState) -> None:
         """Nothing: the register is the proof, and there is no ledger."""
+
+    def look_back(self, past: Past) -> Sequence[LookedBack]:
+        """Nothing: there is no ledger."""
+        return ()
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState

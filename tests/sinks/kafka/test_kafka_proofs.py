@@ -15,6 +15,7 @@ import pytest
 from abs_clients.kafka.attempts import side_topic as name_of
 from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, CorruptionError, PreflightError
+from abs_core.lookback import Past
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_sinks.kafka import ledger, side_topic, wal
@@ -160,6 +161,34 @@ def test_the_ledger_forgets_what_is_finished_and_has_no_segment(
     assert cells.handles == {with_segment.handle, open_one.handle}
     committer(log, cells, monkeypatch).forget(state(frontier=1))
     assert cells.swaps == 1
+
+
+def test_the_newest_finished_handle_stays_until_the_next_epoch_is_committed(
+    log: FolderSegments, monkeypatch: Patch
+) -> None:
+    first, last, following = map(handle, range(3))
+    also = replace(last, partition=1)
+    cells = Cells([first, last, also])
+    committer(log, cells, monkeypatch).forget(state(frontier=1))
+    [kept] = cells.handles
+    assert kept in (last, also)
+    cells.text = ledger.to_text({kept, following})
+    committer(log, cells, monkeypatch).forget(state(frontier=1))
+    assert cells.handles == {following}
+
+
+def test_a_ledger_that_names_a_later_epoch_than_the_register_tells_that_the_register_went_back(
+    log: FolderSegments, monkeypatch: Patch
+) -> None:
+    made = committer(log, Cells([handle(5)]), monkeypatch)
+    past = Past(REGISTER, "job", (1, 4))
+    assert [look.ahead for look in made.look_back(past)] == [(1, 5)]
+    for same in (
+        replace(past, decided=(1, 5)),
+        replace(past, decided=(2, -1)),
+        replace(past, register="f" * 16),
+    ):
+        assert made.look_back(same) == []
 
 
 def test_a_handle_is_forsaken_once_its_ledger_was_written(

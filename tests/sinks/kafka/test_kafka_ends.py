@@ -1,0 +1,91 @@
+"""What the marks of a topic's ends tell of lost records, for any number of partitions; no broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from abs_core.errors import CorruptionError
+from abs_core.lookback import LookedBack, Noted, Past
+from abs_core.model import MAX_FULL_MARK, MAX_MARK, Shown
+from abs_sinks.kafka.lookback import MAX_ENDS, SUMS, Ends, Topics, compare
+
+MOST = 10**15 - 1
+
+
+def topic(*ends: int) -> dict[str, Ends]:
+    return {"t": Ends("id", ends)}
+
+
+def mark(*ends: int) -> Shown:
+    [shown] = Topics(topic(*ends)).noted(1)
+    return shown
+
+
+def told(marks: list[str], *ends: int) -> tuple[tuple[int, ...], bool]:
+    """Epochs that are gone, and whether nothing can be told of the newest."""
+    noted = tuple(Noted(epoch, 0, mark) for epoch, mark in enumerate(marks))
+    [look] = compare(Past("", "job", (1, 1), noted), topic(*ends), every=True) or [LookedBack(0)]
+    return look.gone, look.unsure != ""
+
+
+ENDS = st.lists(st.integers(0, MOST // 2), min_size=1, max_size=3).flatmap(
+    lambda some: st.builds(
+        lambda size: [some[n % len(some)] + n for n in range(size)], st.integers(1, MAX_ENDS)
+    )
+)
+
+
+@given(ENDS, st.data())
+@example([MOST // 2] * MAX_ENDS, None)
+def test_an_end_below_the_newest_ones_is_always_told_and_growth_never_is(
+    ends: list[int], data: Any
+) -> None:
+    shown = mark(*ends)
+    assert len(shown.mark) <= MAX_MARK
+    assert len(shown.full) <= MAX_FULL_MARK
+    marks = [shown.mark, shown.fullest]
+    assert told(marks, *ends) == ((), False)
+    draw = data.draw if data is not None else lambda strategy: 0
+    grown = [*(end + draw(st.integers(0, 1)) for end in ends[:9]), *ends[9:]]
+    assert told(marks, *grown) == ((), False)
+    if len(ends) < MAX_ENDS:
+        assert told(marks, *grown, 0) == ((), False), "a partition was added"
+    fell = draw(st.integers(0, len(ends) - 1))
+    others = [end + SUMS for end in ends]
+    lost = [*others[:fell], ends[fell] - 1, *others[fell + 1 :]]
+    assert 1 in told(marks, *lost)[0], f"partition {fell} has lost a record"
+
+
+def test_ends_fit_in_a_mark_or_stand_in_a_full_one_beside_their_sums() -> None:
+    shown = mark(*[MOST] * MAX_ENDS)
+    assert Topics.read(shown.full).topics["t"].ends == (MOST,) * MAX_ENDS
+    summed = Topics.read(shown.mark).topics["t"]
+    assert (summed.ends, summed.partitions, sum(summed.sums)) == ((), MAX_ENDS, MAX_ENDS * MOST)
+    few = mark(*[MOST] * SUMS)
+    assert few.full == ""
+    assert Topics.read(few.mark).topics["t"].ends == (MOST,) * SUMS
+
+
+def test_sums_tell_of_older_epochs_what_they_can() -> None:
+    older, newest = mark(*[1_000_000] * 500).mark, mark(*[2_000_000] * 500).fullest
+    assert told([older, newest], *[500_000] * 500)[0] == (0, 1)
+    assert told([older, newest], *[1_500_000] * 500)[0] == (1,)
+    # Without a full mark, as an older release leaves it, growth proves nothing.
+    assert told([older], *[1_500_000] * 500) == ((), True)
+
+
+def test_above_the_limit_a_start_says_that_it_cannot_tell() -> None:
+    shown = mark()
+    assert (shown.full, Topics.read(shown.mark).topics) == ("", topic())
+    assert told([shown.mark]) == ((), True)
+    assert told([mark(7, 8).mark]) == ((), True), "partitions were added since"
+
+
+@pytest.mark.parametrize("mark", ['{"topics":{},"sums":7}', '{"topics":{"t":[]},"sums":{}}'])
+def test_damaged_ends_are_told(mark: str) -> None:
+    with pytest.raises(CorruptionError, match="cannot be read"):
+        Topics.read(mark)
