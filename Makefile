@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo quick test failed check prefetch bench scoreboard campaign matrix site setup
+.PHONY: demo quick test failed check prefetch bench figures scoreboard campaign matrix site setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 5
@@ -41,6 +41,9 @@ prefetch: setup ## fetches and makes what the tests need once
 
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks
+
+figures: setup ## results, figures and README once more, the most important ones; 25 minutes on a quiet machine
+	$(BIN)/python -m benchmarks.renew
 
 scoreboard: setup ## rows a second that are correct under kills, ours beside other sinks and recipes; an hour
 	$(BIN)/python -m benchmarks.scoreboard

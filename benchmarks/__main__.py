@@ -129,10 +129,7 @@ class Peers:
 
 
 class Run:
-    """What the benchmarks of one run share: servers, a scratch folder, one Spark session.
-
-    Each is started when it is first needed.
-    """
+    """What benchmarks of one run share, started when needed: servers, a folder, a Spark session."""
 
     def __init__(self, stack: ExitStack, pairs: int, rows: int | None, peers: Peers) -> None:
         self._stack = stack
@@ -195,7 +192,7 @@ class Run:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name in (Name.SMALL_EPOCHS, Name.THREE_TARGETS):
-                yield self._of_targets(name, target)
+                yield from self._of_targets(name, target)
             elif name is Name.DEAD_LETTERS:
                 yield dead_letters.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             elif name is Name.ROW_DIGEST:
@@ -304,7 +301,7 @@ class Run:
         place = streams.Place(self._session(), target, self._scratch)
         return run(place, pairs=self.pairs, rows=self.rows, tell=tell)
 
-    def _of_targets(self, name: Name, target: Target) -> Result:
+    def _of_targets(self, name: Name, target: Target) -> Iterator[Result]:
         from benchmarks import small_epochs, three_targets
 
         service = self.s3  # its keys are in the environment before Spark starts
@@ -321,8 +318,11 @@ class Run:
         pairs, rows = self.pairs, self.rows
         if name is Name.SMALL_EPOCHS:
             with places() as opened:
-                return small_epochs.run(session, opened, scratch, pairs=pairs, rows=rows, tell=tell)
-        return three_targets.run(session, places, scratch, pairs=pairs, rows=rows, tell=tell)
+                yield from small_epochs.run(
+                    session, opened, scratch, pairs=pairs, rows=rows, tell=tell
+                )
+            return
+        yield three_targets.run(session, places, scratch, pairs=pairs, rows=rows, tell=tell)
 
 
 def tell(label: str, side: str, sample: Sample) -> None:

@@ -1,12 +1,15 @@
 """What one small epoch is made of: ``python -m benchmarks.epoch_picture --rows 10000 --side epoch``.
 
 It counts, so that a busy machine changes little: CPU of the driver's Python, of the JVM, of the Python
-processes below it and of PostgreSQL; processes; Spark's jobs; the driver's calls into the JVM; and
-every statement that PostgreSQL gets in one epoch, by session, in order. Sides run in one session.
+processes below it and of each server; processes; Spark's jobs; the driver's calls into the JVM; and
+every statement that PostgreSQL gets in one epoch, by session, in order. Sides run in one session. With
+``--profile`` also the driver's Python by function (cProfile, whose own cost is in the times).
 """
 
 from __future__ import annotations
 
+import cProfile
+import pstats
 import re
 import secrets
 import tempfile
@@ -28,11 +31,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rich.console import Console
 
 import abs_spark
+from abs_services.native.kafka import NativeKafka
+from abs_services.native.lifecycle import NativeService
 from abs_services.native.postgres import NativePostgres
+from abs_spark.foreach.guarded import BatchFunction
 from benchmarks import peers
+from benchmarks.kafka_jobs import fresh_topic
 from benchmarks.rows import SPARK_SCHEMA, write_epochs
+from benchmarks.s3_folder import fresh_folder, s3_server
 from benchmarks.session import spark_session
-from benchmarks.small_epochs import take_rows
+from benchmarks.small_epochs import KAFKA, MERGE, S3, THREE, Places, take_rows
 from benchmarks.target import SETTINGS, Target, fresh_target
 
 FILES, UNCOUNTED = 2, 15
@@ -42,7 +50,9 @@ _ENTRY = re.compile(r"^(?=\d{4}-\d\d-\d\d \d\d:)", re.MULTILINE)
 _STATEMENT = re.compile(
     r"\S+ (\S+) \S+ \[(\d+)\] (.*?) ?LOG:  (?:statement|execute [^:]*): (.*)", re.DOTALL
 )
-DRIVER, JVM, PYTHON, SERVER = "driver's Python", "JVM", "Python below the JVM", "PostgreSQL"
+DRIVER, JVM, PYTHON = "driver's Python", "JVM", "Python below the JVM"
+SEVERAL = (MERGE, KAFKA, S3, THREE)
+"""Sides of ``small_epochs``; with these a broker and an S3 server are started, too."""
 
 Attach = Callable[[DataStreamWriter, str], DataStreamWriter]
 console = Console(width=200, soft_wrap=True)
@@ -83,8 +93,21 @@ def sides(target: Target) -> dict[str, Attach]:
     }
 
 
-def picture(spark: SparkSession, attach: Attach, folder: Path, server: int) -> Picture:
-    """Run a side's job, and count over its last epochs; ``server``: PostgreSQL's process."""
+def sides_of(places: Places) -> dict[str, Attach]:
+    """Sides that need more than PostgreSQL."""
+
+    def attached(name: str) -> Attach:
+        sinks = places.sides()[name]
+        assert sinks is not None
+        return lambda writer, checkpoint: writer.foreachBatch(sinks(checkpoint))
+
+    return {name: attached(name) for name in SEVERAL}
+
+
+def picture(
+    spark: SparkSession, attach: Attach, folder: Path, servers: Mapping[str, int]
+) -> Picture:
+    """Run a side's job, and count over its last epochs; ``servers``: processes by name."""
     calls: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(dir=folder.parent) as checkpoint, _counting(calls):
         frames = spark.readStream.schema(SPARK_SCHEMA).option("maxFilesPerTrigger", FILES)
@@ -93,10 +116,10 @@ def picture(spark: SparkSession, attach: Attach, folder: Path, server: int) -> P
         while query.isActive and _last(query) < UNCOUNTED - 1:
             time.sleep(0.05)
         first = _last(query) + 1
-        before, _ = _cpu(server)
+        before, _ = _cpu(servers)
         calls.clear()
         query.awaitTermination()
-        after, processes = _cpu(server)
+        after, processes = _cpu(servers)
     progress = [p for p in query.recentProgress if p["numInputRows"]]
     number = progress[-1]["batchId"] + 1 - first
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(str(query.runId)))
@@ -137,29 +160,42 @@ def _counting(calls: Counter[str]) -> Iterator[None]:
         yield
 
 
-def _cpu(server: int) -> tuple[dict[str, float], int]:
+def _cpu(servers: Mapping[str, int]) -> tuple[dict[str, float], int]:
     """CPU seconds by group, and how many Python processes are below the JVM."""
-    seconds = dict.fromkeys((DRIVER, JVM, PYTHON, SERVER), 0.0)
+    seconds = dict.fromkeys((DRIVER, JVM, PYTHON, *servers), 0.0)
     pythons = 0
     own = psutil.Process()
-    postmaster = psutil.Process(server)
-    servers = {postmaster, *postmaster.children(recursive=True)}
-    for process in {own, *own.children(recursive=True), *servers}:
+    group_of = {own: DRIVER}
+    for name, pid in servers.items():
+        first = psutil.Process(pid)
+        group_of |= dict.fromkeys([first, *first.children(recursive=True)], name)
+    for process in {own, *own.children(recursive=True), *group_of}:
         try:
             times, name = process.cpu_times(), process.name()
         except psutil.NoSuchProcess:
             continue
-        if process in servers:
-            group = SERVER
-        elif process == own:
-            group = DRIVER
-        elif name == "java":
-            group = JVM
-        else:
-            group, pythons = PYTHON, pythons + 1
-        waited = times.children_user + times.children_system if group == SERVER else 0.0
+        group = group_of.get(process, JVM if name == "java" else PYTHON)
+        pythons += group == PYTHON
+        waited = times.children_user + times.children_system if group in servers else 0.0
         seconds[group] += times.user + times.system + waited
     return seconds, pythons
+
+
+@contextmanager
+def _profiled(on: bool) -> Iterator[None]:
+    """Print where the driver's Python was in the function that Spark calls."""
+    profile = cProfile.Profile()
+    call = BatchFunction.__call__
+
+    def profiled(self: BatchFunction, *given: Any) -> None:
+        profile.runcall(call, self, *given)
+
+    if not on:
+        yield
+        return
+    with mock.patch.object(BatchFunction, "__call__", profiled):
+        yield
+    pstats.Stats(profile).sort_stats("cumulative").print_stats(70)
 
 
 def statements(log: str) -> list[tuple[str, str, str, str]]:
@@ -175,24 +211,32 @@ def main(
     listed: Annotated[
         int, typer.Option(help="so many statements are listed: the first ones, and the last ones")
     ] = 0,
+    profile: Annotated[bool, typer.Option(help="the driver's Python, by function")] = False,
 ) -> None:
     """Print the picture of an epoch of each side."""
     chosen = side or ["noop", "empty", "epoch", "format", "jdbc"]
     settings = {**SETTINGS, **(LOGGED if listed else {})}
-    with (
-        tempfile.TemporaryDirectory(prefix="abs-bench-") as scratch,
-        NativePostgres(settings=settings) as server,
-        fresh_target(server) as target,
-        spark_session(Path(scratch)) as spark,
-    ):
+    with ExitStack() as stack:
+        scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-"))
+        server = stack.enter_context(NativePostgres(settings=settings))
+        target = stack.enter_context(fresh_target(server))
+        made, servers = sides(target), {"PostgreSQL": target.pid or 0}
+        if not {*chosen}.isdisjoint(SEVERAL):
+            kafka, s3 = stack.enter_context(NativeKafka()), stack.enter_context(s3_server())
+            topic = stack.enter_context(fresh_topic(kafka.bootstrap))
+            folder_of_s3 = stack.enter_context(fresh_folder(s3))
+            made |= sides_of(Places(target, kafka, topic, folder_of_s3))
+            assert isinstance(s3, NativeService)
+            servers |= {"broker": kafka.pid or 0, "S3": s3.pid or 0}
+        spark = stack.enter_context(spark_session(Path(scratch)))
         abs_spark.register(spark)
         folder = Path(scratch) / "input"
-        write_epochs(folder, rows=rows, files=FILES, epochs=UNCOUNTED + epochs)
-        made = sides(target)
+        write_epochs(folder, rows=rows, files=FILES, epochs=UNCOUNTED + epochs, distinct=True)
         for name in chosen:
             target.reset()
             start = len(server.said())
-            seen = picture(spark, made[name], folder, target.pid or 0)
+            with _profiled(profile):
+                seen = picture(spark, made[name], folder, servers)
             console.print(f"[bold]{name}[/bold], {rows:,} rows an epoch; p50 {seen.p50_ms:.0f} ms")
             total = sum(seen.cpu_ms.values())
             shares = ", ".join(f"{who} {ms:.0f}" for who, ms in seen.cpu_ms.items())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from benchmarks import ages
+from benchmarks import ages, renew
 from benchmarks.__main__ import Name
 from benchmarks.readme import brought_up
 from benchmarks.summary import FIGURES, documents_in, figures_page, summary
@@ -93,6 +93,13 @@ def without_row(page: str, names: list[str]) -> list[str]:
     first = {row.split(" | ")[0] for row in page.splitlines() if row.startswith("| ")}
     told = {name for cell in first for name in cell.removeprefix("| ").split(", ")}
     return [name for name in names if name not in told]
+
+
+def test_the_short_run_fits_25_minutes_and_names_what_it_left_out() -> None:
+    assert sum(short.seconds for short in renew.SHORT) <= 25 * 60
+    assert len({short.name for short in renew.SHORT}) == len(renew.SHORT)
+    left_out = list(renew.renew(renew.SHORT, 10, []))
+    assert [line.split(":")[0] for line in left_out] == [short.name for short in renew.SHORT]
 
 
 def test_files_of_another_shape_are_left_out(tmp_path: Path) -> None:
