@@ -28,11 +28,6 @@ class Shown:
     mark: str
     full: str = ""
 
-    @property
-    def fullest(self) -> str:
-        """The mark that tells most."""
-        return self.full or self.mark
-
 
 @dataclass(frozen=True, slots=True)
 class Course:

@@ -131,7 +131,7 @@ def sinks_of(committables: Sequence[Committable]) -> tuple[int, ...]:
 def past_of(state: JobState) -> Past:
     """What the state knows."""
     last = -1 if state.last_decided is None else state.last_decided
-    noted = (Noted(r.epoch, s.sink, s.fullest) for r in state.recent for s in r.shown)
+    noted = (Noted(r.epoch, s.sink, s.full or s.mark) for r in state.recent for s in r.shown)
     return Past(state.register, state.job, (state.generation, last), tuple(noted))
 
 

@@ -146,9 +146,13 @@ class FileRegister(Inventory):
     def _path(self, job: str) -> Path:
         return self._folder / f"{job}.json"
 
+    def lock_of(self, job: str) -> Path:
+        """The file of the job's lock, which stays (``retire``)."""
+        return self._folder / f"{job}.lock"
+
     @contextmanager
     def _locked(self, job: str) -> Iterator[None]:
-        with open(self._folder / f"{job}.lock", "w", opener=owners_alone) as lock:
+        with open(self.lock_of(job), "w", opener=owners_alone) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

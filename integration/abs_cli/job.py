@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from abs_cli import tokens
 from abs_cli.output import AsJson, confirm, done, errors, report
 from abs_cli.sites import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
@@ -80,30 +81,55 @@ def remove(
     """Remove a job that will never be started again, with all that it left beside its rows.
 
     Fences its last run, commits the decided handles, aborts the others, and deletes register, markers
-    and positions. Rows in the target stay. If the job is started again with its checkpoint, it is
-    refused.
+    and positions, also of its batch writes (tokens). Rows in the target stay. It names what it cannot
+    delete. If the job is started again with its checkpoint, it is refused.
     """
+    from abs_core.births.parent import parent_key
     from abs_core.moving import reset as end
 
     state = Registers.at(url, stateschema, sinks)
-    known = state.of(job)
-    state.check_whole(known)
+    batch = tokens.beside(state, job)
+    stored = state.register.load(job)
+    registers = [*([] if stored is None else [stored.state]), *(batch.states if batch else ())]
+    if not registers and batch is None:
+        raise state.unknown(job)
+    for register in registers:
+        state.check_whole(register)
     gone = f", and delete {'its dead letters' if dead_letters else 'no dead letters'}"
-    confirm(f"{job} has committed {done(known)} to {known.target}. Remove it{gone}?", yes=yes)
+    asked = f"{job} with {len(batch.states)} tokens" if batch else job
+    rows = f" has committed {done(registers[0])} to {registers[0].target}" if registers else ""
+    confirm(f"{asked}{rows}. Remove it{gone}?", yes=yes)
+    printed: set[str] = set()
     with noted("remove", job, state.url):
-        state.give_up(known)
-        forget = partial(_forget_rows, state, letters=dead_letters)
-        end(state.register, state.committer(known), job, forget)
+        for register in registers:
+            state.give_up(register)
+            forget = partial(_forget_rows, state, letters=dead_letters, printed=printed)
+            end(state.register, state.committer(register), register.job, forget)
+        if batch is not None and batch.parent is not None:
+            _forget_rows(state, batch.parent, dead_letters, printed)
+            state.register.retire(parent_key(job))
+    frontier = None if stored is None else stored.state.frontier
+    if stored is not None and stored.state.checkpoint is not None:
+        place = stored.state.checkpoint
+        errors.print(escape(f"kept the checkpoint {place}: delete it, too"), soft_wrap=True)
     if not state.register.jobs():
         place = state.register.place(job)
         errors.print(escape(f"no other job has its register there: {place}"), soft_wrap=True)
     text = f"[green]removed[/] {escape(job)}"
-    report(text, as_json=as_json, did="removed", job=job, frontier=known.frontier)
+    report(text, as_json=as_json, did="removed", job=job, frontier=frontier)
 
 
-def _forget_rows(state: Registers, known: JobState, letters: bool | None = None) -> None:
-    for line in state.forget(known, letters):
+def _forget_rows(
+    state: Registers,
+    known: JobState,
+    letters: bool | None = None,
+    printed: set[str] | None = None,
+) -> None:
+    lines = [line for line in state.forget(known, letters) if line not in (printed or ())]
+    for line in lines:
         errors.print(escape(line), soft_wrap=True)
+    if printed is not None:
+        printed.update(lines)
 
 
 def _forget(checkpoint: str, known: JobState) -> None:

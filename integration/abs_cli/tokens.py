@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 def find(state: Registers, job: str) -> BatchJob | None:
     """The batch job of that name, with all its tokens; None if there is none, or a job or token."""
-    if state.register.load(job) is not None:
-        return None
+    return None if state.register.load(job) is not None else beside(state, job)
+
+
+def beside(state: Registers, job: str) -> BatchJob | None:
+    """The tokens of that name, also beside a job of the same name; None if there are none."""
     from abs_core.births.parent import batch_jobs
 
     found = batch_jobs(stored.state for stored in state.jobs())[1]

@@ -111,13 +111,13 @@ def _at(state: JobState, recent: Recent, sink: NamedSink, dead: Mapping[int, int
         if each.epoch > recent.epoch:
             continue
         if (shown := _shown(each, sink)) is not None:
-            return At(sink, rows, lost, each.epoch, shown.fullest)
+            return At(sink, rows, lost, each.epoch, shown.full or shown.mark)
         if each.course is None or sink.number in each.course.sinks:
             why = f"What it showed at the end of epoch {each.epoch} is not recorded."
             return At(sink, rows, lost, why=why)
     for each in state.older:
         if (shown := _shown(each, sink)) is not None:
-            return At(sink, rows, lost, each.epoch, shown.fullest)
+            return At(sink, rows, lost, each.epoch, shown.full or shown.mark)
     return At(sink, rows, lost, why="No epoch up to this one is known to have added rows to it.")
 
 

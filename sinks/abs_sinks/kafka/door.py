@@ -181,6 +181,13 @@ class KafkaFormat(SinkFormat):
                 remedy="name the topic of the registers: the sink's option registertopic.",
             )
 
+    def forget(
+        self, options: KafkaOptions, state: JobState, letters: bool | None = None
+    ) -> Sequence[str]:
+        from abs_sinks.kafka.traces import remove_traces
+
+        return () if letters is None else remove_traces(options, state)
+
     def as_of(self, mark: str, options: KafkaOptions | None = None) -> AsOf:
         """See ``SinkFormat``: where the partitions ended."""
         from abs_sinks.kafka.lookback import as_of

@@ -37,7 +37,7 @@ class Rehearsal:
         self._options = options
         self._store = store
         # An id of its own: to fence the ledger's producer would disturb a commit under way.
-        self._name = register_id(options.registertopic, f"{job}+rehearsal")
+        self._name = register_id(options.registertopic, rehearsal_key(job))
         self._sending = sending
 
     def run(self, committables: Sequence[Committable]) -> None:
@@ -113,3 +113,8 @@ class Rehearsal:
         except RowError as error:
             return error
         return None
+
+
+def rehearsal_key(job: str) -> str:
+    """Names the transactional id of its rehearsals; no job's key has a plus sign."""
+    return f"{job}+rehearsal"

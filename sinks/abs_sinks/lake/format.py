@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from abs_clients.tablelog import TableHistory
 from abs_core.contracts import Committer, Inventory
-from abs_core.model import Guarantee
+from abs_core.model import Guarantee, JobState
 from abs_sinks.capabilities import Log
 from abs_sinks.door import SinkFormat
 
@@ -66,6 +66,32 @@ class LakeFormat(SinkFormat):
         """The table's id; None while there is no table."""
         snapshot = options.address.load()
         return None if snapshot is None else f"{self.schemes[0]}:{snapshot.id}"
+
+    def forget(
+        self, options: LakeOptions, state: JobState, letters: bool | None = None
+    ) -> Sequence[str]:
+        """See ``SinkFormat``: marks in the table's log and files of locks stay, and are named."""
+        from abs_core.registers import FileRegister
+        from abs_sinks.lake.lookback import application_of
+
+        snapshot = None if letters is None else options.address.load()
+        place = options.place(snapshot)
+        if snapshot is None or place is None:
+            return ()
+        numbers = [sink.number for sink in state.sinks] or [0]
+        marks = [application_of(state.register, number) for number in numbers]
+        # Without it, a stalled process of the job would add the files of its last epoch again.
+        lines = [
+            f"kept {mark} in the log of {self.where(options)}: it tells a process of the job that is "
+            "still alive that its last epoch is there"
+            for mark in marks
+            if snapshot.version_of(mark) is not None
+        ]
+        register = place.register()
+        if isinstance(register, FileRegister) and register.lock_of(state.job).exists():
+            why = "another process may be waiting for it"
+            lines.append(f"kept the lock {register.lock_of(state.job)}: {why}")
+        return lines
 
     def claims(self, url: str) -> bool:
         return url.strip().lower().startswith(f"{self.schemes[0]}:")

@@ -72,12 +72,17 @@ def look_back(snapshot: Snapshot | None, past: Past, epochs: int) -> list[Looked
     every = snapshot is not None and (snapshot.log_is_read or _others_committed(past))
     looks = compared(past, is_there, why, _UNSURE, every=every)
     applications = {Logged.read(note.mark).application for note in past.noted}
-    # A sink's handles are 2^24 partitions apart from the next one's, see ``mark_of``.
-    applications |= {f"abs-{past.register}-{number << 8}" for number in past.sinks}
+    applications |= {application_of(past.register, number) for number in past.sinks}
     seen = [snapshot.version_of(each) or 0 for each in sorted(applications)] if snapshot else []
     if max(seen, default=0) > generation * epochs + epoch:
         looks.append(LookedBack(past.sinks[0], ahead=divmod(max(seen), epochs)))
     return looks
+
+
+def application_of(register: str, sink: int) -> str:
+    """The application of a sink's marks, see ``committer.mark_of``."""
+    # A sink's handles are 2^24 partitions apart from the next one's.
+    return f"abs-{register}-{sink << 8}"
 
 
 def _others_committed(past: Past) -> bool:

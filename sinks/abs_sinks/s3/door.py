@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from abs_core.contracts import Committer, Inventory
 from abs_core.errors import SchemaError
-from abs_core.model import Finding, Guarantee
+from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.capabilities import LetterPlaces
 from abs_sinks.door import Around, SinkFormat, job_of
 
@@ -115,6 +115,16 @@ class S3Format(SinkFormat):
         from abs_sinks.s3.segments import S3Segments
 
         return S3Segments(self.at(url.partition("#")[0]), unsealed=True)
+
+    def forget(
+        self, options: S3Options, state: JobState, letters: bool | None = None
+    ) -> Sequence[str]:
+        """See ``SinkFormat``: the register is all that is left but the letters."""
+        return (
+            ()
+            if letters is None or options.letters is None
+            else [f"kept the dead letters in {options.letters}"]
+        )
 
     def as_of(self, mark: str, options: S3Options | None = None) -> AsOf:
         """See ``SinkFormat``: the job's objects, without those of others in the folder."""

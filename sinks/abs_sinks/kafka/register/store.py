@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from abs_clients.kafka import timeouts
 from abs_core.codec import state_from_text, state_to_text
@@ -164,23 +164,35 @@ class KafkaRegister(Inventory):
 
     def retire(self, job: str) -> bool:
         """See ``Inventory``."""
-        with self._session.turn(job):
-            if self.load(job) is None:
+        return self.delete_text(job, lambda cell: check_finished(self._state(job, cell)))
+
+    def delete_text(
+        self, key: str, check: Callable[[StoredCell], None] = lambda cell: None
+    ) -> bool:
+        """Delete the cell under a key; whether there was one.
+
+        Args:
+            check: raises if it must stay; called with the fenced cell.
+
+        Raises:
+            ContentionError: it is being written, or the brokers do not answer.
+        """
+        with self._session.turn(key):
+            if self.load_text(key) is None:
                 return False
-            producer = self._open(job, timeouts.CELL_TIMEOUT_MS)
+            producer = self._open(key, timeouts.CELL_TIMEOUT_MS)
             cell = producer.cell
             if cell is None:
                 return False
-            state = self._state(job, cell)
-            check_finished(state)
+            check(cell)
             try:
-                self._prepare(producer, job, None, [(job.encode(), None), *_tombstones(cell)])
+                self._prepare(producer, key, None, [(key.encode(), None), *_tombstones(cell)])
                 producer.commit()
             except (FencedError, TargetError) as error:
                 raise ContentionError(
                     "The job's register could not be deleted; it is being written, or Kafka did not "
                     "answer.",
-                    job=job,
+                    job=key,
                     remedy="stop the job, then look whether it is still there.",
                 ) from error
             return True
