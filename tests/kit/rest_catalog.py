@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,19 +49,29 @@ _OF_SPARK = ("hadoop-client-*", "log4j-*")
 """Jars that PySpark has: what Hadoop's file systems need, and a log."""
 
 
-def installed() -> Path:
+_BUNDLE = f"""<ivy-module version="2.0">
+  <info organisation="abs-sinks" module="rest-catalog-on-s3"/>
+  <dependencies>
+    <dependency org="org.apache.iceberg" name="iceberg-aws-bundle" rev="{VERSION}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+"""For tables in S3 (60 MB)."""
+
+
+def installed(name: str = "iceberg-rest", wanted: str = _IVY) -> Path:
     """The folder of the jars.
 
     Raises:
         ConfigError: Ivy could not fetch them.
     """
-    folder = user_cache_path("abs-sinks") / f"iceberg-rest-{VERSION}"
+    folder = user_cache_path("abs-sinks") / f"{name}-{VERSION}"
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         description = Path(scratch) / "ivy.xml"
-        description.write_text(_IVY)
+        description.write_text(wanted)
         command = [str(find_java()), "-jar", str(_ivy_jar()), "-ivy", str(description)]
         command += ["-cache", f"{scratch}/cache"]
         command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision](-[classifier]).[ext]"]
@@ -75,13 +85,27 @@ def installed() -> Path:
     return folder
 
 
+_S3 = "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+def _variable(name: str) -> str:
+    """As the server reads a property from its environment."""
+    return name.replace("-", "__").replace(".", "_").upper()
+
+
 @contextmanager
-def rest_catalog(folder: Path) -> Iterator[str]:
+def rest_catalog(
+    folder: Path, store: Mapping[str, str] | None = None, port: int = 0
+) -> Iterator[str]:
     """A server whose tables are in the folder; its URL. It is killed at the end.
 
     Its host cannot be set: it listens at every address of this machine, for as long as a test runs.
+
+    Args:
+        store: properties of its catalog for tables in S3, ``warehouse`` among them; it vends the keys
+            that are among them with each table.
     """
-    [port] = free_ports(1)
+    port = port or free_ports(1)[0]
     folder.mkdir(parents=True, exist_ok=True)
     given = {
         "CATALOG_REST_PORT": str(port),
@@ -90,8 +114,17 @@ def rest_catalog(folder: Path) -> Iterator[str]:
         "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
         "CATALOG_JDBC_SCHEMA__VERSION": "V1",
     }
+    bundle = []
+    if store is not None:
+        named = {"io-impl": _S3, "include-credentials": "true", **store}
+        given |= {f"CATALOG_{_variable(name)}": value for name, value in named.items()}
+        bundle = [str(installed("iceberg-rest-on-s3", _BUNDLE) / "*")]
     spark = Path(next(iter(pyspark.__path__))) / "jars"
-    jars = [str(installed() / "*"), *(str(jar) for name in _OF_SPARK for jar in spark.glob(name))]
+    jars = [
+        str(installed() / "*"),
+        *bundle,
+        *(str(jar) for name in _OF_SPARK for jar in spark.glob(name)),
+    ]
     command = [str(find_java()), "-XX:TieredStopAtLevel=1", "-cp", ":".join(jars)]
     command += ["org.apache.iceberg.rest.RESTCatalogServer"]
     told = folder / "server.log"

@@ -19,6 +19,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableRequest, Table
 
 from tests.kit.http import serving
@@ -33,20 +34,22 @@ class Vending:
 
     Args:
         keys: with their secrets: the store knows them all.
-        life: seconds that are told.
+        life: seconds that are told, after which the store does not take them any more.
+        apart: whether they are told as ``storage-credentials``, and not in ``config``.
     """
 
     keys: Mapping[str, str]
     life: float = 30.0
+    apart: bool = False
     vended: list[str] = field(default_factory=list)
-    alive: set[str] = field(default_factory=set)
+    alive: dict[str, float] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
     def vend(self) -> dict[str, str]:
         with self.lock:
             key = list(self.keys)[len(self.vended)]
             self.vended.append(key)
-            self.alive.add(key)
+            self.alive[key] = time.time() + self.life
         return {
             "s3.access-key-id": key,
             "s3.secret-access-key": self.keys[key],
@@ -63,7 +66,9 @@ class Vending:
         told = {name.lower(): text for name, text in request.headers.items()}
         found = re.search(r"Credential=([^/]+)/", told.get("authorization", ""))
         with self.lock:
-            return found is None or (found[1] in self.keys and found[1] not in self.alive)
+            return found is None or (
+                found[1] in self.keys and self.alive.get(found[1], 0.0) <= time.time()
+            )
 
 
 @contextmanager
@@ -78,6 +83,12 @@ def vending_catalog(
     """
     lock = Lock()
     catalog = load_catalog("inner", **inner)
+
+    def given() -> dict[str, Any]:
+        keys = vending.vend()
+        if not vending.apart:
+            return {"config": {**told, **keys}}
+        return {"config": told, "storage-credentials": [{"prefix": "s3://", "config": keys}]}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -96,7 +107,7 @@ def vending_catalog(
                 answer = {
                     "metadata-location": answer.metadata_location,
                     "metadata": json.loads(answer.metadata.model_dump_json()),
-                    "config": {**told, **vending.vend()} if asked == "vended-credentials" else {},
+                    **(given() if asked == "vended-credentials" else {}),
                 }
             content = json.dumps(answer).encode()
             self.send_response(status)
@@ -135,19 +146,28 @@ def answered(catalog: Catalog, method: str, path: str, body: bytes) -> tuple[int
         case "POST", ["namespaces", name, "tables"]:
             asked = CreateTableRequest.model_validate_json(body)
             identifier = (name, asked.name)
+            given: dict[str, Any] = {"schema": asked.table_schema, "properties": asked.properties}
             if asked.stage_create:
-                raise AssertionError("staged tables are not made here")
-            return 200, catalog.create_table(
-                identifier, asked.table_schema, properties=asked.properties
-            )
+                return 200, _staged(catalog, identifier, **given)
+            return 200, catalog.create_table(identifier, **given)
         case "GET" | "HEAD", ["namespaces", name, "tables", table]:
             return 200, catalog.load_table((name, table))
         case "POST", ["namespaces", name, "tables", table]:
             commit = CommitTableRequest.model_validate_json(body)
-            found = catalog.load_table((name, table))
+            found = (
+                catalog.load_table((name, table))
+                if catalog.table_exists((name, table))
+                else _staged(catalog, (name, table), schema=Schema())
+            )
             made = catalog.commit_table(found, commit.requirements, commit.updates)
             return 200, {
                 "metadata-location": made.metadata_location,
                 "metadata": json.loads(made.metadata.model_dump_json()),
             }
     raise AssertionError(f"{method} {path} is not answered here")
+
+
+def _staged(catalog: Any, identifier: tuple[str, str], **given: Any) -> Table:
+    """A table that is not there before its first commit."""
+    made: Table = catalog._create_staged_table(identifier, **given)
+    return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,28 @@ from pyiceberg.transforms import parse_transform
 
 from tests.sinks.iceberg.harness import catalog_in
 from tests.sinks.lake.tending import tend_delta, tend_iceberg
+from tests.spark.lake_spark import ask_with_file
+from tests.spark.world import ARROW, World
+
+HIDDEN = (("at", "day"), ("id", "bucket[4]"), ("word", "truncate[6]"))
+"""Columns and transforms of a table with hidden partitions."""
+IN_SPARK = (
+    "system.days(at)",
+    "system.bucket(4, id)",
+    "system.truncate(6, word)",
+)
+"""The same by iceberg-spark's functions."""
+
+
+def put_files_around_1970(world: World, files: int, rows: int) -> None:
+    """Rows of the hours before and after the year 1970 began."""
+    begin = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(hours=files * rows // 2)
+    for number in range(files):
+        ids = range(number * 1000, number * 1000 + rows)
+        hours = range(number * rows, (number + 1) * rows)
+        moments = [begin + timedelta(hours=hour) for hour in hours]
+        words = [f"word {number}" for number in ids]
+        world.put(number, pa.table([pa.array(ids), words, pa.array(moments, ARROW[2].type)], ARROW))
 
 
 class Lake:
@@ -53,7 +76,7 @@ class Lake:
         )
         making = load_catalog("default", **self.catalog).create_table_transaction("db.t", columns)
         with making, making.update_spec() as spec:
-            for column, transform in (("at", "day"), ("id", "bucket[4]"), ("word", "truncate[6]")):
+            for column, transform in HIDDEN:
                 spec.add_field(column, parse_transform(transform), f"{column} hidden")
 
     def wrong_partitions(self) -> list[str]:
@@ -70,6 +93,21 @@ class Lake:
                 if {transform(row[name]) for row in rows} != {value}:
                     wrong.append(f"{field.name} = {value}: {task.file.file_path}")
         return wrong
+
+    def wrong_in_spark(self, folder: Path) -> tuple[Counter[int], list[int]]:
+        """What iceberg-spark sees: the ids, and those of them that are not in its own partition.
+
+        Args:
+            folder: of the question and of Spark's scratch.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        fields = (f"_partition.`{column} hidden`" for column, _ in HIDDEN)
+        same = " AND ".join(
+            f"{field} <=> seen.{of_spark}" for field, of_spark in zip(fields, IN_SPARK, strict=True)
+        )
+        asked = [["iceberg", self.place, ["id", f"{same} AS same"]]]
+        [rows] = ask_with_file("read_tables.py", folder, asked)
+        return Counter(row["id"] for row in rows), [row["id"] for row in rows if not row["same"]]
 
     def read(self) -> pa.Table:
         """What a foreign reader sees."""

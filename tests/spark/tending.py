@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.packaging.venvs import python_with
 from tests.spark.drivers import Session
-from tests.spark.jvm import HOME
-from tests.spark.test_spark_lake_readers import SPARK
+from tests.spark.lake_spark import python_of_lake_spark
 
 
 class Tending(Session):
@@ -27,12 +24,8 @@ class Tending(Session):
         self, kind: str, given: Mapping[str, str], folder: Path, endpoint: str = ""
     ) -> None:
         self._folder = folder
-        python = python_with(*SPARK)
+        python, environment = python_of_lake_spark()
         script = Path(__file__).with_name("jobs") / "tend_lake.py"
-        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-        environment.pop(HOME, None)  # it names the Spark of this Python, whose classes are others
-        for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-            environment[name] = str(python)
         place = given.get("path") or given["catalog.uri"].partition(":///")[2]
         command = [str(python), str(script), kind, place, str(folder), endpoint]
         super().__init__(command, folder, environment, "log")

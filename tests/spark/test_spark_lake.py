@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,8 +15,8 @@ from tests import sample
 from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
-from tests.spark.lake import Lake
-from tests.spark.world import ARROW, World
+from tests.spark.lake import Lake, put_files_around_1970
+from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -39,17 +37,6 @@ def killed(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
 @pytest.fixture(params=["delta", "iceberg"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
     return Lake(request.param, tmp_path)
-
-
-def put_files(world: World) -> None:
-    """Rows of the hours before and after the year 1970 began."""
-    begin = datetime(1970, 1, 1, tzinfo=UTC) - timedelta(hours=FILES * ROWS // 2)
-    for number in range(FILES):
-        ids = range(number * 1000, number * 1000 + ROWS)
-        hours = range(number * ROWS, (number + 1) * ROWS)
-        moments = [begin + timedelta(hours=hour) for hour in hours]
-        words = [f"word {number}" for number in ids]
-        world.put(number, pa.table([pa.array(ids), words, pa.array(moments, ARROW[2].type)], ARROW))
 
 
 def alone(world: World, lake: Lake) -> Job:
@@ -73,7 +60,7 @@ def test_killed_at_any_point_each_row_is_in_the_table_once(
     spark: SparkSession, new_world: Callable[[str], World], killed: Lake, point: CrashPoint
 ) -> None:
     world = new_world("2pc")
-    put_files(world)
+    put_files_around_1970(world, FILES, ROWS)
     job = alone(world, killed)
     killed_at(point, 1, job, world.folder / "killed")
     run_to_end(spark, job)
@@ -91,7 +78,7 @@ def test_killed_at_any_point_an_epoch_is_in_postgresql_and_in_the_table_or_in_no
     spark: SparkSession, new_world: Callable[[str], World], killed: Lake, point: CrashPoint
 ) -> None:
     world = new_world("2pc")
-    put_files(world)
+    put_files_around_1970(world, FILES, ROWS)
     job = beside_postgres(world, killed)
     killed_at(point, 1, job, world.folder / "killed", world.url)
     run_to_end(spark, job, world.url)

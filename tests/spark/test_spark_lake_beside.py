@@ -19,7 +19,7 @@ from tests.kit.crash_points import CO_COMMIT, RARE
 from tests.sinks.lake.tending import Beside
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
-from tests.spark.lake import Lake
+from tests.spark.lake import Lake, put_files_around_1970
 from tests.spark.tending import Tending
 from tests.spark.three import FILES, ROWS, Three, expected
 from tests.spark.world import World
@@ -31,7 +31,7 @@ POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 
 
 def killed_beside(spark: SparkSession, three: Three, point: CrashPoint, nth: int) -> None:
-    three.files.add_files(range(FILES), ROWS)
+    put_files_around_1970(three.files, FILES, ROWS)
     job = three.job()
     with Beside(three.lake.tend) as others:
         killed_at(point, nth, job, three.files.folder / "killed", three.files.url)
@@ -49,6 +49,18 @@ def test_killed_between_two_commits_while_the_table_is_compacted_each_row_is_eve
     spark: SparkSession, new_three: Callable[..., Three], kind: str
 ) -> None:
     killed_beside(spark, new_three(kind), CrashPoint.BETWEEN_COMMITS, 2)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_each_row_is_in_the_partition_that_spark_has_for_it(
+    spark: SparkSession, new_three: Callable[..., Three], tmp_path: Path, point: CrashPoint
+) -> None:
+    """Days before 1970, buckets, truncated words; while pyiceberg compacts the table."""
+    three = new_three("hidden")
+    killed_beside(spark, three, point, 1)
+    ids, wrong = three.lake.wrong_in_spark(tmp_path / "asked")
+    assert (ids, wrong) == (expected(), [])
 
 
 @pytest.mark.campaign

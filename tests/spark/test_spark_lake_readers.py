@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,13 +13,10 @@ from abs_sinks.delta import DeltaSink
 from abs_sinks.iceberg import IcebergSink
 from abs_testing import SCHEMA
 from abs_testing.case import Case
-from tests.packaging.venvs import python_with
 from tests.sinks.delta.harness import TableHarness as DeltaHarness
 from tests.sinks.iceberg.harness import TableHarness as IcebergHarness
 from tests.sinks.lake.test_lake_readers import EPOCHS
-
-SPARK = ("pyspark==4.1.1", "setuptools==80.9.0")
-"""The release that the jars are for."""
+from tests.spark.lake_spark import ask_lake_spark
 
 
 @pytest.mark.campaign
@@ -36,23 +30,8 @@ def test_sparks_own_libraries_read_each_row_once(tmp_path: Path) -> None:
         for number, rows in enumerate(EPOCHS):
             Case(harness).run().epoch(number, rows[:1], rows[1:])
     metadata = iceberg.foreign.load_table("db.t").metadata_location
-    python = python_with(*SPARK)
-    script = Path(__file__).with_name("jobs") / "read_lake.py"
-    done = subprocess.run(
-        [python, script, delta.options.path, metadata, tmp_path / "scratch"],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": str(python),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=800,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    place = tmp_path / "scratch"
+    told = ask_lake_spark("read_lake.py", delta.options.path, metadata, place)
     every = [row for rows in EPOCHS for row in rows]
     # In a partition of Delta an empty text is NULL, by its specification.
     assert told["delta"] == [[id_, value or None] for id_, value in every]

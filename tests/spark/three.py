@@ -38,7 +38,8 @@ class Three:
             "registertopic": self.kafka.options.registertopic,
         }
         select = ["cast(id as string) as key", "cast(id as string) as value"]
-        lake = {**self.lake.given, "partitionby": "part"}
+        part = [] if self.lake.hidden else ["cast(id % 2 as string) as part"]
+        lake = {**self.lake.given, **({"partitionby": "part"} if part else {})}
         sinks: list[dict[str, Any]] = [
             {"format": "abs-postgres", "name": "rows", "options": {"dbtable": "t"}},
             {"format": "abs-kafka", "name": "events", "options": kafka, "select": select},
@@ -46,7 +47,7 @@ class Three:
                 "format": self.lake.format,
                 "name": "lake",
                 "options": lake,
-                "select": ["*", "cast(id % 2 as string) as part"],
+                "select": ["*", *part],
             },
         ]
         given = {"options": {"job": "job"}, "sinks": sinks, "scramble": True, **more}
@@ -70,3 +71,4 @@ class Three:
         assert self.files.left_behind() == []
         assert self.kafka.leftovers("job") == []
         assert self.lake.staged() == []
+        assert self.lake.wrong_partitions() == []

@@ -204,6 +204,7 @@ class DeltaSnapshot:
     """A table as of one version of its log."""
 
     log_is_read = False
+    location = ""
 
     def __init__(self, table: DeltaTable, log: DeltaLog) -> None:
         self._table = table

@@ -40,7 +40,9 @@ class Partitions:
     def __init__(self, spec: PartitionSpec, schema: Schema, columns: pa.Schema) -> None:
         self._fields = [_Field(field, schema) for field in spec.fields]
         self.labels = [field.name for field in spec.fields]
-        none = pa.RecordBatch.from_pylist([], schema=columns)
+        # Arrow makes no empty array of a list of UUIDs from values.
+        nulls = [pa.nulls(0, field.type) for field in columns]
+        none = pa.RecordBatch.from_arrays(nulls, schema=columns)
         names, self.fields = set(columns.names), list[pa.Field]()
         for field in self._fields:
             name = f"partition {field.name}"

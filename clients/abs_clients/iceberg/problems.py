@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
 from pyiceberg.avro.codecs import CODEC_MAPPING_ICEBERG_TO_AVRO, KNOWN_CODECS
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.utils.properties import property_as_bool, property_as_int
 
 from abs_clients.iceberg.partitions import unwritable
-from abs_core.errors import ConfigError, OptionError
+from abs_core.errors import ConfigError, OptionError, RefusedError
 
 Problem = tuple[str, str]
 
+VERSION = 2
+"""The newest format version that pyiceberg writes."""
+
 _SIGNER, _SIGNING = "s3.signer", "s3.remote-signing-enabled"
 """Keys of a REST catalog's answer that ask for requests which the catalog signs."""
+
+_ENCRYPTION = "encryption.key-id"
+"""The property of a table whose files are encrypted by a key of its own."""
 
 _NUMBERS = (
     TableProperties.MANIFEST_TARGET_SIZE_BYTES,
@@ -36,10 +44,15 @@ _SWITCHES = (
 def problems_of(table: Table) -> Iterator[Problem]:
     """What cannot be kept, and what to do, each as a sentence."""
     version = table.metadata.format_version
-    if version > 2:
+    if version > VERSION:
         yield (
             f"The table has format version {version}.",
             "write to a table of version 2: newer ones are not written by pyiceberg.",
+        )
+    if key := table.properties.get(_ENCRYPTION):
+        yield (
+            f"The table asks for encrypted files ({_ENCRYPTION} = {key}), which are not written here.",
+            "write to a table without it; the bucket may encrypt what it stores.",
         )
     if _SIGNER in table.config or table.config.get(_SIGNING, "").lower() == "true":
         yield (
@@ -57,10 +70,13 @@ def problems_of(table: Table) -> Iterator[Problem]:
 def _of_properties(table: Table) -> Iterator[Problem]:
     """Those that the library reads at a commit, when it is too late to refuse them."""
     codec = table.properties.get(TableProperties.WRITE_AVRO_COMPRESSION, "null")
+    named = f"The table's property {TableProperties.WRITE_AVRO_COMPRESSION} is {codec}"
     if CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec) not in KNOWN_CODECS:
+        yield f"{named}.", f"set it to one of {', '.join(KNOWN_CODECS)}."
+    elif not _is_installed(codec):
         yield (
-            f"The table's property {TableProperties.WRITE_AVRO_COMPRESSION} is {codec}.",
-            f"set it to one of {', '.join(KNOWN_CODECS)}.",
+            f"{named}, for which a package is missing here.",
+            f"pip install 'pyiceberg[{codec}]' where the driver runs, or set the property to gzip.",
         )
     try:
         for name in _NUMBERS:
@@ -70,6 +86,16 @@ def _of_properties(table: Table) -> Iterator[Problem]:
         check_location(table.location_provider().new_metadata_location("x"))
     except (ValueError, ConfigError) as error:
         yield f"A property of the table cannot be used: {error}.", "correct it, or remove it."
+
+
+def _is_installed(codec: str) -> bool:
+    kinds: Mapping[Any, Any] = KNOWN_CODECS
+    kind = kinds[CODEC_MAPPING_ICEBERG_TO_AVRO.get(codec, codec)]
+    with suppress(ImportError):
+        if kind is not None:
+            kind.compress(b"")
+        return True
+    return False
 
 
 def notes_of(table: Table) -> Iterator[Problem]:
@@ -92,4 +118,18 @@ def check_location(location: str) -> None:
         raise OptionError(
             f"The location {location} has {sign!r}, at which pyiceberg cuts it off.",
             remedy="give the warehouse, or the table, a location without it.",
+        )
+
+
+def check_version(version: int) -> None:
+    """Refuse to commit to a table that has become one of a newer format since its files were decided.
+
+    Raises:
+        RefusedError: the library would fail half-way, in an error that names nothing.
+    """
+    if version > VERSION:
+        raise RefusedError(
+            f"The table has format version {version} now, which pyiceberg does not write.",
+            remedy="if nobody has written to it since it had version 2, give the catalog its metadata "
+            "file of before again: drop it without purge, then register_table",
         )

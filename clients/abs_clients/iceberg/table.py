@@ -39,7 +39,13 @@ from abs_clients.iceberg.entries import Added, Entries, added, file_schema, misf
 from abs_clients.iceberg.errors import ConflictError, mapped, text_of
 from abs_clients.iceberg.history import history_of, is_ancestor
 from abs_clients.iceberg.partitions import named, source_of
-from abs_clients.iceberg.problems import Problem, check_location, notes_of, problems_of
+from abs_clients.iceberg.problems import (
+    Problem,
+    check_location,
+    check_version,
+    notes_of,
+    problems_of,
+)
 from abs_clients.iceberg.vended import KEY, server_of, vended
 from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server, Vended
@@ -265,6 +271,7 @@ class IcebergSnapshot:
         self._table.catalog = cast("Catalog", _Keeping(self._table.catalog))
         self._table.metadata = _slim(self._table.metadata)
         with mapped(f"committing to the Iceberg table {self._name}"):
+            check_version(self._table.metadata.format_version)
             try:
                 self._commit(self._table.transaction(), files, mark, columns)
             except ConflictError:

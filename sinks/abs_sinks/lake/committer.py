@@ -49,6 +49,12 @@ FILES, TABLE = "files", "table"
 COLUMNS, ADDS = "columns", "adds"
 """Likewise: the schema of the files, and whether the commit adds columns that the table lacks."""
 
+REQUIRED, LOCATION = "required", "location"
+"""Likewise: the columns that had no NULL by the table's rule, and where the table had its files."""
+
+_ALIKE = (COLUMNS, REQUIRED, LOCATION)
+"""What a decision keeps once for all tasks with the same."""
+
 TRIES = 20
 """Table commits before the engine's patience decides; each lost one was won by another writer."""
 
@@ -83,12 +89,13 @@ class LakeCommitter(Committer):
             for what, remedy in snapshot.problems():
                 raise SchemaError(what, remedy=remedy)
             self._lacking(snapshot, committables, decided=False)
-        seal, kept, composed = _seal_of(committables), set[str | None](), []
+        seal, kept, composed = _seal_of(committables), set[tuple[str, ...]](), []
         for each in committables:
             extra = {**dict(each.extra), TOGETHER: seal}
-            if extra.get(COLUMNS) in kept:
-                del extra[COLUMNS]
-            kept.add(extra.get(COLUMNS))
+            alike = tuple(extra.get(key, "") for key in _ALIKE)
+            if alike in kept:
+                extra = {key: value for key, value in extra.items() if key not in _ALIKE}
+            kept.add(alike)
             composed.append(replace(each, extra=tuple(sorted(extra.items()))))
         return composed
 
@@ -230,8 +237,9 @@ class LakeCommitter(Committer):
             SchemaError: the table does not fit their files any more.
         """
         columns: dict[str, pa.Field] = {}
-        for written, adds in dict.fromkeys(
-            (extra[COLUMNS], ADDS in extra)
+        _check_location(snapshot, share)
+        for written, had, adds in dict.fromkeys(
+            (extra[COLUMNS], extra.get(REQUIRED), ADDS in extra)
             for extra in map(dict[str, str], (c.extra for c in share))
             if COLUMNS in extra
         ):
@@ -240,6 +248,7 @@ class LakeCommitter(Committer):
             if misfits is None:
                 self._check_layout(snapshot, share)
                 fitted = fit(snapshot, schema, (), "add" if adds else "fail")
+                _check_required(fitted.required, had)
                 columns |= {field.name: field for field in fitted.added}
             elif misfits and not decided:
                 raise unfit(misfits)
@@ -302,6 +311,32 @@ def partition_values(path: str) -> dict[str, str | None]:
     """The values in the folders of a file's path, see ``partitions``."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1])
     return {unquote(n): None if value == NULL_FOLDER else unquote(value) for n, _, value in pairs}
+
+
+def _check_location(snapshot: Snapshot, share: Sequence[Committable]) -> None:
+    """The files are where the table has its own: the log would name others."""
+    for one in share:
+        before = dict(one.extra).get(LOCATION, snapshot.location)
+        if before != snapshot.location:
+            raise SchemaError(
+                f"The epoch's files are below {before}, and the table is at {snapshot.location} now.",
+                handle=one.handle,
+                remedy=f"set the table's location to {before} again until the epoch is in it",
+            )
+
+
+def _check_required(required: Sequence[str], had: str | None) -> None:
+    """No column must be without NULL now that could have one when its rows were checked.
+
+    Args:
+        had: those that could not, as JSON; None: a release that did not tell them.
+    """
+    if had is None:
+        return
+    with reading("The columns of a handle", "do not delete the register: restore it"):
+        before = [text(name) for name in of(list, parse(had))]
+    if more := [name for name in required if name not in before]:
+        raise unfit([f"{name} must not be NULL in the table now" for name in more])
 
 
 def _is_in(snapshot: Snapshot, one: Committable, mark: Mark | None = None) -> bool:

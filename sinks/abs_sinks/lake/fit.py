@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -29,6 +29,7 @@ class Fit:
             is NULL.
         required: columns that must not be NULL.
         added: columns of ``schema`` that the table lacks; the commit adds them.
+        location: of the table's data files, see ``Snapshot``.
     """
 
     table: str
@@ -36,6 +37,7 @@ class Fit:
     schema: pa.Schema
     required: tuple[str, ...] = ()
     added: tuple[pa.Field, ...] = ()
+    location: str = ""
 
 
 def plain_schema(
@@ -96,7 +98,7 @@ def fit(
             remedy="rename columns in Spark, or write to another table.",
         )
     adds = added if change == "add" else ()
-    return Fit(snapshot.id, partitions, snapshot.written(given), required, adds)
+    return Fit(snapshot.id, partitions, snapshot.written(given), required, adds, snapshot.location)
 
 
 def unfit(misfits: Sequence[str]) -> SchemaError:
@@ -155,6 +157,23 @@ def _never_added(added: Sequence[pa.Field], wanted: Mapping[str, pa.Field]) -> I
     for field in added:
         if field.name.lower() in cases:
             yield f"{field.name} is {cases[field.name.lower()]} in the table"
+    yield from alike(added)
+
+
+def alike(fields: Iterable[pa.Field], path: str = "") -> Iterator[str]:
+    """Columns, or parts of one, whose names differ by upper and lower case alone.
+
+    Spark fails at such a table, and DuckDB reads one part for the other.
+    """
+    names: dict[str, str] = {}
+    for field in fields:
+        other = names.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            yield f"{path}{field.name} differs from {path}{other} by its case alone"
+        kind = field.type
+        parts = [kind.field(place) for place in range(kind.num_fields)]
+        if pa.types.is_nested(kind):
+            yield from alike(parts, f"{path}{field.name}.")
 
 
 def _demands(kind: pa.DataType) -> bool:

@@ -17,8 +17,17 @@ from abs_core.contracts import Inventory, Sink, Task
 from abs_core.errors import AbsError, ConfigError, IdentityError
 from abs_core.model import Committable, Finding, Guarantee
 from abs_sinks.deadletters.writer import dead_letters_of
-from abs_sinks.lake.committer import ADDS, COLUMNS, FILES, TABLE, TRIES, LakeCommitter
-from abs_sinks.lake.fit import Fit, fit, plain_schema, unfit, unwritable
+from abs_sinks.lake.committer import (
+    ADDS,
+    COLUMNS,
+    FILES,
+    LOCATION,
+    REQUIRED,
+    TABLE,
+    TRIES,
+    LakeCommitter,
+)
+from abs_sinks.lake.fit import Fit, alike, fit, plain_schema, unfit, unwritable
 from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import LakeOptions
 from abs_sinks.lake.table import Entries, Snapshot
@@ -172,7 +181,7 @@ class LakeSink(Sink):
             return
         check_partitioning(self._options.partitionby, self._schema.names)
         Partitioning(self._schema, self._options.partitionby)
-        if misfits := [*unwritable(self._schema)]:
+        if misfits := [*unwritable(self._schema), *alike(self._schema)]:
             raise unfit(misfits)
 
     def _differing(self, fitted: Fit) -> Iterator[Finding]:
@@ -285,6 +294,9 @@ class LakeWriter(StreamingWriter):
         files = json.dumps(told, separators=(",", ":"))
         columns = b64encode(self._fit.schema.serialize()).decode()
         extra = {**dict(made.extra), FILES: files, TABLE: self._fit.table, COLUMNS: columns}
+        extra[REQUIRED] = json.dumps(self._fit.required)
+        if self._fit.location:
+            extra[LOCATION] = self._fit.location
         if self._fit.added:
             extra[ADDS] = "true"
         return replace(made, extra=tuple(sorted(extra.items())))

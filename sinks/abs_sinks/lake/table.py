@@ -99,6 +99,11 @@ class Snapshot(Protocol):
         ...
 
     @property
+    def location(self) -> str:
+        """Of its data files; empty for a table whose address is its location."""
+        ...
+
+    @property
     def schema(self) -> pa.Schema: ...
 
     @property

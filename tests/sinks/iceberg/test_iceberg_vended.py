@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import secrets
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,17 @@ from abs_clients.s3.client import close_idle
 from abs_clients.s3.renewed import Renewed
 from abs_clients.s3.server import Vended
 from abs_core.codec import state_to_text
+from abs_core.crash import CrashPoint, arm
 from abs_core.errors import RefusedError
 from abs_services import S3Service, services
 from abs_services.native import s3 as native
+from abs_services.processes import free_ports
 from abs_services.settings import s3_credentials
 from abs_sinks.iceberg import IcebergOptions, IcebergSink
+from abs_testing.case import within
 from abs_testing.cuts import Cut, Halted
 from abs_testing.engine import Run
+from tests.kit.rest_catalog import rest_catalog
 from tests.kit.vending import TAKEN_BACK, Vending, vending_catalog
 from tests.sinks.s3.proxy import Proxy, running
 
@@ -142,6 +148,120 @@ def test_another_process_completes_what_one_with_other_keys_has_prepared(shop: S
     following.commit(1, [attempt.pre_commit()])
     assert shop.ids == [0, 1, 2, 10, 11, 12]
     assert set(shop.vending.vended) > before
+
+
+def written(options: IcebergOptions, number: int, point: CrashPoint | None) -> None:
+    """An epoch of a process of its own, which dies at the point."""
+    arm(point)
+    run = Run(IcebergSink(options, SCHEMA), "job")
+    attempt = run.attempt(number, 0)
+    attempt.writer.write(rows(number * 10))
+    attempt._rows += 3
+    run.commit(number, [attempt.pre_commit()])
+
+
+DEATHS = (CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS)
+"""Before a file is completed, and when all are, and the table does not have them."""
+
+
+@pytest.mark.parametrize("point", DEATHS)
+def test_what_a_killed_process_has_decided_another_one_completes_with_its_own_keys(
+    shop: Shop, point: CrashPoint
+) -> None:
+    killed = get_context("spawn").Process(target=written, args=(shop.options, 0, point))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert shop.ids == []
+    before = set(shop.vending.vended)
+    shop.vending.take_back()
+    close_idle()
+    written(shop.options, 1, None)
+    assert shop.ids == [0, 1, 2, 10, 11, 12]
+    assert set(shop.vending.vended) > before
+
+
+LIFE = 30.0
+
+
+@pytest.mark.timeout(300)
+def test_keys_that_live_for_30_seconds_are_outlived_by_a_task_and_a_decision(shop: Shop) -> None:
+    """The store refuses a key from the end of its life on."""
+    shop.vending.life = LIFE
+
+    def outlived() -> None:
+        ends = max(shop.vending.alive.values())
+        assert within(LIFE + 5, lambda: time.time() > ends)
+
+    run = shop.run()
+    attempt = run.attempt(0, 0)
+    for part in range(2):
+        attempt.writer.write(rows(part * 10, 8, 2 << 20))
+        attempt._rows += 8
+        outlived()
+    made = attempt.pre_commit()
+    outlived()
+    run.commit(0, [made])
+    assert shop.ids == [*range(8), *range(10, 18)]
+    assert "UploadPart" in shop.proxy.order
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_table_is_made_with_the_keys_that_come_with_it(shop: Shop, apart: bool) -> None:
+    """Told in the table's configuration, or as storage credentials."""
+    shop.vending.apart = apart
+    given = {"table": "db.made", "createtable": "true", "partitionby": "text"}
+    properties = {f"catalog.{name}": value for name, value in shop.options.properties}
+    options = IcebergOptions.parse({**properties, **given})
+    written(options, 0, None)
+    shop.vending.take_back()
+    close_idle()
+    written(options, 1, None)
+    table = load_catalog("inner", **shop.inner).load_table("db.made")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [0, 1, 2, 10, 11, 12]
+    assert [field.name for field in table.spec().fields] == ["text"]
+
+
+@pytest.mark.timeout(300)
+def test_icebergs_own_catalog_vends_other_keys_after_it_was_restarted(
+    keyed: tuple[S3Service, dict[str, str]], tmp_path: Path
+) -> None:
+    """``RESTCatalogServer`` vends the keys that it was started with; the store refuses others."""
+    server, keys = keyed
+    names = list(keys)[-2:]
+    [port] = free_ports(1)
+    vending = Vending(keys)
+    with running(server.endpoint) as proxy:
+        proxy.denied, proxy.denial = vending.refuses, TAKEN_BACK
+
+        def catalog(name: str) -> Any:
+            vending.alive = {name: time.time() + 3600}
+            close_idle()
+            store = {
+                "warehouse": f"s3://{server.bucket}/{tmp_path.name}",
+                "client.region": server.region,
+                "s3.endpoint": proxy.endpoint,
+                "s3.path-style-access": "true",
+                "s3.access-key-id": name,
+                "s3.secret-access-key": keys[name],
+            }
+            return rest_catalog(tmp_path / "catalog", store, port)
+
+        with catalog(names[0]) as url:
+            given = {"table": "db.t", "createtable": "true", "endpoint": proxy.endpoint}
+            given |= {"catalog.type": "rest", "catalog.uri": url}
+            given |= {"catalog.s3.endpoint": proxy.endpoint, "catalog.s3.region": server.region}
+            options = IcebergOptions.parse(given)
+            load_catalog("rest", type="rest", uri=url).create_namespace("db")
+            written(options, 0, None)
+            killed = get_context("spawn").Process(target=written, args=(options, 1, DEATHS[0]))
+            killed.start()
+            killed.join()
+            assert killed.exitcode == -signal.SIGKILL
+        with catalog(names[1]):
+            written(options, 2, None)
+            found = options.address.read().read_all()["id"].to_pylist()
+    assert sorted(found) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
 
 
 def test_no_credential_is_told_pickled_or_stored(

@@ -8,9 +8,7 @@ writes the golden file anew, from Spark's own tables. Values are texts in it, se
 from __future__ import annotations
 
 import json
-import os
 import string
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -23,11 +21,10 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.packaging.venvs import python_with
+from tests.spark.lake_spark import ask_with_file
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "oracle" / "iceberg_partitions.json"
-SCRIPT = Path(__file__).parents[2] / "spark" / "jobs" / "partition_values.py"
-SPARK = ("pyspark==4.1.1", "setuptools==80.9.0")
+SCRIPT = "partition_values.py"
 
 KINDS: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -167,29 +164,8 @@ def ask_spark(rows: Mapping[str, Sequence[Any]], folder: Path) -> Told:
         path = folder / f"{number}.parquet"
         pq.write_table(pa.table({"id": range(len(plain)), "v": array(kind, plain)}), path)
         asked.append([kind, str(path), transforms(kind)])
-    done = run_spark(SCRIPT, folder, {"asked": asked})
+    done = ask_with_file(SCRIPT, folder, {"asked": asked})
     return dict(zip(rows, done, strict=True))
-
-
-def run_spark(script: Path, folder: Path, asked: Any) -> Any:
-    """The last line that a job of Spark 4.1 with iceberg-spark prints, as JSON."""
-    (folder / "asked.json").write_text(json.dumps(asked))
-    python = python_with(*SPARK)
-    done = subprocess.run(
-        [python, script, folder / "asked.json", folder / "scratch"],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(__file__).parents[3]),
-            "PYSPARK_PYTHON": str(python),
-            "PYSPARK_DRIVER_PYTHON": str(python),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=800,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main(size: int = 24) -> None:

@@ -45,12 +45,12 @@ from tests.sinks.lake.partition_oracle import (
     array,
     ask_spark,
     frozen,
-    run_spark,
     shown,
     transforms,
     values,
 )
 from tests.sinks.lake.test_lake_readers import asked_of_duckdb
+from tests.spark.lake_spark import ask_with_file
 
 Told = Mapping[str, Sequence[str | None]]
 
@@ -422,7 +422,8 @@ def test_spark_and_duckdb_find_each_row_by_a_filter_whatever_the_table_has_becom
         [job.table.metadata_location, list(map(in_spark, filters(rows)[::STEP]))]
         for job, rows in tables
     ]
-    for (job, rows), told in zip(tables, run_spark(SCRIPT, tmp_path, {"read": asked}), strict=True):
+    told_of_all = ask_with_file(SCRIPT, tmp_path, {"read": asked})
+    for (job, rows), told in zip(tables, told_of_all, strict=True):
         check_with_duckdb(job, rows)
         for one, found in zip(filters(rows)[::STEP], told, strict=True):
             assert found == sorted(found_by(one, rows)), one

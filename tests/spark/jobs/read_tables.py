@@ -19,6 +19,8 @@ from tests.spark.jobs.tend_lake import PACKAGES, session_with
 def table(spark: SparkSession, number: int, kind: str, place: str) -> DataFrame:
     if kind == "delta":
         return spark.read.format("delta").load(place)
+    if kind == "parquet":
+        return spark.read.option("mergeSchema", "true").parquet(place)
     spark.sql(f"CALL seen.system.register_table('db.t{number}', '{place}')")
     return spark.table(f"seen.db.t{number}")
 
@@ -30,6 +32,7 @@ def main(asked: str, scratch: str) -> None:
             "spark.sql.catalog.seen": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.seen.type": "hadoop",
             "spark.sql.catalog.seen.warehouse": scratch,
+            "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         }
     )
     spark.sql("CREATE NAMESPACE IF NOT EXISTS seen.db")
