@@ -7,6 +7,7 @@ campaign, for numbers, texts and NULLs, folders among them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ from tests.spark.lake_spark import ask_with_file
 pytestmark = pytest.mark.services
 
 FORMATS = ["parquet", "parquet", "arrow", "json", "csv"]
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 REFUSALS = (OptionError, RowError, SchemaError)
 Rows = dict[int, dict[str, Any]]
 
@@ -153,7 +155,7 @@ def read_inside(file: Path, form: str) -> list[dict[str, Any]]:
 
 def folders_of(file: Path, root: Path) -> dict[str, str | None]:
     pairs = (part.partition("=") for part in file.relative_to(root).parts[:-1])
-    return {n: None if v == partitions.NULL_FOLDER else unquote(v) for n, _, v in pairs}
+    return {n: None if v == HIVE_NULL else unquote(v) for n, _, v in pairs}
 
 
 def check_with_arrow(data: Dataset, files: list[Path]) -> None:
@@ -246,19 +248,14 @@ def test_spark_reads_what_was_written(
 
 
 def no_escape(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(partitions, "_escape", lambda text: text.replace("/", "%2F"))
+    patch.setattr(partitions, "_ESCAPED", re.compile("/"))
 
 
-def one_folder_for_all(patch: pytest.MonkeyPatch) -> None:
-    def first(self: Any, heads: pa.RecordBatch) -> list[str]:
-        [*paths] = proper(self, heads)
-        return paths[:1] * len(paths)
-
-    proper = partitions.Partitioning._paths
-    patch.setattr(partitions.Partitioning, "_paths", first)
+def null_is_a_text(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(partitions, "NULL_FOLDER", "NULL")
 
 
-@pytest.mark.parametrize("plant", [no_escape, one_folder_for_all])
+@pytest.mark.parametrize("plant", [no_escape, null_is_a_text])
 def test_a_planted_defect_is_found(
     plant: Callable[[pytest.MonkeyPatch], None],
     store: S3Service,
