@@ -54,6 +54,7 @@ READERS: dict[str, Callable[[str], dict[int, int]]] = {
     "duckdb_merge": _duckdb,
     "postgresql_merge": _postgresql,
     "delta_merge": _delta,
+    "delta_spark_merge": _delta,
 }
 """What a recipe's target shows, read by its own client."""
 
@@ -97,6 +98,11 @@ class OwnWorld:
     @property
     def balances(self) -> dict[int, int]:
         return READERS[self.job.recipe](self.job.place)
+
+    def run_alone(self, name: str, **more: Any) -> None:
+        """Run the query to its end in a process of its own."""
+        with self.driver(name, **more) as driver:
+            assert driver.end() == 0, driver.log[-4000:]
 
     def run(self, spark: SparkSession, **more: Any) -> None:
         """Run the query to its end in this process."""

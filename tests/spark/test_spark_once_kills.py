@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import deltalake
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -16,16 +18,22 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from tests.kit.keyed_service import KeyedService, keyed_service
 from tests.spark.drivers import until
+from tests.spark.other_sparks import RUNTIMES
 from tests.spark.own_world import READERS, OwnWorld
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.campaign]
 
 POINTS = [CrashPoint.AFTER_START, CrashPoint.AFTER_DECIDE, CrashPoint.AFTER_COMMIT]
+_NEWEST = next(runtime for runtime in RUNTIMES if runtime.spark == "4.1.1")
+DELTA_SPARK = replace(
+    _NEWEST, libraries=(*_NEWEST.libraries, f"deltalake=={deltalake.__version__}")
+)
+"""The newest that delta-spark has a release for."""
 LINES = range(1, 10)
 """Of a recipe's write: the process dies before the line that it reaches as the nth one."""
 
 
-@pytest.fixture(params=sorted(READERS))
+@pytest.fixture(params=sorted(set(READERS) - {"delta_spark_merge"}))
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> OwnWorld:
     place = str(tmp_path / "target")
     if request.param == "postgresql_merge":
@@ -125,6 +133,21 @@ def test_a_lost_register_is_refused(spark: SparkSession, world: OwnWorld) -> Non
     shutil.rmtree(world.checkpoint)
     with pytest.raises(StreamingQueryException, match="its target has epoch 0"):
         world.run(spark)
+    assert world.balances == world.expected
+
+
+@pytest.mark.parametrize("point", [*POINTS, *range(1, 7)], ids=str)
+def test_killed_anywhere_delta_sparks_own_merge_adds_each_row_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, point: CrashPoint | int
+) -> None:
+    DELTA_SPARK.use(monkeypatch)
+    world = OwnWorld.of(tmp_path, "delta_spark_merge", str(tmp_path / "target"))
+    world.add_files(2)
+    assert world.killed(point)
+    world.run_alone("second")
+    assert world.balances == world.expected
+    world.forget_commits(1)
+    world.run_alone("replay")
     assert world.balances == world.expected
 
 

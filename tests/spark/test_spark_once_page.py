@@ -18,7 +18,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "your-own-write.md"
 RECIPE, STREAM, BATCH, CHECK = (text for _, text in blocks(PAGE))
-RUN = {"sqlite_upsert", "duckdb_merge", "postgresql_merge", "delta_merge", "http_service"}
+RUN = {
+    "sqlite_upsert",
+    "duckdb_merge",
+    "postgresql_merge",
+    "delta_merge",
+    "delta_spark_merge",
+    "http_service",
+}
 """By test_spark_once_kills.py."""
 
 

@@ -22,8 +22,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import abs_spark
+from tests.spark.jobs.tend_lake import EXTENSIONS, IN_SPARK, PACKAGES
 
 RECIPES = Path(__file__).parents[3] / "docs" / "examples" / "once"
+DELTA = {
+    "spark.jars.packages": PACKAGES[0],
+    "spark.jars.excludes": IN_SPARK,
+    "spark.sql.extensions": EXTENSIONS[0],
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""A session that has delta-spark."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +133,7 @@ def main(settings: str) -> None:
     from tests.spark.jobs.session import small_session
 
     job = OwnJob(**json.loads(Path(settings).read_text()))
-    spark = small_session(Path(job.scratch))
+    spark = small_session(Path(job.scratch), **(DELTA if job.recipe == "delta_spark_merge" else {}))
     start(spark, job).awaitTermination()
     spark.stop()
 
