@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo quick test failed check prefetch bench figures scoreboard campaign matrix site setup
+.PHONY: demo quick test failed check prefetch proof bench figures scoreboard campaign matrix site setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 5
@@ -38,6 +38,9 @@ check: setup ## style, types, the direction of dependencies, and packages that f
 
 prefetch: setup ## fetches and makes what the tests need once
 	@$(BIN)/python -m tests.prefetch
+
+proof: setup ## the protocol under TLC, and event logs of killed jobs; docs/explanation/proof.md
+	$(BIN)/python -m pytest -s -m "campaign or not campaign" tests/spec
 
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks

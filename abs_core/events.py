@@ -21,6 +21,7 @@ class PreCommitted:
 
     Args:
         sinks: names of the sinks written to, if they have names.
+        handle: the name under which the target holds them.
     """
 
     job: str
@@ -29,6 +30,7 @@ class PreCommitted:
     rows: int
     seconds: float
     sinks: str = ""
+    handle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,19 @@ class Written:
     dataset: str = ""
     dead: int = 0
     changed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The decision on an epoch is stored: it names exactly these handles.
+
+    Where a target decides and commits in one transaction, the epoch is also finished.
+    """
+
+    job: str
+    epoch: int
+    generation: int
+    handles: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +162,7 @@ class Abandoned:
 
     job: str
     epoch: int
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +192,7 @@ class Ended:
 Event = (
     Started
     | PreCommitted
+    | Decided
     | Committed
     | Skipped
     | RolledForward

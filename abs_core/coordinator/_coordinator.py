@@ -28,6 +28,7 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
 from abs_core.events import (
     Committed,
+    Decided,
     Ended,
     NotCompared,
     Observer,
@@ -150,6 +151,11 @@ class Coordinator:
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
         decided = time.monotonic()
+        if not known:
+            # Of a co-commit no decision is left open; then it is the report that was decided.
+            decision = state.decision(report.epoch)
+            named = sorted(str(handle) for handle in (decision.handles if decision else given))
+            self._observe(Decided(self._who.job, report.epoch, state.generation, tuple(named)))
         state = self._forward.finish_open(state, present=report.epoch)
         times = [began, decided, time.monotonic()]
         noting = report.gaps_allowed and self._certifier.is_kept

@@ -98,7 +98,7 @@ class Decider:
         state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
         if epoch in state.abandoned:
             reached(CrashPoint.AFTER_ABANDON)
-            self._observe(Abandoned(self._who.job, epoch))
+            self._observe(Abandoned(self._who.job, epoch, state.generation))
         return state
 
     def _composed(self, report: Report) -> Report:

@@ -9,6 +9,7 @@ from typing import Any
 
 from abs_core.barriers.elements import Batch, TaskId
 from abs_core.errors import AbsError, ConfigError
+from abs_core.events import Observer, ignore
 from abs_core.model import JobState
 from abs_embedded.channel import PARTS, Tally
 from abs_embedded.graph import Graph, Node
@@ -53,6 +54,7 @@ class AttemptSettings:
         capacity: of a channel, in elements; ``rows``: in rows.
         count: count everything in flight; stopping the world needs it.
         task: makes one of its id, operator, context, inputs, outputs and loop.
+        events: is told of the sinks' pre-commits.
     """
 
     graph: Graph
@@ -64,6 +66,7 @@ class AttemptSettings:
     rows: int
     count: bool
     task: Callable[..., Task]
+    events: Observer = ignore
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ def _operator(how: AttemptSettings, wired: Wired, context: Context) -> Operator:
     node, subtask = wired.node, wired.id.subtask
     if node.sink is not None:
         partition = how.sinks.index(node.id) * SINK_STRIDE + subtask
-        return SinkOperator(node.sink, how.state, partition, how.first)
+        return SinkOperator(node.sink, how.state, partition, how.first, how.events)
     if node.source is not None:
         positions, part = context.lists.list(SPLITS, TEXT), max(1, how.rows // PARTS)
         return SourceOperator(node.source, positions, node.event_time, part)

@@ -7,12 +7,14 @@ is known to be decided; so a failed checkpoint's handles join the next one's dec
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from abs_core.barriers.elements import Batch
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import ConfigError
+from abs_core.events import Observer, PreCommitted, ignore
 from abs_core.model import Committable, HandleName, JobState
 from abs_core.sinkmap import check_names
 from abs_embedded.operators import Emit, Operator
@@ -53,10 +55,15 @@ class SinkOperator(Operator):
     Args:
         partition: of the handles' names; unique among the tasks of all sinks.
         first: the checkpoint with which the present epoch ends, or an earlier undecided one.
+        events: is told of each pre-commit.
     """
 
-    def __init__(self, sink: Sink, state: JobState, partition: int, first: int) -> None:
+    def __init__(
+        self, sink: Sink, state: JobState, partition: int, first: int, events: Observer = ignore
+    ) -> None:
         self._sink = sink
+        self._events = events
+        self._began = 0.0
         who = state.register, state.job, state.generation
         self._task = Task(*who, first, partition, attempt="", frontier=state.frontier)
         self._writer: Writer | None = None
@@ -64,6 +71,7 @@ class SinkOperator(Operator):
 
     def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         if self._writer is None:
+            self._began = time.monotonic()
             self._writer = self._sink.writer(replace(self._task, attempt=secrets.token_hex(4)))
         self._writer.write(batch)
 
@@ -74,6 +82,9 @@ class SinkOperator(Operator):
         self._writer = None
         if committable is not None:
             self._pending.append(committable)
+            name, seconds = committable.handle, time.monotonic() - self._began
+            of = name.job, name.epoch, name.partition, committable.rows, seconds
+            self._events(PreCommitted(*of, handle=str(name)))
         self._task = replace(self._task, epoch=checkpoint + 1)
         return tuple(self._pending)
 

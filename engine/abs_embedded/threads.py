@@ -127,6 +127,7 @@ class Execution:
             self.job.rows,
             self._strategy.halts,
             new_task,
+            self.job.events,
         )
         assembly = assemble(how, operators, from_.parts)
         for task in assembly.tasks:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache
-from logging import INFO, WARNING
+from logging import DEBUG, INFO, WARNING
 from typing import Any, get_args
 
 from opentelemetry import metrics
@@ -18,6 +18,7 @@ from opentelemetry import metrics
 from abs_core.events import (
     Abandoned,
     Committed,
+    Decided,
     Ended,
     Event,
     NotCertified,
@@ -212,6 +213,9 @@ def _line(event: Event) -> tuple[logging.Logger, int, str, tuple[object, ...]]:
             of = f" of {sinks}" if sinks else ""
             text = "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s"
             return _progress, INFO, text, (job, epoch, partition, of, rows, seconds)
+        case Decided(job, epoch, _, named):
+            text = "job %s: epoch %d: decided (%d handles)"
+            return _progress, DEBUG, text, (job, epoch, len(named))
         case Committed():
             return _epoch, INFO, *_committed(event)
         case Skipped(job, epoch, rows):

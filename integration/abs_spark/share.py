@@ -89,7 +89,7 @@ class TaskOutput(Generic[W]):
                 made = with_counts(made, self._dead.values())
             seconds, (partition, sinks) = time.monotonic() - self._began, self.where
             told = (self.task.job, self.task.epoch, partition, rows, seconds, sinks)
-            self.observe(PreCommitted(*told))
+            self.observe(PreCommitted(*told, str(made.handle)))
         (had, before), (retries, waited) = self._retried, retried(None)
         took = self._seconds, time.monotonic() - began, retries - had, waited - before
         return rows, made, Effort(tuple((sink, *of) for sink, of in given.items()), *took)

@@ -17,7 +17,7 @@ from platformdirs import user_cache_path
 
 from abs_core.errors import ConfigError
 from abs_services.java import find_java
-from abs_services.native.kafka_jars import _ivy_jar
+from abs_services.native.ivy import ivy_jar
 from abs_services.processes import free_ports
 from abs_testing.case import within
 from tests.kit.http import answers
@@ -72,7 +72,7 @@ def installed(name: str = "iceberg-rest", wanted: str = _IVY) -> Path:
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         description = Path(scratch) / "ivy.xml"
         description.write_text(wanted)
-        command = [str(find_java()), "-jar", str(_ivy_jar()), "-ivy", str(description)]
+        command = [str(find_java()), "-jar", str(ivy_jar()), "-ivy", str(description)]
         command += ["-cache", f"{scratch}/cache"]
         command += ["-retrieve", f"{scratch}/jars/[artifact]-[revision](-[classifier]).[ext]"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)

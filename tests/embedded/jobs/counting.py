@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.contracts import Sink
+from abs_core.eventlog import VARIABLE, to_file
+from abs_core.events import ignore
 from abs_embedded import Graph, Job, Settings
 from abs_embedded.keyed import KeyedContext
 from abs_embedded.operators import Row
@@ -70,6 +72,7 @@ def main(folder: Path, strategy: str, url: str | None) -> None:
         sink.register(),
         strategy=strategy,
         settings=Settings(interval=0.05),
+        events=to_file() if os.environ.get(VARIABLE) else ignore,
     ).run()
     sys.stdout.write("done\n")
 

@@ -8,36 +8,25 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.util
 import logging
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from abs_core.errors import ConfigError, CorruptionError, UnavailableError
+from abs_core.errors import CorruptionError
+from abs_services.native.ivy import resolve
 from abs_services.paths import cache_folder
 
 KAFKA = "4.1.1"
 SCALA = "2.13"
-_SLF4J = "1.7.36"
-# Two minutes are four times what a slow line took; Ivy itself waits for ever.
-_RESOLVE_DEADLINE_S = 600.0
+_DEPENDENCIES = (
+    ("org.apache.kafka", f"kafka_{SCALA}", KAFKA),
+    ("org.slf4j", "slf4j-simple", "1.7.36"),
+)
 
 SUMS = Path(__file__).with_name(f"kafka-{KAFKA}.sha256")
 
 log = logging.getLogger(__name__)
-
-_IVY = f"""<ivy-module version="2.0">
-  <info organisation="abs-sinks" module="kafka-broker"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_{SCALA}" rev="{KAFKA}"
-                conf="default-&gt;master,runtime"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="{_SLF4J}"
-                conf="default-&gt;master,runtime"/>
-  </dependencies>
-</ivy-module>
-"""
 
 
 def broker_jars(java: Path, sums: Path = SUMS) -> Path:
@@ -99,44 +88,4 @@ def _sha256(path: Path) -> str:
 
 
 def _resolve(java: Path, scratch: Path) -> Path:
-    description = scratch / "ivy.xml"
-    description.write_text(_IVY)
-    jars = scratch / "jars"
-    command = [
-        *(str(java), "-jar", str(_ivy_jar()), "-ivy", str(description)),
-        *("-cache", str(scratch / "cache"), "-retrieve"),
-        f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
-    ]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=scratch,
-            timeout=_RESOLVE_DEADLINE_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnavailableError(
-            f"Ivy took more than {_RESOLVE_DEADLINE_S:.0f} s to fetch the Kafka broker",
-            remedy="try again on a better line, or set ABS_SERVICES=docker or external.",
-        ) from error
-    wanted = jars / f"kafka_{SCALA}-{KAFKA}.jar"
-    if done.returncode != 0 or not wanted.exists():
-        failed = [line.strip() for line in done.stdout.splitlines() if "UNRESOLVED" in line]
-        raise UnavailableError(
-            f"Ivy could not fetch the Kafka broker {KAFKA}: {'; '.join(failed[:3]) or 'no reason'}",
-            remedy="check that Java reaches a Maven repository (proxy settings), then try again.",
-        )
-    return jars
-
-
-def _ivy_jar() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is not None and spec.submodule_search_locations:
-        for jar in Path(spec.submodule_search_locations[0]).glob("jars/ivy-2.*.jar"):
-            return jar
-    raise ConfigError(
-        "PySpark is not installed; its Ivy fetches the Kafka broker",
-        remedy="pip install 'abs-sinks[spark]', or set ABS_SERVICES=docker or external.",
-    )
+    return resolve(java, scratch, f"the Kafka broker {KAFKA}", _DEPENDENCIES)

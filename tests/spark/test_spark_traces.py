@@ -1,0 +1,122 @@
+"""The event logs of killed Spark drivers are behaviours of the specification, see ``spec/trace.tla``.
+
+For the campaign; ``tests/spec/test_traces.py`` checks logs that this file has recorded, into the folder
+that ``ABS_RECORD_TRACES`` names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from abs_core import eventlog
+from abs_core.contracts import RegisterStore
+from abs_core.crash import CrashPoint
+from abs_core.model import JobState
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.register.store import KafkaRegister
+from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_sinks.s3 import S3Options
+from abs_sinks.s3.register import S3Register
+from tests.kit.crash_points import CO_COMMIT, RARE, TWO_STEP
+from tests.spark.drivers import Driver, killed_at
+from tests.spark.epoch_world import JOB, EpochWorld
+from tests.spark.jobs.stream_files import Job
+from tests.spec.traces import KILLED, SHAPES, Trace, add, check_accepted, left, read
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.campaign,
+    pytest.mark.usefixtures("store"),
+]
+
+FILES = 3
+
+
+def postgres(protocol: str) -> Callable[[EpochWorld], Job]:
+    upsert = {"write": "upsert", "key": "id"} if protocol == "idempotent" else {}
+    options = {"dbtable": "t", "protocol": protocol, "job": JOB, **upsert}
+    return lambda world: replace(world.files.job, options=options)
+
+
+def kafka(protocol: str) -> Callable[[EpochWorld], Job]:
+    def made(world: EpochWorld) -> Job:
+        whole = world.job(protocol)
+        sink = whole.sinks[1]
+        options = {**sink["options"], "job": JOB}
+        if protocol == "wal":
+            options["wal"] = (world.files.folder / "wal").as_uri()
+        return replace(whole, sinks=[], format="abs-kafka", options=options, select=sink["select"])
+
+    return made
+
+
+def s3(protocol: str) -> Callable[[EpochWorld], Job]:
+    def made(world: EpochWorld) -> Job:
+        options = {**world.bucket.options, "protocol": protocol, "job": JOB}
+        return replace(world.files.job, format="abs-s3", options=options)
+
+    return made
+
+
+def state(job: Job, world: EpochWorld) -> JobState:
+    """The job's register, read from its system."""
+    options = {**job.options, "url": world.files.url}
+    register: RegisterStore
+    if job.format == "abs-kafka":
+        register = KafkaRegister(KafkaOptions.parse(job.options))
+    elif job.format == "abs-s3":
+        register = S3Register(S3Options.parse(job.options))
+    else:
+        register = PostgresRegister(PostgresOptions.parse({"dbtable": "t", **options}))
+    stored = register.load(JOB)
+    assert stored is not None
+    return stored.state
+
+
+JOBS: dict[str, Callable[[EpochWorld], Job]] = {
+    "postgres-2pc": postgres("2pc"),
+    "postgres-wal": postgres("wal"),
+    "postgres-idempotent": postgres("idempotent"),
+    "kafka-2pc": kafka("2pc"),
+    "kafka-wal": kafka("wal"),
+    "s3-2pc": s3("2pc"),
+    "s3-wal": s3("wal"),
+    "s3-idempotent": s3("idempotent"),
+    "three-2pc": lambda world: world.job(),
+}
+
+CASES = [
+    (way, point)
+    for way, shape in SHAPES.items()
+    if way in JOBS
+    for point in CrashPoint
+    if point not in RARE and point not in (TWO_STEP if shape.cocommits else CO_COMMIT)
+]
+
+
+@pytest.mark.parametrize(("way", "point"), CASES)
+def test_a_killed_driver_s_log_is_a_behaviour_of_the_specification(
+    way: str, point: CrashPoint, world: EpochWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = SHAPES[way]
+    log = tmp_path / "events.jsonl"
+    monkeypatch.setenv("ABS_OBSERVE", "abs_core.eventlog:to_file")
+    monkeypatch.setenv(eventlog.VARIABLE, str(log))
+    world.files.add_files(range(FILES))
+    job = replace(JOBS[way](world), scramble=True)
+    nth = 1 if point is CrashPoint.AFTER_START else 2
+    killed_at(point, nth, job, tmp_path / "killed", world.files.url)
+    add(log, KILLED)
+    with Driver(job, tmp_path / "again", world.files.url) as driver:
+        assert driver.end() == 0, driver.log[-4000:]
+    add(log, left(state(job, world)))
+    if folder := os.environ.get("ABS_RECORD_TRACES"):
+        shutil.copy(log, Path(folder) / f"{way}-{point}.jsonl")
+    check_accepted(Trace(read(log), shape), tmp_path / "tlc")
