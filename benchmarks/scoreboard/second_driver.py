@@ -76,7 +76,9 @@ class SecondDriver:
 
 def second_target(given: job.Settings) -> job.Settings:
     """The same contestant's other target, with names of its own; see ``situation_job.placed``."""
-    names = ("table", "stage", "batches", "job", "iceberg", "folder", "topic", "path", "checkpoint")
+    names = ["table", "stage", "batches", "iceberg", "folder", "topic", "path", "checkpoint"]
+    if not given["protocol"]:  # ours is one job for both
+        names.append("job")
     return {**given, **{name: f"{given[name]}b" for name in names}}
 
 

@@ -53,7 +53,7 @@ the settings of its own documentation, on Spark 4.1.1 and real servers. This pag
 - **killed between write and note**: the sink has written an epoch, Spark has not noted it, and writes
   it again. (A kill leaves that state; here the newest file under `commits/` is deleted.)
 - **rows without a key**: the input has rows that are equal to others, in one epoch and in two. All
-  should be there. A way that writes by key cannot have them.
+  should be there. A way that writes by key cannot have them: **one for each key**.
 - **read meanwhile**: one task of an epoch takes three seconds longer. Does a reader see a part of it?
 - **second driver**: two drivers run the job on one checkpoint, and are in the same epoch at once.
 - **stood still, woke up**: a driver is stopped (SIGSTOP) in the middle of an epoch, another one writes
@@ -125,6 +125,8 @@ def tried(contestant: Contestant, servers: Servers, situations: list[str]) -> di
             "unique": contestant.way == "merge" or contestant.protocol == "idempotent",
             "can_update": contestant.keyed,
             "situations": situations,
+            # A reader sees what the second driver writes, at once.
+            "conf": {**given["conf"], "spark.sql.catalog.lake.cache-enabled": "false"},
             "pids": str(Path(given["work"], "pids")),
         }
         log = Path(given["work"], "log")

@@ -7,10 +7,9 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -94,11 +93,10 @@ class Trial:
         self,
         files: int = 1,
         change: Callable[[DataFrame], DataFrame] = lambda stream: stream,
-        instead: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """Write all that is there, so many files an epoch; the query's error is kept."""
         self.error = ""
-        given = {**self.given, "files": files, **instead}
+        given = {**self.given, "files": files}
         try:
             job.write(change(job.read(self.spark, given)), given)
         except StreamingQueryException as error:
