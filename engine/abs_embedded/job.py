@@ -7,88 +7,39 @@ import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
-from abs_core.barriers.checkpoint_rules import Settings
-from abs_core.barriers.elements import Observe, unobserved
 from abs_core.births import rules as births
 from abs_core.contracts import Committer, RegisterStore, Sink, Stored
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, CorruptionError
-from abs_core.events import Observer, ignore
 from abs_core.model import AND, JobState, job_key
-from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import RunIdentity
 from abs_core.several import CompositeCommitter
 from abs_embedded.checkpoint_coordinator import Companion
-from abs_embedded.graph import Graph
 from abs_embedded.graph import check as check_graph
+from abs_embedded.jobspec import JobSpec
 from abs_embedded.plan import check_schemas
 from abs_embedded.recovery import Restore, StoreKeeper, sinks_before
 from abs_embedded.sinks import check_decided, sink_of, taken_out
-from abs_embedded.state.contracts import NewBackend, SnapshotStore
-from abs_embedded.state.heap import HeapBackend
 from abs_embedded.threads import Execution
 
 if TYPE_CHECKING:
-    # Loaded by jobs that use them: queries bring Arrow Flight.
-    from abs_embedded.savepoints import Savepoints
-    from abs_embedded.state.query import QueryServer
+    from abs_embedded.savepoints import Savepoints  # loaded by jobs that use them
 
 LINEAGE = "embedded"
 
 _log = logging.getLogger("abs_embedded")
 
-HANG_SECONDS = 600.0
-"""How long one step of a task may take by default; a sink's default patience is a third of it."""
-
 
 @dataclass(slots=True)
-class Job:
-    """A graph with all that it needs to run.
+class Job(JobSpec):
+    """A graph with all that it needs to run: see ``JobSpec`` for its arguments."""
 
-    Args:
-        store: for snapshots.
-        register: of the job's register; None: the one sink's own, required for a sink that commits
-            rows and register at once (``wal``, ``idempotent``).
-        backend: for keyed state.
-        strategy: the snapshot strategy, by its name in ``alignment.STRATEGIES``.
-        savepoints: the store of savepoints.
-        retain: checkpoints to keep; always one more than may be in flight.
-        restarts: restores of regions without a decided checkpoint in between, before an error ends
-            the job.
-        capacity: elements in a channel.
-        rows: in a channel; a barrier waits for them, so a slow row-by-row job may want fewer. A source
-            emits half of it at once: a job on Arrow batches gets slower with fewer.
-        hang_after: seconds after which a task in one step is given up, so that it does not stop
-            checkpoints, restores and the job's end. Must exceed the patience of each sink, which
-            waits within a step. None: never.
-        trust_pickles: allow states that are kept as pickles (``PICKLE``) although others may be
-            able to write to the snapshot store and so run code in this job.
-        queries: serves the keyed state of the running job, read-only.
-    """
-
-    graph: Graph
-    store: SnapshotStore
-    register: RegisterStore | None = None
-    backend: NewBackend = HeapBackend
-    strategy: str = "aligned"
-    settings: Settings = field(default_factory=Settings)
-    savepoints: SnapshotStore | None = None
-    retain: int = 3
-    restarts: int = 3
-    capacity: int = 16
-    rows: int = 65_536
-    hang_after: float | None = HANG_SECONDS
-    patience: Patience = DEFAULT_PATIENCE
-    observe: Observe = unobserved
-    events: Observer = ignore
-    trust_pickles: bool = False
-    queries: QueryServer | None = None
     _asked: Savepoints | None = None
 
     def run(self, restore: Restore | None = None, stop: Event | None = None) -> None:

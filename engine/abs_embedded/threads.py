@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from threading import Event
-from typing import TYPE_CHECKING
 
 from abs_core.barriers.alignment import STRATEGIES, SnapshotStrategy
 from abs_core.barriers.checkpoint_rules import Acknowledged, CoordinatorState, Declined, Ended
@@ -27,6 +26,7 @@ from abs_embedded.background import Background
 from abs_embedded.checkpoint_coordinator import CheckpointCoordinator, Companion
 from abs_embedded.context import TaskContext, settle_unclaimed
 from abs_embedded.graph import Node
+from abs_embedded.jobspec import JobSpec
 from abs_embedded.plan import loops, regions
 from abs_embedded.recovery import Recovered, Restore, StoreKeeper
 from abs_embedded.region import IDLE_SECONDS, Region
@@ -35,9 +35,6 @@ from abs_embedded.snapshot import DurablePart, persist
 from abs_embedded.state.contracts import StateBackend, StateOwner
 from abs_embedded.state.keygroups import GroupRange
 from abs_embedded.task import Task
-
-if TYPE_CHECKING:
-    from abs_embedded.job import Job  # which runs this
 
 _log = logging.getLogger("abs_embedded")
 
@@ -51,7 +48,7 @@ class Execution:
         companion: of its checkpoints.
     """
 
-    job: Job
+    job: JobSpec
     keeper: StoreKeeper
     recovered: Recovered
     restore: Restore
@@ -343,7 +340,7 @@ class Execution:
             self._drop(copy)
 
 
-def _strategy_of(job: Job) -> SnapshotStrategy:
+def _strategy_of(job: JobSpec) -> SnapshotStrategy:
     strategy = STRATEGIES.get(job.strategy)
     if strategy is None:
         raise ConfigError(

@@ -10,17 +10,32 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
+from abs_spark.names import RunName
 from abs_spark.process.driver import KILL_SECONDS
-
-if TYPE_CHECKING:
-    from abs_spark.foreach.guarded import BatchFunction
-    from abs_spark.foreach.run import EpochRun
 
 NOTICE_SECONDS = 1.0
 """For so long a query that was stopped may take to be seen as ended."""
+
+
+class Run(Protocol):
+    """A job's run, as far as its end is watched."""
+
+    @property
+    def name(self) -> RunName: ...
+
+    def end_leftovers(self) -> None:
+        """End it if something of its job is in doubt; call when its query has ended."""
+        ...
+
+
+class Function(Protocol):
+    """What writes a query's batches."""
+
+    @property
+    def run(self) -> Run | None: ...
 
 
 class EndWatcher:
@@ -31,11 +46,11 @@ class EndWatcher:
     """
 
     def __init__(self) -> None:
-        self.functions: WeakValueDictionary[str, BatchFunction] = WeakValueDictionary()
+        self.functions: WeakValueDictionary[str, Function] = WeakValueDictionary()
         """The function that writes a query's batches, by the query's id."""
         self._newest: dict[tuple[str, str], Watch] = {}
 
-    def watch(self, query: Any, run: EpochRun) -> None:
+    def watch(self, query: Any, run: Run) -> None:
         """End this run when its query has ended; an earlier one is not watched any more.
 
         Args:
@@ -67,7 +82,7 @@ class EndWatcher:
             del self._newest[_key(watch.run)]
 
 
-def _key(run: EpochRun) -> tuple[str, str]:
+def _key(run: Run) -> tuple[str, str]:
     return run.name.lineage, run.name.job
 
 
@@ -79,7 +94,7 @@ class Watch:
         run: ends itself where something is in doubt.
     """
 
-    def __init__(self, query: Any, run: EpochRun, among: EndWatcher) -> None:
+    def __init__(self, query: Any, run: Run, among: EndWatcher) -> None:
         self.run = run
         self._among = among
         self._query = query

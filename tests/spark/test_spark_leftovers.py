@@ -108,10 +108,10 @@ def test_a_run_that_begins_while_the_last_one_is_ended_is_ended_as_well() -> Non
     new = _Run(RunName("twice", "query", "second run"))
 
     def begins() -> None:
-        end_watcher.watch(queries[1], new)  # type: ignore[arg-type] # what is used of a run
+        end_watcher.watch(queries[1], new)
 
     old = _Run(RunName("twice", "query", "first run"), begins)
-    end_watcher.watch(queries[0], old)  # type: ignore[arg-type]
+    end_watcher.watch(queries[0], old)
     for query, run in zip(queries, (old, new), strict=True):
         query.over.set()
         end_watcher.end_all(30.0)
@@ -123,7 +123,7 @@ def test_two_queries_of_one_job_name_are_both_ended() -> None:
     queries = _Query(), _Query()
     runs = [_Run(RunName("same", query, "run")) for query in ("one", "other")]
     for query, run in zip(queries, runs, strict=True):
-        end_watcher.watch(query, run)  # type: ignore[arg-type]
+        end_watcher.watch(query, run)
     for query in queries:
         query.over.set()
     end_watcher.end_all(30.0)

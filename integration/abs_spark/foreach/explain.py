@@ -34,7 +34,7 @@ def explain(query: StreamingQuery | BatchFunction) -> None:
     function = (
         query if isinstance(query, BatchFunction) else end_watcher.functions.get(str(query.id))
     )
-    if function is None:
+    if not isinstance(function, BatchFunction):
         raise ConfigError(
             "abs_spark.epoch has received no batch of this query in this process.",
             remedy="wait for its first batch, or give explain() the function that "

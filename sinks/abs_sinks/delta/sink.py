@@ -31,7 +31,7 @@ class DeltaOptions(LakeOptions):
         return cls.parse_as(NAME, given, required="path")
 
     def place(self, snapshot: Any) -> TableFiles:
-        return TableFiles(self, self.path)
+        return TableFiles(self.files(self.path), self.path)
 
     @property
     def in_bucket(self) -> bool:

@@ -65,13 +65,15 @@ class IcebergOptions(LakeOptions):
         scheme, rest = urlsplit(snapshot.location).scheme, snapshot.location.partition(":")[2]
         if scheme in ("s3", "s3a", "s3n"):
             server = snapshot.server(self.address) or self.server
-            return TableFiles(replace(self, server=server), f"s3:{rest}/data")
+            folder = f"s3:{rest}/data"
+            return TableFiles(replace(self, server=server).files(folder), folder)
         if scheme not in ("", "file"):
             raise ConfigError(
                 f"The table {self.table} is at {scheme}:, where no data files are written.",
                 remedy="write to a table in S3 or in a folder that all processes see.",
             )
-        return TableFiles(self, f"/{(rest if scheme else snapshot.location).lstrip('/')}/data")
+        folder = f"/{(rest if scheme else snapshot.location).lstrip('/')}/data"
+        return TableFiles(self.files(folder), folder)
 
     @property
     def address(self) -> IcebergTable:

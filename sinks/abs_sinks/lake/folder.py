@@ -21,7 +21,7 @@ from abs_core.durable import disk_errors, flush_folder, make_durably
 from abs_core.model import Finding, HandleName, Outcome
 from abs_core.patience import Patience
 from abs_core.registers import FileRegister
-from abs_sinks.lake.options import LakeOptions
+from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import UploadPool
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.register import S3Register
@@ -149,10 +149,14 @@ def _size(path: Path) -> int | None:
 
 
 class TableFiles:
-    """A folder of data files: ``s3://bucket/prefix``, or a local path."""
+    """A folder of data files: ``s3://bucket/prefix``, or a local path.
 
-    def __init__(self, options: LakeOptions, folder: str) -> None:
-        self.options = options.files(folder)
+    Args:
+        options: of the data files, see ``LakeOptions.files``.
+    """
+
+    def __init__(self, options: S3Options, folder: str) -> None:
+        self.options = options
         self._local = None if folder.startswith("s3") else Path(folder)
 
     def store(self) -> Store:

@@ -1,15 +1,10 @@
-"""The formats of key and value that the source reads: bytes, or Avro as columns of its schema.
-
-The libraries (extra ``avro``) are imported only where an option asks for the format.
-"""
+"""The formats of key and value that the source reads: bytes, or Avro as columns of its schema."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
-
-import pyarrow as pa
 
 from abs_clients.avro.settings import (
     AVRO,
@@ -17,11 +12,7 @@ from abs_clients.avro.settings import (
     ColumnFormats,
     RegistrySettings,
 )
-from abs_clients.extras import importing
 from abs_clients.options import Problems, fields_from
-
-Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Decodes a batch's columns; raises DataError for a record that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,40 +35,6 @@ class Formats(ColumnFormats):
         registry = RegistrySettings.of(values)
         return cls(**fields_from(cls, values), registry=registry, patience=patience)
 
-    def with_pins(self, topics: Sequence[str]) -> Self:
-        """These, with the id of each schema that is not given, so that all readers take the same.
-
-        Raises:
-            SchemaError: the registry has none.
-            TargetError: the registry does not answer.
-        """
-        if self.pinned or all(self.schema(column) for column in self.columns):
-            return self
-        with _importing():
-            from abs_sources.kafka.avro.columns import newest
-        return replace(self, pinned=newest(self, topics))
-
-    def read_schema(self, raw: pa.Schema) -> pa.Schema:
-        """The columns as they are read.
-
-        Raises:
-            SchemaError: no column can hold what the schema has.
-            TargetError: the registry does not answer.
-        """
-        if not self.columns:
-            return raw
-        with _importing():
-            from abs_sources.kafka.avro.columns import decoded_schema
-        return decoded_schema(self, raw)
-
-    def decode(self) -> Decode | None:
-        """What decodes a batch; None: it stays as it is."""
-        if not self.columns:
-            return None
-        with _importing():
-            from abs_sources.kafka.avro.columns import Columns
-        return Columns(self).decoded
-
 
 def check_topics(values: Mapping[str, Any], problems: Problems) -> None:
     """Note that several topics have no newest schema in common."""
@@ -96,7 +53,3 @@ def topics_of(values: Mapping[str, Any]) -> Sequence[str]:
     """The topics that the options name."""
     assigned = [topic for topic, _ in values["assign"] or ()]
     return sorted({*(values["subscribe"] or ()), *assigned})
-
-
-def _importing() -> Any:
-    return importing("The option value.format or key.format")

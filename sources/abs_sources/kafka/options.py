@@ -28,6 +28,7 @@ from abs_clients.options import (
 )
 from abs_core.patience import DEFAULT_SECONDS, Patience
 from abs_core.source import Limit
+from abs_sources.kafka import decoding
 from abs_sources.kafka.bounds import (
     EARLIEST,
     LATEST,
@@ -210,7 +211,7 @@ def read_schema(given: Mapping[str, str]) -> pa.Schema:
 
     Raises:
         OptionError: what the columns follow from is malformed.
-        SchemaError, TargetError: as ``Formats.read_schema``.
+        SchemaError, TargetError: as ``decoding.read_schema``.
     """
     problems = Problems(NAME)
     shaping = [option for option in OPTIONS if option.name.partition(".")[0] in _SHAPING]
@@ -224,7 +225,7 @@ def read_schema(given: Mapping[str, str]) -> pa.Schema:
     if formats.columns:
         check_topics(values, problems)
         problems.raise_any()
-    return formats.with_pins(topics_of(values)).read_schema(raw)
+    return decoding.read_schema(decoding.with_pins(formats, topics_of(values)), raw)
 
 
 def _first(values: Mapping[str, Any], given: tuple[str, ...]) -> Bound | None:

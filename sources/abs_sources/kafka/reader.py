@@ -22,7 +22,7 @@ from abs_core.reading import rest_of
 from abs_core.source import Reader, Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
 from abs_sources.kafka.columns import attempt_of, batch_of, headers_of
-from abs_sources.kafka.formats import Decode
+from abs_sources.kafka.decoding import Decode
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions, log

@@ -17,6 +17,7 @@ from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.attempt_filter import attempt_filter, decided_until
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, Bound, resolve
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
+from abs_sources.kafka.decoding import decoder, read_schema, with_pins
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range, TopicOffsets
 from abs_sources.kafka.options import KafkaSourceOptions, log
@@ -50,7 +51,7 @@ class KafkaSource(Source):
     def schema(self) -> pa.Schema:
         """``columns.SCHEMA``, or ``SCHEMA_WITH_HEADERS``, with the columns that are decoded."""
         raw = SCHEMA_WITH_HEADERS if self.options.headers else SCHEMA
-        return self.pinned().options.formats.read_schema(raw)
+        return read_schema(self.pinned().options.formats, raw)
 
     def pinned(self) -> Self:
         """This source with the schemas that the registry has now, for readers elsewhere.
@@ -60,7 +61,7 @@ class KafkaSource(Source):
             TargetError: the registry does not answer.
         """
         named = [topic for topic, _ in self.options.assign or ()] or self.options.subscribe or ()
-        formats = self.options.formats.with_pins(sorted(set(named)))
+        formats = with_pins(self.options.formats, sorted(set(named)))
         return replace(self, options=replace(self.options, formats=formats))
 
     @property
@@ -132,7 +133,7 @@ class KafkaSource(Source):
                 "`drop_state` for the unread rest of the old one.",
             )
         filter_ = attempt_filter(self.options, part.topic).filter if self.options.winners else None
-        decode = self.pinned().options.formats.decode()
+        decode = decoder(self.pinned().options.formats)
         return KafkaReader(self.options, part, filter_, decode=decode)
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:

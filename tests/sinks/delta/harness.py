@@ -29,7 +29,7 @@ class TableHarness:
         path = f"{folder.rstrip('/')}/{secrets.token_hex(6)}"
         self.options = DeltaOptions.parse({"createtable": "true", **given, "path": path})
         self.new_sink: Callable[[], Sink] = partial(DeltaSink, self.options, SCHEMA)
-        self.place = TableFiles(self.options, path)
+        self.place = TableFiles(self.options.files(path), path)
 
     def read(self) -> Sequence[Row]:
         if self.options.address.load() is None:

@@ -53,7 +53,7 @@ def test_positions_follow_a_key_of_another_type(
 def test_the_check_finds_positions_that_keep_the_old_type(
     shared_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("abs_sinks.postgres.apply.changes.follow", lambda *_: None)
+    monkeypatch.setattr("abs_sinks.postgres.apply.positions.follow", lambda *_: None)
     with pytest.raises(Exception, match="out of range"):
         test_positions_follow_a_key_of_another_type(shared_database, "bigint", side=False)
 

@@ -8,14 +8,12 @@ that were applied is kept beside the positions, and changed in the transaction t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psycopg import Connection, sql
 
 from abs_core.errors import SourceWentBackError
-
-if TYPE_CHECKING:
-    from abs_sinks.postgres.apply.changes import Changes
+from abs_sinks.postgres.apply.changes import Changes
 
 AGAIN = "again"
 """The problem of a change that is older than its row, and was committed later than all applied ones."""

@@ -1,22 +1,23 @@
-"""The positions table of a target table: where it is, and how it follows the target's types."""
+"""The positions table of a target table: makes it, and lets it follow the target's types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg import Connection, sql
 
+from abs_clients.postgres.metadata import exists, in_turn
 from abs_clients.postgres.name import TableName
 from abs_core.errors import SchemaError
 from abs_core.strictjson import fields, parse, reading
+from abs_sinks.postgres.apply import committed
+from abs_sinks.postgres.apply.changes import GONE, Changes
 from abs_sinks.postgres.columns.plan import columns_of
 from abs_sinks.postgres.columns.table import CatalogTable, read_table
-
-if TYPE_CHECKING:
-    from abs_sinks.postgres.apply.changes import Changes
+from abs_sinks.postgres.options import PostgresOptions
 
 _WIDER = ("int2", "int4", "int8", "numeric")
 """Each takes the values of those before it."""
@@ -41,6 +42,90 @@ def agreed_in(comment: str, name: str) -> dict[str, Any]:
     remedy = "give it back the comment that it had (a JSON object)"
     with reading(f"The comment of the positions table {name}", remedy):
         return fields(parse(comment))
+
+
+def check_shared(connection: Connection[Any], changes: Changes) -> bool:
+    """Whether the positions table is there.
+
+    Raises:
+        SchemaError: another job applies changes to the table in another way, or keeps their
+            positions in another state schema.
+    """
+    schema, name = changes.place
+    found = positions_of(connection, changes.plan.table)
+    for other, comment in found:
+        if other != schema or comment != changes.agreement():
+            raise SchemaError(
+                f"Another job applies changes to table {changes.plan.table.label}. Its positions "
+                f"are in schema {other}, for {comment}; of this job they are in {schema}, for "
+                f"{changes.agreement()}. Jobs on one table share its positions.",
+                remedy="use one key, sequenceby, positions and stateschema for all of them. If "
+                "there is no such job any more: DROP TABLE "
+                f"{sql.Identifier(other, name).as_string()}; what was deleted is forgotten then.",
+            )
+    return bool(found)
+
+
+def ensure(connection: Connection[Any], changes: Changes, options: PostgresOptions) -> None:
+    """Create the positions table, or give it the types that its columns have by now.
+
+    Raises:
+        SchemaError: see ``check_shared`` and ``follow``.
+    """
+    if there := check_shared(connection, changes):
+        follow(connection, changes)
+    options.state.ensure(connection)
+    statements = _creating(changes)
+
+    def create() -> None:
+        fresh = not exists(connection, changes.positions.as_string())
+        if fresh:
+            connection.execute(statements)
+        if changes.committed is not None:
+            empty = sql.SQL("select not exists (select from {})").format(
+                changes.plan.table.identifier
+            )
+            fresh = fresh and (changes.side or connection.execute(empty).fetchone() == (True,))
+            committed.ensure(connection, changes, fresh=fresh)
+
+    in_turn(connection, create)
+    if not there:
+        check_shared(connection, changes)
+
+
+def _creating(changes: Changes) -> sql.Composed:
+    own = {planned.column.name: planned.column for planned in changes.plan.columns}
+    columns: list[sql.Composable] = [sql.Identifier(name) for name in changes.key]
+    for name in changes.sequence:
+        collation = f" collate {own[name].collation}" if own[name].collation else ""
+        columns.append(
+            sql.SQL("null::{}{} as {}").format(
+                sql.SQL(own[name].type.domain_of or own[name].type.label),
+                sql.SQL(collation),
+                sql.Identifier(name),
+            )
+        )
+    required = sql.SQL(", ").join(
+        sql.SQL("alter column {} set not null").format(sql.Identifier(name))
+        for name in changes.sequence
+    )
+    return sql.SQL(_CREATE).format(
+        positions=changes.positions,
+        columns=sql.SQL(", ").join(columns),
+        gone=sql.Identifier(GONE),
+        table=changes.plan.table.identifier,
+        key=columns_of(changes.key),
+        required=required,
+        agreement=changes.agreement(),
+    )
+
+
+_CREATE = """
+create table {positions} as select {columns}, null::timestamptz as {gone} from {table} with no data;
+alter table {positions} add primary key ({key}), {required};
+create index on {positions} ({gone}) where {gone} is not null;
+comment on table {positions} is {agreement}
+"""
 
 
 def follow(connection: Connection[Any], changes: Changes) -> None:

@@ -15,8 +15,9 @@ from psycopg import Connection, sql
 
 from abs_core.errors import DataError, SchemaError
 from abs_core.model import Finding, Guarantee, HandleName
-from abs_sinks.postgres.apply import changes_sql, changes_winner
-from abs_sinks.postgres.apply.changes import Changes, changed_columns, plan_changes
+from abs_sinks.postgres.apply import changes_sql, changes_winner, positions
+from abs_sinks.postgres.apply.changes import Changes
+from abs_sinks.postgres.apply.changes_plan import changed_columns, plan_changes
 from abs_sinks.postgres.apply.newcolumns import settle
 from abs_sinks.postgres.apply.rows_sql import inserting, latest_of, resolve_column, resolve_key
 from abs_sinks.postgres.columns.plan import CopyPlan, columns_of, plan_columns
@@ -265,10 +266,10 @@ class ApplyChanges(Append):
         return [self._changes.positions.as_string()]
 
     def ensure(self, connection: Connection[Any], options: PostgresOptions) -> None:
-        self._changes.ensure(connection, options)
+        positions.ensure(connection, self._changes, options)
 
     def findings(self, connection: Connection[Any]) -> Iterator[Finding]:
-        there = self._changes.check_shared(connection)
+        there = positions.check_shared(connection, self._changes)
         if there and changes_sql.are_stale(connection, self._changes):
             yield Finding.error(*changes_sql.stale(self._changes))
 

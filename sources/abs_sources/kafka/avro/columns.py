@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +19,13 @@ from abs_core.patience import Patience
 from abs_sources.kafka.avro.cursor import PADDING, Cursor
 from abs_sources.kafka.avro.leaves import MismatchError
 from abs_sources.kafka.avro.resolve import Read, placed, reading
-
-if TYPE_CHECKING:
-    from abs_sources.kafka.formats import Formats  # which loads this where Avro is read
+from abs_sources.kafka.formats import Formats
 
 T = TypeVar("T")
 
 
 def newest(formats: Formats, topics: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """The id of the newest schema of each column for which none is given; see ``Formats.with_pins``."""
+    """The id of the newest schema of each column for which none is given; ``decoding.with_pins``."""
     found = []
     for column in formats.columns:
         if formats.schema(column) is not None:
@@ -45,7 +43,7 @@ def newest(formats: Formats, topics: Sequence[str]) -> tuple[tuple[str, int], ..
 
 
 def decoded_schema(formats: Formats, raw: pa.Schema) -> pa.Schema:
-    """See ``Formats.read_schema``."""
+    """See ``decoding.read_schema``."""
     for column in formats.columns:
         at, node = raw.get_field_index(column), _reader(formats, column)
         metadata = {CONNECT_SCHEMA: json.dumps(connect_schema(node))} if node.semantic else None
