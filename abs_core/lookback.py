@@ -165,6 +165,6 @@ def compared(
             older = older or [note.epoch for note in before if is_there(note.mark) is False]
             older.append(last.epoch)
         if older or newest is None:
-            told = (why if older else "", unsure if newest is None else "")
-            looks.append(LookedBack(sink, tuple(older), *told))
+            doubt = unsure if newest is None else ""
+            looks.append(LookedBack(sink, tuple(older), why if older else "", doubt))
     return looks

@@ -297,11 +297,12 @@ class OwnEpoch:
         """The epoch, by what ``Coordinator.begin`` returned."""
         state, plan = begun
         if not isinstance(plan, Skip):
-            name = (state.register, state.job, state.generation, number, 0, secrets.token_hex(8))
-            return cls(state, number, HandleName(*name), is_new=True)
+            attempt = secrets.token_hex(8)
+            begin = HandleName(state.register, state.job, state.generation, number, 0, attempt)
+            return cls(state, number, begin, is_new=True)
         decision = state.decision(number)
-        begin = None if decision is None else decision.committables[0].handle
-        return cls(state, number, begin, is_new=False)
+        first = None if decision is None else decision.committables[0].handle
+        return cls(state, number, first, is_new=False)
 
     def report(
         self, fingerprint: str | None, counted: Callable[[], tuple[int, RowDigest]]
@@ -324,7 +325,8 @@ class OwnEpoch:
             share = Wrote(rows, begin_of(self.begin, rows), digest)
         report = Report(self.number, [share], fingerprint, gaps_allowed=True, alone=True)
         if not self.is_new:
-            refused = protocol.same_epoch(self.state, self.number, *report.known_by(self.state))
+            fingerprint, rows = report.known_by(self.state)
+            refused = protocol.same_epoch(self.state, self.number, fingerprint, rows)
             if refused is not None:
                 raise refused.error
         return report

@@ -56,9 +56,17 @@ def start(state: JobState | None, who: RunIdentity, new_register: str, epoch: in
         epoch: the run's first epoch; consent is valid for it only.
     """
     if state is None:
-        who_is = (new_register, who.job, who.target, who.lineage)
-        sinks = sinkmap.first(who.sinks)
-        return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint, sinks=sinks))
+        first = JobState(
+            register=new_register,
+            job=who.job,
+            target=who.target,
+            lineage=who.lineage,
+            generation=1,
+            run=who.run,
+            checkpoint=who.checkpoint,
+            sinks=sinkmap.first(who.sinks),
+        )
+        return Changed(first)
     if who.run in state.superseded:
         return Refused(_verdicts.fenced(state, who.run))
     if state.moved_to is not None:

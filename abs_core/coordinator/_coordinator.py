@@ -86,9 +86,9 @@ class Coordinator:
             who, self._cell, store, certificates, is_empty, patience, observe
         )
         self._sweeper = Sweeper(who, committer, patience, observe)
-        parts = who, self._cell, committer, patience, observe
-        self._decider = Decider(*parts, co_commit, clock)
-        self._forward = RollForward(*parts)
+        cell = self._cell
+        self._decider = Decider(who, cell, committer, patience, observe, co_commit, clock)
+        self._forward = RollForward(who, cell, committer, patience, observe)
         self._retried = retried(who.job)
 
     def begin(

@@ -72,7 +72,8 @@ class Decider:
                     "time.",
                 )
             return False
-        refused = protocol.same_epoch(state, report.epoch, *report.known_by(state))
+        fingerprint, rows = report.known_by(state)
+        refused = protocol.same_epoch(state, report.epoch, fingerprint, rows)
         if refused is not None:
             raise refused.error
         return True

@@ -91,9 +91,15 @@ class RollForward:
             state = self._finish(decision, shown)
             reached(CrashPoint.AFTER_FINISH)
             if decision.epoch != present:
-                of = epoch_id(state, decision.lineage, decision.epoch)
-                told = len(decision.committables), decided(state, decision), of
-                self._observe(RolledForward(self._who.job, decision.epoch, *told))
+                self._observe(
+                    RolledForward(
+                        self._who.job,
+                        decision.epoch,
+                        len(decision.committables),
+                        decided(state, decision),
+                        epoch_id(state, decision.lineage, decision.epoch),
+                    )
+                )
         return state
 
     def _finish(self, decision: Decision, shown: Sequence[Shown] = ()) -> JobState:

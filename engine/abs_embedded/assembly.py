@@ -112,8 +112,9 @@ def assemble(how: AttemptSettings, operators: frozenset[str], parts: Parts) -> A
             with _named(how, place):
                 operator = _operator(how, place, context)
             opened.callback(_unless_left, left, place.id, operator.close)
-            channels = place.inputs, place.outputs
-            task = how.task(place.id, operator, context, *channels, loop=place.loop)
+            task = how.task(
+                place.id, operator, context, place.inputs, place.outputs, loop=place.loop
+            )
             task.begin(_replay(place, parts.get(place.id.operator, ())))
             task.waits = task.drained = place.id.operator in held
             tasks.append(task)

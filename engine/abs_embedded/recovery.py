@@ -174,11 +174,19 @@ class StoreKeeper:
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         assert self._state is not None, "a keeper writes once it has recovered"
-        who, groups = (self.graph.name, self._state.register), self.graph.max_parallelism
         parts = by_operator({task: ack.part for task, ack in pending.acks.items()})
         last = self._decided[-1].checkpoint if self._decided else self._state.last_decided
-        noted = (self._state.generation, last)
-        record = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups, *noted)
+        record = Record(
+            self.graph.name,
+            self._state.register,
+            pending.checkpoint,
+            parts,
+            self.sinks,
+            handles,
+            self.graph.max_parallelism,
+            self._state.generation,
+            last,
+        )
         self.written = replace(record, pickled=sorted(self._pickled))
         content = self.written.to_bytes()
         try:

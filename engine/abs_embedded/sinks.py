@@ -64,8 +64,15 @@ class SinkOperator(Operator):
         self._sink = sink
         self._events = events
         self._began = 0.0
-        who = state.register, state.job, state.generation
-        self._task = Task(*who, first, partition, attempt="", frontier=state.frontier)
+        self._task = Task(
+            state.register,
+            state.job,
+            state.generation,
+            first,
+            partition,
+            attempt="",
+            frontier=state.frontier,
+        )
         self._writer: Writer | None = None
         self._pending: list[Committable] = []
 

@@ -121,8 +121,9 @@ class Record:
     @property
     def certificate(self) -> Certificate:
         """Its facts about the job's register."""
-        who = (job_key(self.job), self.register, "")
-        return Certificate(*who, self.generation, self.decided, self.checkpoint)
+        return Certificate(
+            job_key(self.job), self.register, "", self.generation, self.decided, self.checkpoint
+        )
 
     @property
     def blobs(self) -> list[BlobRef]:

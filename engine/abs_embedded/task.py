@@ -306,8 +306,8 @@ class Task:
         log = tuple(self._logs.pop(checkpoint))
         failed = checkpoint in self._failed
         self._failed.discard(checkpoint)
-        whose = self.id, self.attempt, checkpoint
-        self.persist(Copy(*whose, state, log, handles, failed, declined), now)
+        copy = Copy(self.id, self.attempt, checkpoint, state, log, handles, failed, declined)
+        self.persist(copy, now)
 
     def _broadcast(self, element: Any) -> None:
         for channel in self._channels:

@@ -273,7 +273,13 @@ class Execution:
         width, most = graph.nodes[task.operator].parallelism, graph.max_parallelism
         groups = GroupRange.of(task.subtask, width, most)
         return StateOwner(
-            job_key(graph.name), *task, groups, most, state.generation, state.register
+            job_key(graph.name),
+            task.operator,
+            task.subtask,
+            groups,
+            most,
+            state.generation,
+            state.register,
         )
 
     def _publish(self, tasks: Sequence[Task]) -> None:
@@ -312,7 +318,7 @@ class Execution:
             self._background.submit(copy)
 
     def _persisted(self, copy: Copy) -> None:
-        whose = copy.task, copy.attempt, copy.checkpoint
+        task, attempt, checkpoint = copy.task, copy.attempt, copy.checkpoint
         try:
             part = self._durable(copy)
             self.job.observe("persisted", copy.task, copy.checkpoint)
@@ -321,9 +327,10 @@ class Execution:
                 self._fail_for_good(copy, error)
                 return
             # The checkpoint fails, not the job.
-            self._say(Declined(*whose, f"{copy.task} could not store its part: {error}"))
+            why = f"{task} could not store its part: {error}"
+            self._say(Declined(task, attempt, checkpoint, why))
             return
-        self._say(Acknowledged(*whose, part, copy.handles))
+        self._say(Acknowledged(task, attempt, checkpoint, part, copy.handles))
 
     def _fail_for_good(self, copy: Copy, error: AbsError) -> None:
         """End the job if it is fenced or its state cannot be kept: no checkpoint can succeed."""

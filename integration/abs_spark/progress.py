@@ -122,13 +122,14 @@ def hear_events() -> None:
 
     Observers of ``ABS_OBSERVE`` have been called there.
     """
-    hear(SUBJECT, lambda message: _heard(*message))
+    hear(SUBJECT, _heard)
 
 
 _EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
-def _heard(protocol: str, kind: str, fields: dict[str, Any]) -> None:
+def _heard(message: tuple[str, str, dict[str, Any]]) -> None:
+    protocol, kind, fields = message
     event = _EVENTS[kind](**{name: _as_sent(value) for name, value in fields.items()})
     for observe in tuple(observers.added):
         observers.tell_one(observe, event)

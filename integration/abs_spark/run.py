@@ -97,8 +97,9 @@ class Run:
         return self._coordinator(in_haste=True)
 
     def _coordinator(self, *, in_haste: bool = False) -> Coordinator:
-        who = (self.identity, self._certificates)
-        return self.start.coordinator(*who, {"": 0}, self.observe, in_haste=in_haste)
+        return self.start.coordinator(
+            self.identity, self._certificates, {"": 0}, self.observe, in_haste=in_haste
+        )
 
 
 _runs: LruCache[tuple[SinkSpec, RunName], Run] = LruCache(lambda run: run.start.close())

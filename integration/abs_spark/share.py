@@ -33,13 +33,15 @@ class TaskOutput(Generic[W]):
     Args:
         make: makes the writer at the first row, so that an empty share costs no transaction.
         put: passes a sink's rows to the writer.
-        where: the partition, and the sinks' names if they have any; for display.
+        partition: of the input; for display, as ``sinks``.
+        sinks: their names, if they have any.
     """
 
     make: Callable[[], W]
     put: Callable[[W, int, pa.RecordBatch], None]
     task: Task
-    where: tuple[int, str]
+    partition: int
+    sinks: str
     observe: Observer
     _writer: W | None = field(default=None, init=False)
     _rows: int = field(default=0, init=False)
@@ -87,12 +89,26 @@ class TaskOutput(Generic[W]):
         if made is not None:
             if self._dead:
                 made = with_counts(made, self._dead.values())
-            seconds, (partition, sinks) = time.monotonic() - self._began, self.where
-            told = (self.task.job, self.task.epoch, partition, rows, seconds, sinks)
-            self.observe(PreCommitted(*told, str(made.handle)))
+            self.observe(
+                PreCommitted(
+                    job=self.task.job,
+                    epoch=self.task.epoch,
+                    partition=self.partition,
+                    rows=rows,
+                    seconds=time.monotonic() - self._began,
+                    sinks=self.sinks,
+                    handle=str(made.handle),
+                )
+            )
         (had, before), (retries, waited) = self._retried, retried(None)
-        took = self._seconds, time.monotonic() - began, retries - had, waited - before
-        return rows, made, Effort(tuple((sink, *of) for sink, of in given.items()), *took)
+        effort = Effort(
+            tuple((sink, *amounts) for sink, amounts in given.items()),
+            self._seconds,
+            time.monotonic() - began,
+            retries - had,
+            waited - before,
+        )
+        return rows, made, effort
 
     def abort(self) -> None:
         if self._writer is not None:

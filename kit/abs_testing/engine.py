@@ -135,8 +135,16 @@ class Run:
         state, planned = self.begin(epoch)
         assert isinstance(planned, Write), f"epoch {epoch} is already decided"
         name = secrets.token_hex(6)
-        who = state.register, self.job, state.generation
-        task = Task(*who, epoch, partition, name, state.frontier, state.abandoned)
+        task = Task(
+            state.register,
+            self.job,
+            state.generation,
+            epoch,
+            partition,
+            name,
+            state.frontier,
+            state.abandoned,
+        )
         return Attempt(task, self.sink.writer(task))
 
     def decided(self, epoch: int) -> bool:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from tests.roots import PRODUCT
@@ -76,18 +77,49 @@ def imported(node: ast.AST) -> Iterator[ast.alias]:
         yield from node.names
 
 
+def signatures(trees: Iterable[ast.AST]) -> set[str]:
+    """Names of functions and classes that never take any number of arguments (``*args``)."""
+    fixed, open_ = set[str](), set[str]()
+    for node in chain.from_iterable(map(ast.walk, trees)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            (open_ if node.args.vararg else fixed).add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            fixed.add(node.name)
+            inner = [f for f in node.body if isinstance(f, ast.FunctionDef) and f.args.vararg]
+            open_ |= {node.name for function in inner if function.name == "__init__"}
+    return fixed - open_
+
+
+def hidden_parameters(tree: ast.AST, fixed: Collection[str]) -> Iterator[ast.Call]:
+    """Each call that gives a tuple for parameters (``f(*x)``), so that nobody can follow them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and any(isinstance(a, ast.Starred) for a in node.args):
+            called = node.func
+            name = called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)
+            if name in fixed or name == "cls":
+                yield node
+
+
 def counted() -> Counts:
     """How often each habit stands in each folder."""
-    vague, patched = Counter[str](), Counter[str]()
-    for folder in PRODUCT:
-        for path in (ROOT / folder).rglob("*.py"):
-            name = "/".join(path.relative_to(ROOT).parts[: 1 if folder == "abs_core" else 2])
-            vague[name] += len([*vague_names(ast.parse(path.read_text()))])
+    vague, patched, hidden = Counter[str](), Counter[str](), Counter[str]()
+    files = [path for folder in PRODUCT for path in (ROOT / folder).rglob("*.py")]
+    trees = {path: ast.parse(path.read_text()) for path in files}
+    fixed = signatures(trees.values())
+    for path, tree in trees.items():
+        parts = path.relative_to(ROOT).parts
+        name = "/".join(parts[: 1 if parts[0] == "abs_core" else 2])
+        vague[name] += len([*vague_names(tree)])
+        hidden[name] += len([*hidden_parameters(tree, fixed)])
     for path in (ROOT / "tests").rglob("*.py"):
         part = path.relative_to(ROOT / "tests").parts[0]
         name = "tests" if part.endswith(".py") else f"tests/{part}"
         patched[name] += len([*patched_functions(ast.parse(path.read_text()))])
-    return {"vague names": +vague, "patched functions": +patched}
+    return {
+        "vague names": +vague,
+        "patched functions": +patched,
+        "parameters in a tuple": +hidden,
+    }
 
 
 def lowered(now: Counts, before: Counts) -> Counts:

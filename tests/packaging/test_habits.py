@@ -6,7 +6,14 @@ import ast
 
 import pytest
 
-from tests.packaging.baseline import counted, patched_functions, read, vague_names
+from tests.packaging.baseline import (
+    counted,
+    hidden_parameters,
+    patched_functions,
+    read,
+    signatures,
+    vague_names,
+)
 
 HINT = "the numbers only fall; when they have: python -m tests.packaging.baseline"
 
@@ -48,3 +55,17 @@ def test_a_vague_name_is_counted_once(code: str, count: int) -> None:
 )
 def test_a_function_of_ours_that_a_test_replaces_is_counted(code: str, count: int) -> None:
     assert len([*patched_functions(ast.parse(code))]) == count
+
+
+@pytest.mark.parametrize(
+    ("code", "count"),
+    [
+        ("def run(epoch, rows): ...\nrun(*work)", 1),
+        ("def run(*rows): ...\nrun(*work)", 0),
+        ("class Task:\n    epoch: int\nTask(*who, epoch=1)", 1),
+        ("log.info('%s', *names)", 0),
+    ],
+)
+def test_a_tuple_for_parameters_is_counted(code: str, count: int) -> None:
+    tree = ast.parse(code)
+    assert len([*hidden_parameters(tree, signatures([tree]))]) == count

@@ -77,7 +77,8 @@ class Rows(Iterator[pa.RecordBatch]):
 
 def of_a_format(to: SinkSpec, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
     name = RunName(JOB, "query", folder.name)
-    by_format.run_task(to, name, 0, 1, rows, Announced(), Origin(), digests=False)
+    work = by_format.Work(name, 0, 1, rows, Announced(), Origin(), digests=False)
+    by_format.run_task(to, work)
 
 
 def of_an_epoch(to: SinkSpec, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
@@ -196,7 +197,8 @@ def test_a_process_asks_its_target_once(tmp_path: Path) -> None:
         by_epoch.take_part(work, 1, iter([ROWS]))
     name = RunName(JOB, "query", "run")
     for partition in (1, 2):
+        rows = iter([ROWS])
         by_format.run_task(
-            to, name, 0, partition, iter([ROWS]), Announced(), Origin(), digests=False
+            to, by_format.Work(name, 0, partition, rows, Announced(), Origin(), digests=False)
         )
     assert len(asked) == 2  # by each way in

@@ -13,7 +13,7 @@ from abs_core.coordinator import Report
 from abs_core.coordinator.certifier import EPOCH
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
-from abs_spark.datasource.stream import EpochMessage, reported_by, run_task, show_once
+from abs_spark.datasource.stream import EpochMessage, Work, reported_by, run_task, show_once
 from abs_spark.names import Announced, RunName
 from abs_spark.process.executor import on_executor, partition
 from abs_spark.process.logs import show_logs
@@ -40,9 +40,17 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
-        what = (EPOCH, partition(), iterator, self.announced, self.origin)
+        work = Work(
+            run=self.name,
+            epoch=EPOCH,
+            partition=partition(),
+            rows=iterator,
+            announced=self.announced,
+            origin=self.origin,
+            digests=self._replay == "digest",
+        )
         with on_executor():
-            return run_task(self.target, self.name, *what, digests=self._replay == "digest")
+            return run_task(self.target, work)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.

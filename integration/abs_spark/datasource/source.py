@@ -93,8 +93,15 @@ class AbsDataSource(DataSource):
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
             tune_gc()
-        start = (self.query_start or "", driver_id(), announced)
-        return StreamWriter(target, *start, origin, place, readable=readable)
+        return StreamWriter(
+            target,
+            query_start=self.query_start or "",
+            driver=driver_id(),
+            announced=announced,
+            origin=origin,
+            location=place,
+            readable=readable,
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Called once per ``save()``, by the planner.

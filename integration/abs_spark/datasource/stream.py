@@ -52,45 +52,54 @@ class EpochMessage(WriterCommitMessage):
     readable: bool = False
 
 
-def run_task(
-    target: SinkSpec,
-    name: RunName,
-    epoch: int,
-    partition: int,
-    batches: Iterator[pa.RecordBatch],
-    announced: Announced,
-    origin: Origin,
-    *,
-    digests: bool,
-) -> EpochMessage:
-    """Do a task's work for one epoch and return its message to the commit process.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a task does for one epoch.
 
     Args:
+        run: whose epoch it is.
+        announced: what the planner has just shown.
         origin: read from the checkpoint before this epoch's tasks began.
         digests: whether a replay can be recognised by its rows only.
+    """
+
+    run: RunName
+    epoch: int
+    partition: int
+    rows: Iterator[pa.RecordBatch]
+    announced: Announced
+    origin: Origin
+    digests: bool
+
+
+def run_task(target: SinkSpec, work: Work) -> EpochMessage:
+    """Do a task's work for one epoch and return its message to the commit process.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
     """
     with reaching():  # to build a run is to ask the target who it is
-        run = runs.attach(target, name)
+        run = runs.attach(target, work.run)
     run.reach()
-    state, plan = run.begin(epoch, origin, checked=announced.checked)
-    task = task_of(state, epoch, partition)
+    epoch, digests = work.epoch, work.digests
+    state, plan = run.begin(epoch, work.origin, checked=work.announced.checked)
+    task = task_of(state, epoch, work.partition)
     out = None
     if isinstance(plan, Skip):
         recorded = state.record(epoch)
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
         digests = by_rows and target.options.common.replay == "digest"
     else:
-        out = TaskOutput(lambda: run.sink.writer(task), to_one, task, (partition, ""), run.observe)
+        out = TaskOutput(
+            lambda: run.sink.writer(task), to_one, task, work.partition, "", run.observe
+        )
     sink = SinkShare(target.schema, out, digests=digests)
-    [share] = take_shares([sink], batches, task, run.sink.register)
+    [share] = take_shares([sink], work.rows, task, run.sink.register)
     started = run.has_started_in(epoch)
     warnings = run.warnings if started else ()
     warn(warnings)
     tune_gc()
-    return EpochMessage(name, epoch, share, started, announced, warnings)
+    return EpochMessage(work.run, epoch, share, started, work.announced, warnings)
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,9 +138,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
             task = stream_task()
             job = job_key(self.target.options.common.job or task.query)
             name = RunName(job, task.query, run_of(task.run, self.driver), self.location)
-            what = (task.epoch, task.partition, iterator, self.announced, self.origin)
-            digests = not self.readable and self.target.options.common.replay == "digest"
-            message = run_task(self.target, name, *what, digests=digests)
+            work = Work(
+                run=name,
+                epoch=task.epoch,
+                partition=task.partition,
+                rows=iterator,
+                announced=self.announced,
+                origin=self.origin,
+                digests=not self.readable and self.target.options.common.replay == "digest",
+            )
+            message = run_task(self.target, work)
             return replace(message, readable=self.readable)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

@@ -157,8 +157,13 @@ class EpochRun:
         self._start.close()
 
     def _coordinate(self, *, in_haste: bool = False) -> Coordinator:
-        who = (self.identity, self._certificates, self.numbers)
-        return self._start.coordinator(*who, self._start.observer(), in_haste=in_haste)
+        return self._start.coordinator(
+            self.identity,
+            self._certificates,
+            self.numbers,
+            self._start.observer(),
+            in_haste=in_haste,
+        )
 
     def _expected_numbers(self) -> dict[str, int]:
         """The numbers that the start will give the sinks."""

@@ -182,23 +182,23 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
             task = _task(work, min(numbers), partition)
             shared = [parts[number] for number in numbers]
             shared_by = partial(_shared, group, task, shared, outs, parts)
-            outs |= dict.fromkeys(
-                numbers, TaskOutput(shared_by, to_group, task, *_seen(shared, partition))
-            )
+            names = ", ".join(part.name for part in shared)
+            observe = _observer(shared[0])
+            out = TaskOutput(shared_by, to_group, task, partition, names, observe)
+            outs |= dict.fromkeys(numbers, out)
     for number, part in parts.items():
         if number not in outs:
             task = _task(work, number, partition)
             make = partial(_writer, part.target, work, task)
             if part.buries is not None:
                 make = partial(_burying, work, task, part, parts[part.buries], outs)
-            outs[number] = TaskOutput(make, to_one, task, *_seen([part], partition))
+            outs[number] = TaskOutput(make, to_one, task, partition, part.name, _observer(part))
     return outs
 
 
-def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Observer]:
-    """The event of a task's pre-commit, and its observer."""
-    names = ", ".join(part.name for part in parts)
-    return (partition, names), observer(parts[0].target.options.common.protocol)
+def _observer(part: Part) -> Observer:
+    """Logs and counts a task's pre-commit."""
+    return observer(part.target.options.common.protocol)
 
 
 def _writer(target: SinkSpec, work: EpochTask, task: Task) -> Writer:

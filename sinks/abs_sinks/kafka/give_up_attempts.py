@@ -127,8 +127,7 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
 def _nobody(state: JobState, what: str = "given up") -> Decided:
     """A winners record without winners, of the state's generation."""
     after = BEGINNING if state.frontier is None else state.frontier
-    place = state.generation, NO_DECISION
-    return Decided(state.register, state.job, *place, (), trail(what), after)
+    return Decided(state.register, state.job, state.generation, NO_DECISION, (), trail(what), after)
 
 
 def _raised(options: KafkaOptions, job: str, run: str, state: JobState | None) -> Verdict:

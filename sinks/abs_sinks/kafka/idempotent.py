@@ -132,10 +132,11 @@ class IdempotentCommitter(Committer):
                 "co_commit was called with a state in which no epoch is finished.", job=state.job
             )
         winners = tuple(sorted(c.handle for c in committables))
-        place = state.generation, state.frontier
         before = [each.epoch for each in state.recent if each.epoch < state.frontier]
         after = max(before, default=BEGINNING)
-        decided = Decided(state.register, state.job, *place, winners, after=after)
+        decided = Decided(
+            state.register, state.job, state.generation, state.frontier, winners, after=after
+        )
         topics = winners_topics(self._options, state.job, again=True)
         send = partial(send_winners, topics=topics, decided=decided)
         rows = Rows(send, point=CrashPoint.INSIDE_CO_COMMIT)

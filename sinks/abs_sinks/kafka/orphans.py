@@ -137,8 +137,10 @@ class Claim:
                     epoch, made = claimed
                     if task.frontier is None or epoch > task.frontier:
                         continue
-                    whose = self.register, self.job, generation
-                    yield [id_name(*whose, number, incarnation) for number in range(made)]
+                    yield [
+                        id_name(self.register, self.job, generation, number, incarnation)
+                        for number in range(made)
+                    ]
                 elif generation >= self.generation:
                     continue  # not to be read, or a newer run's: the timeout ends it
                 path.unlink(missing_ok=True)  # of an older run: the sweep at the start of this one

@@ -91,9 +91,9 @@ class ProducerPool:
             topic=options.topic,
             two_phase=options.kafka.two_phase,
         )
-        self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
-        self._claim = Claim(*self._whose, self._incarnation)
+        self._named = partial(id_name, register, job, generation, incarnation=self._incarnation)
+        self._claim = Claim(register, job, generation, self._incarnation)
         self._slots: list[PooledProducer] = []
         self._changed = threading.Condition()
         self._work: queue.SimpleQueue[PooledProducer | None] = queue.SimpleQueue()
@@ -244,7 +244,7 @@ class ProducerPool:
                 )
 
     def _new_slot(self) -> PooledProducer:
-        slot = PooledProducer(id_name(*self._whose, self._made, self._incarnation))
+        slot = PooledProducer(self._named(self._made))
         self._made += 1
         self._slots.append(slot)
         return slot
@@ -356,6 +356,6 @@ class ProducerPool:
         An InitProducerId that was not answered may be late, not lost. It would abort what is open under
         the id when it comes, also what a decision names.
         """
-        slot.name, slot.asked = id_name(*self._whose, self._made, self._incarnation), 0
+        slot.name, slot.asked = self._named(self._made), 0
         slot.used = False
         self._made += 1

@@ -82,7 +82,8 @@ def batch_of(
     ]
     if headers is None:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    shown = (_shown(*each, hidden) for each in zip(messages, headers, strict=True))
+    pairs = zip(messages, headers, strict=True)
+    shown = (_shown(message, its_headers, hidden) for message, its_headers in pairs)
     columns.append(pa.array(shown, _HEADERS.type))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS)
 

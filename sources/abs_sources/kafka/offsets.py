@@ -90,5 +90,10 @@ class Range:
         with reading(f"The start of {split.source}", "restart from the last intact checkpoint"):
             start = fields(parse(split.start))
             end = None if split.end is None else whole(fields(parse(split.end))["offset"])
-            named = text(start["topic"]), text(start["topic_id"]), whole(start["partition"])
-            return cls(*named, whole(start["offset"]), end)
+            return cls(
+                text(start["topic"]),
+                text(start["topic_id"]),
+                whole(start["partition"]),
+                whole(start["offset"]),
+                end,
+            )

@@ -118,9 +118,7 @@ class LettersRun(Run):
             who = state.register, "job", state.generation
             attempt = secrets.token_hex(6)
             task = Task(*who, epoch, place, attempt, state.frontier, state.abandoned)
-            outs[name] = TaskOutput(
-                partial(made, name, task), to_one, task, (partition, name), _tell
-            )
+            outs[name] = TaskOutput(partial(made, name, task), to_one, task, partition, name, _tell)
         outs["rows"].write(self.numbers["rows"], batch_of(part))
         return [Wrote(*out.pre_commit()[:2]) for out in outs.values()]
 
