@@ -9,8 +9,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
+from inspect import get_annotations
+from textwrap import fill
 from typing import Any, TypeVar, get_type_hints
 
 from abs_core.errors import OptionError
@@ -28,19 +30,21 @@ class Option:
         read: parses the text; a ValueError's message completes "must be ...".
         default: if the option is not given.
         secret: never show its value.
+        doc: what it is for, in Markdown with links from ``docs/reference``.
     """
 
     name: str
     read: Callable[[str], Any]
     default: Any = None
     secret: bool = False
+    doc: str = ""
 
 
 def options_of(values: type) -> tuple[Option, ...]:
     """The options in a frozen dataclass's annotated fields.
 
-    ``Annotated[T, read]`` is an option with the field's name and default, ``Annotated[T,
-    Option(...)]`` one with another name or default. Inherited ones come last.
+    ``Annotated[T, read, doc]`` is an option with the field's name and default, ``Annotated[T,
+    Option(...), doc]`` one with another name or default. Inherited ones come last.
     """
     return tuple(_by_field(values).values())
 
@@ -61,15 +65,42 @@ def fields_from(values: type, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _by_field(values: type) -> dict[str, Option]:
+def _by_field(values: Any) -> dict[str, Option]:
     hints = get_type_hints(values, include_extras=True)
     order = [name for kind in values.__mro__ for name in vars(kind).get("__annotations__", ())]
-    found = {}
-    for each in sorted(fields(values), key=lambda each: order.index(each.name)):
-        for how in getattr(hints[each.name], "__metadata__", ()):
-            default = None if each.default is MISSING else each.default
-            found[each.name] = how if isinstance(how, Option) else Option(each.name, how, default)
-    return found
+    options = {}
+    for field in sorted(fields(values), key=lambda field: order.index(field.name)):
+        how, *doc = getattr(hints[field.name], "__metadata__", (None,))
+        if how is not None:
+            default = None if field.default is MISSING else field.default
+            option = how if isinstance(how, Option) else Option(field.name, how, default)
+            options[field.name] = replace(option, doc="".join(doc) or option.doc)
+    return options
+
+
+Values = TypeVar("Values")
+
+
+def described(values: type[Values]) -> type[Values]:
+    """Decorates a frozen dataclass: its docstring names its options, each with its text."""
+    kind_of: Any = values
+    inherited = {name for kind in values.__mro__[1:-1] for name in get_annotations(kind)}
+    lines = [
+        _indented(f"{name}: {_LINK.sub(_TEXT_OF_LINK, option.doc)}.")
+        for name, option in _by_field(kind_of).items()
+        if option.doc and name not in inherited - get_annotations(values).keys()
+    ]
+    doc = (values.__doc__ or "").rstrip()
+    head = "" if "\n    Args:\n" in doc else "\n\n    Args:"
+    values.__doc__ = "\n".join([f"{doc}{head}", *lines, "    "])
+    return values
+
+
+_LINK, _TEXT_OF_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)"), r"\1"
+
+
+def _indented(line: str) -> str:
+    return fill(line, 100, initial_indent=" " * 8, subsequent_indent=" " * 12)
 
 
 class Problems:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Generic, Self, TypeVar, cast
 from abs_clients.options import (
     Option,
     Problems,
+    described,
     duration,
     fields_from,
     needed,
@@ -35,28 +36,46 @@ def _job_name(given: str) -> str:
     return given
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """What every sink takes.
+    """What every sink takes."""
 
-    Args:
-        protocol: ``2pc``, ``wal`` or ``idempotent``.
-        job: stable name of the job; None: the engine's own (Spark: the query id).
-        epoch: names a batch write, so that running it again changes nothing.
-        adopt: token by which a run takes over another lineage's or target's register.
-        checkpoint: the engine's checkpoint location, where it tells.
-        patience: seconds to wait for a system that does not answer.
-        replay: how a replay is recognised where the checkpoint does not tell: by a ``digest`` of its
-            rows, by their ``count``, or by a batch's ``token`` alone.
-    """
-
-    protocol: Annotated[str, one_of(*PROTOCOLS)] = "2pc"
-    job: Annotated[str | None, _job_name] = None
-    epoch: Annotated[str | None, text] = None
-    adopt: Annotated[str | None, text] = None
-    checkpoint: Annotated[str | None, Option("checkpointLocation", text)] = None
-    patience: Annotated[float, duration(1.0, 86_400.0)] = DEFAULT_SECONDS
-    replay: Annotated[str, one_of(*REPLAYS)] = "digest"
+    protocol: Annotated[str, one_of(*PROTOCOLS), "`2pc`, `wal` or `idempotent`"] = "2pc"
+    job: Annotated[
+        str | None,
+        _job_name,
+        "a stable name of the job; default: the query's id. Only a named job always "
+        "detects a deleted checkpoint",
+    ] = None
+    epoch: Annotated[
+        str | None,
+        text,
+        "batch writes: the name of this batch. A second write under the same name changes nothing",
+    ] = None
+    adopt: Annotated[
+        str | None,
+        text,
+        "a token that an error message names: your consent to take over a register",
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        Option("checkpointLocation", text),
+        "Spark's option; set it here too if you set it in the session's configuration",
+    ] = None
+    patience: Annotated[
+        float,
+        duration(1.0, 86_400.0),
+        "how long to retry while a server does not answer: a number of seconds, or `3m`; "
+        "see [operations](../how-to/operations.md#how-long-a-server-may-be-away)",
+    ] = DEFAULT_SECONDS
+    replay: Annotated[
+        str,
+        one_of(*REPLAYS),
+        "how a repeated batch is compared with the first one: `digest` of its rows, "
+        "`count` of its rows, or its `token` only; see [the digest of "
+        "rows](../explanation/protocol.md#the-digest-of-rows)",
+    ] = "digest"
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -107,6 +126,7 @@ def sink_or(read: Callable[[str], T]) -> Callable[[str], T | ToSink]:
     return parse
 
 
+@described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterOptions(Generic[Place]):
     """The options of dead letters, for a sink's own options to inherit.
@@ -115,13 +135,21 @@ class DeadLetterOptions(Generic[Place]):
         deadletter: where rows go that the target refuses by their data: a place of the sink's own
             system, which reads it by a parser of its own, or a sink of the same epoch. Without it such
             a row stops the query.
-        deadlettermax: the largest share of such rows (``limit_text``).
-        deadlettercolumns: columns of the input that dead letters do not show.
     """
 
     deadletter: Place | ToSink | None = None
-    deadlettermax: Annotated[float, share] = DEADLETTERMAX
-    deadlettercolumns: Annotated[tuple[str, ...], column_names] = ()
+    deadlettermax: Annotated[
+        float,
+        share,
+        f"the largest share of dead letters (`0.01`, `1%`) {limit_text()}; the epoch that passes "
+        "it stops the query, and nothing of it is written",
+    ] = DEADLETTERMAX
+    deadlettercolumns: Annotated[
+        tuple[str, ...],
+        column_names,
+        "columns of the input that dead letters do not show, for instance personal data; "
+        "such letters cannot be replayed if the target needs the columns",
+    ] = ()
 
     @property
     def letters(self) -> Place | None:

@@ -13,6 +13,8 @@ import pytest
 
 from abs_clients.options import Option
 from abs_core.errors import OptionError
+from abs_sinks.options import DeadLetterOptions
+from abs_sinks.postgres.options import PostgresOptions
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -23,12 +25,21 @@ def test_the_page_of_options_is_written_from_the_code_as_it_is() -> None:
     assert found == made["written"](), "run: python docs/make_options.py"
 
 
-def test_an_option_without_a_line_on_the_page_is_an_error() -> None:
+def test_an_option_without_a_text_is_an_error() -> None:
     made = runpy.run_path(str(DOCS / "make_options.py"))
-    title, note, options, lines = made["SECTIONS"][0]
-    less = {name: line for name, line in lines.items() if name != "job"}
-    with pytest.raises(ValueError, match=r"All sinks: .*job"):
-        made["written"](((title, note, options, less),))
+    silent = Option("label", str)
+    with pytest.raises(ValueError, match=r"All sinks: .*label"):
+        made["written"]((("All sinks", "", [silent]),))
+
+
+def test_the_docstring_of_the_options_has_their_texts() -> None:
+    doc = str(PostgresOptions.__doc__)
+    assert "\n        address: the server and database" in doc
+    assert "\n        locktimeout: how long to wait for a lock.\n" in doc
+    assert "see dead letters." in " ".join(doc.split())
+    assert "](" not in doc
+    assert "deadlettermax" not in doc
+    assert "deadlettermax: " in str(DeadLetterOptions.__doc__)
 
 
 _FREE = """
@@ -56,7 +67,7 @@ def taking_any_word(sections: Any) -> set[str]:
     ]
     return {
         option.name
-        for _, _, options, _ in sections
+        for _, _, options in sections
         for option in options
         if any(takes(option, word) for word in words)
     }
@@ -76,7 +87,7 @@ def test_an_option_with_a_fixed_set_of_values_takes_no_other_word() -> None:
 
 
 def planted(option: Option) -> Sequence[Any]:
-    return [("", "", [option], {})]
+    return [("", "", [option])]
 
 
 def test_an_option_that_takes_words_it_does_not_know_is_found() -> None:

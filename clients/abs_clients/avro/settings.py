@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from abs_clients.avro.schema import parsed
 from abs_clients.extras import missing
-from abs_clients.options import Option, Problems, fields_from, text
+from abs_clients.options import Option, Problems, described, fields_from, text
 from abs_core.errors import OptionError, SchemaError
 
 BYTES, AVRO = "bytes", "avro"
@@ -68,14 +68,28 @@ def _secret() -> Any:
     return field(default=None, repr=False)
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class ColumnFormats:
     """The formats of key and value, and the schemas that are given for them."""
 
-    value_format: Annotated[str, Option("value.format", format_name, BYTES)] = BYTES
-    key_format: Annotated[str, Option("key.format", format_name, BYTES)] = BYTES
-    value_schema: Annotated[str | None, Option("value.schema", avro_schema)] = None
-    key_schema: Annotated[str | None, Option("key.schema", avro_schema)] = None
+    value_format: Annotated[
+        str,
+        Option("value.format", format_name, BYTES),
+        "`bytes`, or `avro`: records with a schema, see [formats](formats.md)",
+    ] = BYTES
+    key_format: Annotated[str, Option("key.format", format_name, BYTES), "the same for the key"] = (
+        BYTES
+    )
+    value_schema: Annotated[
+        str | None,
+        Option("value.schema", avro_schema),
+        "the Avro schema to write with, or that the column is to have, as JSON; default: "
+        "the newest one of the subject",
+    ] = None
+    key_schema: Annotated[str | None, Option("key.schema", avro_schema), "the same for the key"] = (
+        None
+    )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -88,45 +102,66 @@ class ColumnFormats:
         return found
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class RegistrySettings:
     """Where the registry is, and how to log in; by the names of confluent-kafka. Shows no secret."""
 
-    url: Annotated[str | None, Option("registry.url", _url)] = None
-    basic_auth_user_info: Annotated[
-        str | None, Option("registry.basic.auth.user.info", text, secret=True)
-    ] = _secret()
-    ssl_ca_location: Annotated[str | None, Option("registry.ssl.ca.location", text)] = None
-    ssl_certificate_location: Annotated[
-        str | None, Option("registry.ssl.certificate.location", text)
+    url: Annotated[
+        str | None,
+        Option("registry.url", _url),
+        "of the schema registry, `https://host:port`; several are separated by commas",
     ] = None
-    ssl_key_location: Annotated[str | None, Option("registry.ssl.key.location", text)] = None
+    basic_auth_user_info: Annotated[
+        str | None, Option("registry.basic.auth.user.info", text, secret=True), "`user:password`"
+    ] = _secret()
+    ssl_ca_location: Annotated[
+        str | None,
+        Option("registry.ssl.ca.location", text),
+        "file or folder of the authorities that are trusted",
+    ] = None
+    ssl_certificate_location: Annotated[
+        str | None, Option("registry.ssl.certificate.location", text), "the client's certificate"
+    ] = None
+    ssl_key_location: Annotated[
+        str | None, Option("registry.ssl.key.location", text), "its key"
+    ] = None
     ssl_key_password: Annotated[
-        str | None, Option("registry.ssl.key.password", text, secret=True)
+        str | None, Option("registry.ssl.key.password", text, secret=True), "the key's password"
     ] = _secret()
     bearer_auth_credentials_source: Annotated[
-        str | None, Option("registry.bearer.auth.credentials.source", _credentials_source)
+        str | None,
+        Option("registry.bearer.auth.credentials.source", _credentials_source),
+        "`STATIC_TOKEN`, `OAUTHBEARER` or `OAUTHBEARER_AZURE_IMDS`",
     ] = None
     bearer_auth_token: Annotated[
-        str | None, Option("registry.bearer.auth.token", text, secret=True)
+        str | None, Option("registry.bearer.auth.token", text, secret=True), "of `STATIC_TOKEN`"
     ] = _secret()
-    bearer_auth_client_id: Annotated[str | None, Option("registry.bearer.auth.client.id", text)] = (
-        None
-    )
+    bearer_auth_client_id: Annotated[
+        str | None, Option("registry.bearer.auth.client.id", text), "of `OAUTHBEARER`"
+    ] = None
     bearer_auth_client_secret: Annotated[
-        str | None, Option("registry.bearer.auth.client.secret", text, secret=True)
+        str | None,
+        Option("registry.bearer.auth.client.secret", text, secret=True),
+        "of `OAUTHBEARER`",
     ] = _secret()
-    bearer_auth_scope: Annotated[str | None, Option("registry.bearer.auth.scope", text)] = None
+    bearer_auth_scope: Annotated[
+        str | None, Option("registry.bearer.auth.scope", text), "of `OAUTHBEARER`"
+    ] = None
     bearer_auth_issuer_endpoint_url: Annotated[
-        str | None, Option("registry.bearer.auth.issuer.endpoint.url", text)
+        str | None,
+        Option("registry.bearer.auth.issuer.endpoint.url", text),
+        "of `OAUTHBEARER`: where tokens come from",
     ] = None
     bearer_auth_logical_cluster: Annotated[
-        str | None, Option("registry.bearer.auth.logical.cluster", text)
+        str | None, Option("registry.bearer.auth.logical.cluster", text), "of Confluent's cloud"
     ] = None
     bearer_auth_identity_pool_id: Annotated[
-        str | None, Option("registry.bearer.auth.identity.pool.id", text)
+        str | None, Option("registry.bearer.auth.identity.pool.id", text), "of Confluent's cloud"
     ] = None
-    proxy: Annotated[str | None, Option("registry.proxy", text, secret=True)] = _secret()
+    proxy: Annotated[
+        str | None, Option("registry.proxy", text, secret=True), "an HTTP proxy to the registry"
+    ] = _secret()
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, Self
 
-from abs_clients.options import Option, boolean, fields_from, seconds, text
+from abs_clients.options import Option, boolean, described, fields_from, seconds, text
 
 _CREDENTIALS = (
     "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, a role)."
@@ -54,22 +54,27 @@ class Vendor(Protocol):
     def vend(self) -> Vended: ...
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class Server:
     """An S3 server.
 
     Args:
-        endpoint: base URL; None: Amazon's for the region.
-        region: None: from boto3's chain.
-        pathstyle: the bucket in the path and not in the host name.
-        timeout: seconds to wait for an answer.
         vendor: of credentials; None: boto3's chain.
     """
 
-    endpoint: Annotated[str | None, endpoint_url] = None
-    region: Annotated[str | None, text] = None
-    pathstyle: Annotated[bool, Option("pathstyle", boolean)] = False
-    timeout: Annotated[float, seconds(1.0, 600.0)] = 60.0
+    endpoint: Annotated[
+        str | None,
+        endpoint_url,
+        "`http://host:port` of a server other than Amazon's (boto3's `AWS_ENDPOINT_URL` works too)",
+    ] = None
+    region: Annotated[str | None, text, "default: that of boto3"] = None
+    pathstyle: Annotated[
+        bool,
+        Option("pathstyle", boolean),
+        "`true` or `false`; default: true if there is an `endpoint`",
+    ] = False
+    timeout: Annotated[float, seconds(1.0, 600.0), "the longest time of one request"] = 60.0
     vendor: Vendor | None = None
 
     @classmethod

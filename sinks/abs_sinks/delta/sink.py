@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from abs_clients.delta.log import DeltaLog
+from abs_clients.options import described
 from abs_core.patience import Patience
 from abs_sinks.lake.folder import TableFiles
 from abs_sinks.lake.options import FOLDER, LakeOptions
@@ -15,15 +16,16 @@ from abs_sinks.lake.sink import LakeSink
 NAME = "abs-delta"
 
 
+@described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaOptions(LakeOptions):
-    """Where and how to write.
+    """Where and how to write."""
 
-    Args:
-        path: the table's folder.
-    """
-
-    path: Annotated[str, FOLDER]
+    path: Annotated[
+        str,
+        FOLDER,
+        "the table's folder: `s3://bucket/prefix`, or an absolute path that all processes see",
+    ]
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> DeltaOptions:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from abs_clients.iceberg.problems import check_location
 from abs_clients.iceberg.table import IcebergTable
-from abs_clients.options import text
+from abs_clients.options import described, text
 from abs_core.errors import ConfigError, OptionError
 from abs_core.patience import Patience
 from abs_sinks.lake.folder import TableFiles
@@ -29,18 +29,20 @@ def _table_name(given: str) -> str:
     return given.strip()
 
 
+@described
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergOptions(LakeOptions):
     """Where and how to write.
 
     Args:
         name: the table with its namespace.
-        catalog: the catalog's name in pyiceberg's configuration.
         properties: of the catalog, without the prefix; they may hold secrets.
     """
 
-    table: Annotated[str, _table_name]
-    catalog: Annotated[str, text] = "default"
+    table: Annotated[str, _table_name, "the table with its namespace: `db.events`"]
+    catalog: Annotated[
+        str, text, "the name of the catalog, also in pyiceberg's configuration file"
+    ] = "default"
     properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @classmethod

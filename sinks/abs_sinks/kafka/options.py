@@ -22,6 +22,7 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    described,
     fields_from,
     one_of,
     options_of,
@@ -66,6 +67,7 @@ def _strategy(given: str) -> str:
     return name
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class Formats(ColumnFormats):
     """How key and value are encoded.
@@ -73,12 +75,21 @@ class Formats(ColumnFormats):
     Args:
         value_schema, key_schema: to write with, as JSON; None: the subject's newest one, or, where
             ``register`` allows it, one that is made of the column's type.
-        register: register a schema that the registry does not have.
     """
 
-    value_strategy: Annotated[str | None, Option("value.subject.name.strategy", _strategy)] = None
-    key_strategy: Annotated[str | None, Option("key.subject.name.strategy", _strategy)] = None
-    register: Annotated[bool, Option("registry.register", boolean, False)] = False
+    value_strategy: Annotated[
+        str | None,
+        Option("value.subject.name.strategy", _strategy),
+        "which subject the schema has: `topic` (default), `record`, `topic_record`",
+    ] = None
+    key_strategy: Annotated[
+        str | None, Option("key.subject.name.strategy", _strategy), "the same for the key"
+    ] = None
+    register: Annotated[
+        bool,
+        Option("registry.register", boolean, False),
+        "whether a schema that the registry does not have is registered",
+    ] = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -162,36 +173,66 @@ def _write(text: str) -> str:
 REGISTERTOPIC = "abs-register"
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class KafkaOptions(DeadLetterOptions[str]):
     """Where and how to write. Its ``repr`` shows no secret (I9).
 
     Args:
         kafka: what was given as ``kafka.*``: librdkafka's settings.
-        topic: of every record; None: the column ``topic`` says.
         common: what every sink takes.
-        registertopic: the compacted topic that holds the jobs' registers.
-        producer: one of ``PRODUCERS``; what follows from it is ``choice``.
-        wal: URL of the write-ahead log, for ``protocol=wal``.
-        write: ``append``, or ``changes``: rows are changes of keys.
-        sequenceby: of changes: the columns of a change's position in the order of all changes.
-        applyasdeletes: of changes: which delete.
-        deadletter: a topic for rows that the topic does not take; or a sink of the same epoch.
         formats: of key and value; schemas are in ``registry``.
     """
 
     kafka: Settings
-    topic: Annotated[str | None, topic_name] = None
+    topic: Annotated[
+        str | None,
+        topic_name,
+        "the topic of every record; without it, the column `topic` names it. Never a "
+        "register's topic or a side topic",
+    ] = None
     common: CommonOptions = field(default_factory=CommonOptions)
-    registertopic: Annotated[str, topic_name] = REGISTERTOPIC
-    producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
-    wal: Annotated[str | None, text] = None
-    write: Annotated[str, _write] = "append"
-    sequenceby: Annotated[tuple[str, ...], column_names] = ()
-    applyasdeletes: Annotated[Deletes, _deletes] = DELETES
-    deadletter: Annotated[str | ToSink | None, sink_or(topic_name)] = field(
-        default=None, kw_only=True
-    )
+    registertopic: Annotated[
+        str, topic_name, "the compacted topic that holds the jobs' registers"
+    ] = REGISTERTOPIC
+    producer: Annotated[
+        str,
+        one_of(*PRODUCERS),
+        "which sender to use, `auto`, `columnar` or `librdkafka`: see [how records are "
+        "sent](kafka.md#how-records-are-sent)",
+    ] = AUTO
+    wal: Annotated[
+        str | None,
+        text,
+        "with `protocol=wal`: `file:///folder` (an absolute path that all machines see), "
+        "or `s3://bucket/prefix` (`?endpoint=http://host:port&region=...`). Default of a "
+        "stream: `<checkpointLocation>/abs/wal`",
+    ] = None
+    write: Annotated[
+        str,
+        _write,
+        "`append`, or `changes`: rows are changes of keys, see [changes into a "
+        "topic](../how-to/changes.md#changes-into-a-topic)",
+    ] = "append"
+    sequenceby: Annotated[
+        tuple[str, ...],
+        column_names,
+        "changes: the columns of a change's position, by which a key's records of an "
+        "epoch are ordered",
+    ] = ()
+    applyasdeletes: Annotated[
+        Deletes,
+        _deletes,
+        "changes: which ones delete: a boolean column, or `column=value,value`; their "
+        "records have no value",
+    ] = DELETES
+    deadletter: Annotated[
+        str | ToSink | None,
+        sink_or(topic_name),
+        "a topic for rows that the topic does not take, in the same transaction; in "
+        "`abs_spark.epoch` also another sink (`sink:NAME`). Without it such a row stops "
+        "the query; see [dead letters](dead-letters.md)",
+    ] = field(default=None, kw_only=True)
     formats: Formats = field(default_factory=Formats)
     registry: RegistrySettings = field(default_factory=RegistrySettings)
 

@@ -12,12 +12,11 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    described,
     fields_from,
     one_of,
     options_of,
     read_options,
-    size,
-    whole_number,
 )
 from abs_clients.s3.location import Location
 from abs_clients.s3.server import HADOOP, Server
@@ -26,13 +25,12 @@ from abs_sinks.lake.fit import CHANGES
 from abs_sinks.options import (
     COMMON,
     CommonOptions,
-    DeadLetterOptions,
     ToSink,
     check_dead_letters,
     column_names,
     sink_or,
 )
-from abs_sinks.s3.options import COMPRESSIONS, MIB, MIN_PART, S3Options
+from abs_sinks.s3.options import COMPRESSIONS, S3Options, UploadOptions
 
 if TYPE_CHECKING:
     from abs_sinks.lake.folder import TableFiles
@@ -66,34 +64,41 @@ def _no_place(given: str) -> ToSink:
 _to_sink = sink_or(_no_place)
 
 
+@described
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LakeOptions(DeadLetterOptions[ToSink]):
+class LakeOptions(UploadOptions[ToSink]):
     """How to write data files; where is each format's own. Holds no secret.
 
     Args:
         common: what every sink takes.
-        partitionby: partition columns of a table that is created; an existing one must have the same.
-        createtable: create the table where it is missing.
-        compression: of the Parquet files.
-        schemachange: what to do with a column of the input that the table lacks: ``fail``, ``ignore``
-            (its values are not written), ``add`` (it is added).
-        deadletter: a sink of the same epoch for rows that the table does not take.
         server: where S3 listens.
-        partsize, uploadthreads, rowgroupsize, maxfilesize, maxopenfiles: as for ``abs-s3``.
     """
 
     common: CommonOptions = field(default_factory=CommonOptions)
-    partitionby: Annotated[tuple[str, ...], column_names] = ()
-    createtable: Annotated[bool, boolean] = False
-    compression: Annotated[str, one_of(*COMPRESSIONS["parquet"])] = "snappy"
-    schemachange: Annotated[str, one_of(*CHANGES)] = "fail"
-    deadletter: Annotated[ToSink | None, _to_sink] = None
+    partitionby: Annotated[
+        tuple[str, ...],
+        column_names,
+        "partition columns of a table that is created; an existing table must have the same",
+    ] = ()
+    createtable: Annotated[bool, boolean, "create the table if it is missing"] = False
+    compression: Annotated[
+        str,
+        one_of(*COMPRESSIONS["parquet"]),
+        "of the Parquet files: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`",
+    ] = "snappy"
+    schemachange: Annotated[
+        str,
+        one_of(*CHANGES),
+        "columns of the input that the table lacks: `fail` (default), `ignore` them, or "
+        "`add` them to the table",
+    ] = "fail"
+    deadletter: Annotated[
+        ToSink | None,
+        _to_sink,
+        "in `abs_spark.epoch`: another sink (`sink:NAME`) for rows that the table does "
+        "not take; see [dead letters](dead-letters.md)",
+    ] = None
     server: Server = field(default_factory=Server)
-    partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
-    uploadthreads: Annotated[int, whole_number(1, 64)] = 4
-    rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
-    maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30
-    maxopenfiles: Annotated[int, whole_number(1, 1000)] = 8
 
     @classmethod
     def parse_as(
@@ -148,14 +153,7 @@ class LakeOptions(DeadLetterOptions[ToSink]):
             partitionby=tuple(partitions),
             compression=self.compression,
             server=self.server,
-            partsize=self.partsize,
-            uploadthreads=self.uploadthreads,
-            rowgroupsize=self.rowgroupsize,
-            maxfilesize=self.maxfilesize,
-            maxopenfiles=self.maxopenfiles,
-            deadletter=self.deadletter,
-            deadlettermax=self.deadlettermax,
-            deadlettercolumns=self.deadlettercolumns,
+            **self.uploads,
         )
 
 

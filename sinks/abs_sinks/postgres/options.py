@@ -11,6 +11,7 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    described,
     duration,
     fields_from,
     one_of,
@@ -135,66 +136,117 @@ _ELSEWHERE = {
 """Options of Spark's JDBC source and of other connectors."""
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class PostgresOptions(DeadLetterOptions[TableName]):
     """Where and how to write. Its ``repr`` shows no secret (I9).
 
+    ``write`` is ``replace``, too, which ``replacing`` sets and no option selects.
+
     Args:
         address: the server and database, with credentials.
-        dbtable: the table.
         common: what every sink takes.
-        write: ``append``, ``upsert``, ``changes``, or ``replace``, which ``replacing`` sets and no
-            option selects.
-        key: columns that identify a row, for ``upsert`` and ``changes``; as written, see
-            ``column_list``. Of ``changes`` the default is the primary key.
-        orderby: of several rows of one key, the one with the greatest value here is taken; without
-            it they are an error.
-        onconflict: what an appended row does that a unique index holds already: ``fail``, or
-            ``nothing``: it is left out. (``update`` is ``write=upsert``.)
-        sequenceby: the position of a change: of two changes of a key the one with the greater one wins.
-        applyasdeletes: which changes delete.
-        exceptcolumns: columns of the input that are not written.
-        positions: where the position of a row is kept: in the ``table``, or in a ``side`` table.
-        tombstones: seconds for which the position of a deleted row is kept.
-        unchanged: the column that lists the columns which a change leaves as they are.
-        committedat: the column with the milliseconds since 1970 at which the source committed a
-            change; of the default only if the input has it, and the table does not. Empty: none.
-        batchsize: rows that are encoded and sent at a time, at most.
-        createtable: create the table where it is missing.
-        schemachange: what becomes of a column of the input that the table lacks: ``fail`` stops the
-            query before it writes, ``ignore`` does not write it, ``add`` adds it to the table.
-        stateschema: schema of register, markers and staging.
-        locktimeout: seconds to wait for a lock that something else holds.
-        connecttimeout: seconds to wait for the server to take a connection.
-        deadletter: a table of this database for rows that the table refuses by their data; it is
-            created if it is missing. Or a sink of the same epoch, for what the client can tell.
-            Without it such a row stops the query.
     """
 
     address: Address
-    dbtable: Annotated[TableName, TableName.parse]
+    dbtable: Annotated[TableName, TableName.parse, "`table` or `schema.table`, quoted where needed"]
     common: CommonOptions = field(default_factory=CommonOptions)
-    write: Annotated[str, _write] = "append"
-    key: Annotated[tuple[str, ...], column_list] = ()
-    orderby: Annotated[tuple[str, ...], column_list] = ()
-    onconflict: Annotated[str, one_of("fail", "nothing", "update")] = "fail"
-    sequenceby: Annotated[tuple[str, ...], column_list] = ()
-    applyasdeletes: Annotated[Deletes, _deletes] = DELETES
-    exceptcolumns: Annotated[tuple[str, ...], column_list] = ()
-    positions: Annotated[str, one_of("table", "side")] = "table"
-    tombstones: Annotated[float, duration(1.0, 366 * 86_400.0)] = 2 * 86_400.0
-    unchanged: Annotated[str | None, text] = None
-    committedat: Annotated[str, str.strip] = COMMITTED_AT
-    batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
-    createtable: Annotated[bool, boolean] = False
-    schemachange: Annotated[str, one_of("fail", "ignore", "add")] = "fail"
-    stateschema: Annotated[str, _identifier] = "abs"
-    locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
-    connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
-    deadletter: Annotated[TableName | ToSink | None, sink_or(TableName.parse)] = field(
-        default=None, kw_only=True
+    write: Annotated[
+        str,
+        _write,
+        "`append`, `upsert` by `key`, or `changes`: see [changes](../how-to/changes.md)",
+    ] = "append"
+    key: Annotated[
+        tuple[str, ...],
+        column_list,
+        "columns of the key, separated by commas; `upsert` needs it; default for "
+        "`changes`: the primary key",
+    ] = ()
+    orderby: Annotated[
+        tuple[str, ...],
+        column_list,
+        "upsert: if an epoch has several rows of one key, the row with the greatest value "
+        "in this column wins. Across epochs the later epoch wins, even if its value is "
+        "smaller; where that is wrong, take `write=changes` with `sequenceby`",
+    ] = ()
+    onconflict: Annotated[
+        str,
+        one_of("fail", "nothing", "update"),
+        "append with `protocol=wal`: a row that a unique index has already makes the "
+        "epoch `fail`, or is left out (`nothing`); `update` is the same as `write=upsert`",
+    ] = "fail"
+    sequenceby: Annotated[
+        tuple[str, ...],
+        column_list,
+        "changes: the columns of a change's position. Of two changes of a key the one "
+        "with the greater position wins",
+    ] = ()
+    applyasdeletes: Annotated[
+        Deletes,
+        _deletes,
+        "changes: which ones delete: a boolean column, or `column=value,value`; default: `op=d`",
+    ] = DELETES
+    exceptcolumns: Annotated[
+        tuple[str, ...],
+        column_list,
+        "changes: columns of the input that are not written. The columns of operation and "
+        "position are written where the table has them",
+    ] = ()
+    positions: Annotated[
+        str,
+        one_of("table", "side"),
+        "changes: where the position of a row is kept: in the `table`'s own columns, or "
+        "in a `side` table of the state schema",
+    ] = "table"
+    tombstones: Annotated[
+        float,
+        duration(1.0, 366 * 86_400.0),
+        "changes: how long the position of a deleted row is kept: seconds, or `2d`, by "
+        "the server's clock",
+    ] = 2 * 86_400.0
+    unchanged: Annotated[
+        str | None,
+        text,
+        "changes: the column, an array of strings, that lists the columns which a change "
+        "leaves as they are",
+    ] = None
+    committedat: Annotated[
+        str,
+        str.strip,
+        "changes: the column with the milliseconds since 1970 at which the source "
+        "committed a change. By it [a source that goes "
+        "back](../how-to/changes.md#a-source-that-goes-back) is noticed. Default: "
+        "`source_ts_ms`, if the input has it and the table does not; empty: none",
+    ] = COMMITTED_AT
+    batchsize: Annotated[int, whole_number(1, 10_000_000), "rows that are sent at a time"] = 65_536
+    createtable: Annotated[bool, boolean, "create a missing table from the input's schema"] = False
+    schemachange: Annotated[
+        str,
+        one_of("fail", "ignore", "add"),
+        "columns of the input that the table lacks: `fail` (default), `ignore` them, or "
+        "`add` them to the table ([new columns](postgres-types.md#new-columns))",
+    ] = "fail"
+    stateschema: Annotated[
+        str, _identifier, "the schema of registers, markers and staging tables"
+    ] = "abs"
+    locktimeout: Annotated[float, seconds(0.1, 600.0), "how long to wait for a lock"] = 10.0
+    connecttimeout: Annotated[float, seconds(1.0, 600.0), "how long to wait for a connection"] = (
+        10.0
     )
-    deadlettercolumns: Annotated[tuple[str, ...], column_list] = field(default=(), kw_only=True)
+    deadletter: Annotated[
+        TableName | ToSink | None,
+        sink_or(TableName.parse),
+        "a table of the same database for rows that the table refuses by their data, "
+        "under the same decision; created if it is missing; in `abs_spark.epoch` also "
+        "another sink (`sink:NAME`), for what no column can hold. Without it such a row "
+        "stops the query; see [dead letters](dead-letters.md)",
+    ] = field(default=None, kw_only=True)
+    deadlettercolumns: Annotated[
+        tuple[str, ...],
+        column_list,
+        "columns of the input that dead letters do not show, for instance personal data; "
+        "such letters cannot be replayed if the target needs the columns",
+    ] = field(default=(), kw_only=True)
 
     @property
     def patience(self) -> Patience:
@@ -282,11 +334,18 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         return cls(address, common=common, **fields_from(cls, values))
 
 
+_PASSWORD_FROM = {
+    "passwordcommand": "a program whose first line is the password; run for each new connection",
+    "passwordfile": "a file that holds the password; read for each new connection",
+    "passwordfunction": "`module:function`, or an entry point of the group `abs_sinks.tokens`; gets "
+    "libpq's parameters as a dict and returns the password or token, for each new connection",
+}
+
 OPTIONS = (
-    Option("url", text, secret=True),
-    Option("user", text),
-    Option("password", str, secret=True),
-    *(Option(name, text, secret=True) for name in SOURCES),
+    Option("url", text, secret=True, doc="libpq URI or keyword string, or `jdbc:postgresql:`"),
+    Option("user", text, doc="takes precedence over the URL"),
+    Option("password", str, secret=True, doc="takes precedence over the URL"),
+    *(Option(name, text, secret=True, doc=_PASSWORD_FROM[name]) for name in SOURCES),
     *options_of(PostgresOptions),
 )
 

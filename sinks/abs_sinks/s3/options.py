@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Self
 
 from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    described,
     fields_from,
     one_of,
     options_of,
@@ -27,6 +28,7 @@ from abs_sinks.options import (
     COMMON,
     CommonOptions,
     DeadLetterOptions,
+    Place,
     ToSink,
     check_may_bury,
     column_names,
@@ -80,52 +82,88 @@ _ELSEWHERE = {
 """Options of Spark's file sinks and of Hadoop's S3 client."""
 
 
+@described
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadOptions(DeadLetterOptions[Place]):
+    """What all sinks that write files have: a sink's own options inherit it."""
+
+    partsize: Annotated[int, size(MIN_PART, 1 << 30), "bytes of a part of an upload"] = 8 * MIB
+    uploadthreads: Annotated[int, whole_number(1, 64), "parts that a task sends at once"] = 4
+    rowgroupsize: Annotated[int, size(MIB, 1 << 30), "bytes of a row group"] = 32 * MIB
+    maxfilesize: Annotated[
+        int, size(MIB, 1 << 40), "bytes after which a task begins another file"
+    ] = 1 << 30
+    maxopenfiles: Annotated[
+        int,
+        whole_number(1, 1000),
+        "number of folders (partitions) that a task writes to at once; rows of others "
+        "wait on the local disk",
+    ] = 8
+
+    @property
+    def uploads(self) -> dict[str, Any]:
+        """These as arguments, for another sink of files that takes them as they are."""
+        return {each.name: getattr(self, each.name) for each in fields(UploadOptions)}
+
+
+@described
 @dataclass(frozen=True, slots=True)
-class S3Options(DeadLetterOptions[Location]):
+class S3Options(UploadOptions[Location]):
     """Where and how to write. Holds no secret: credentials come by boto3's chain.
 
     Args:
-        path: the folder of the data.
         common: what every sink takes.
-        fileformat: ``parquet``, ``json`` (one object a line), ``csv`` or ``arrow`` (IPC files).
-        partitionby: columns that become folders (``name=value``), in this order.
-        compression: one of ``COMPRESSIONS`` of the format.
         server: where it listens.
-        sse: server-side encryption of every object; None: the bucket's default.
-        ssekmskeyid: key for ``aws:kms``.
-        filename: what file names begin with.
-        partsize: bytes of one part of an upload.
-        uploadthreads: parts that a task sends at once, and keeps in memory at most.
-        rowgroupsize: bytes of Arrow data that one row group (or record batch) is made of.
-        maxfilesize: bytes after which a task begins another file.
-        maxopenfiles: folders a task writes to at once; rows of others wait on local disk.
-        targetfilesize: bytes of the files that ``wal`` composes.
-        header: whether CSV files begin with the columns' names.
-        statepath: the folder of register and manifests; None: ``_abs`` in the path.
-        deadletter: a folder of the same bucket for rows that the files cannot hold; or a sink of the
-            same epoch.
     """
 
-    path: Annotated[Location, Location.parse]
+    path: Annotated[Location, Location.parse, "`s3://bucket/prefix`; the bucket must exist"]
     common: CommonOptions = field(default_factory=CommonOptions)
-    fileformat: Annotated[str, one_of(*COMPRESSIONS)] = "parquet"
-    partitionby: Annotated[tuple[str, ...], column_names] = ()
-    compression: Annotated[str, Option("compression", one_of(*_CODECS))] = "snappy"
+    fileformat: Annotated[
+        str,
+        one_of(*COMPRESSIONS),
+        "`parquet`, `json` (an object a line), `csv`, `arrow` (IPC files)",
+    ] = "parquet"
+    partitionby: Annotated[
+        tuple[str, ...],
+        column_names,
+        "columns of the input, separated by commas, that become folders "
+        "([`name=value`](s3.md#columns-in-folder-names)). A name must not begin with `_` "
+        "or `.`, because readers skip such folders",
+    ] = ()
+    compression: Annotated[
+        str,
+        Option("compression", one_of(*_CODECS)),
+        "parquet: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`; json and "
+        "csv: `none` (default), `gzip`, `zstd`; arrow: `none` (default), `lz4`, `zstd`",
+    ] = "snappy"
     server: Server = field(default_factory=Server)
-    sse: Annotated[str | None, _sse] = None
-    ssekmskeyid: Annotated[str | None, text] = None
-    filename: Annotated[str, _lead] = "part"
-    partsize: Annotated[int, size(MIN_PART, 1 << 30)] = 8 * MIB
-    uploadthreads: Annotated[int, whole_number(1, 64)] = 4
-    rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
-    maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30
-    maxopenfiles: Annotated[int, whole_number(1, 1000)] = 8
-    targetfilesize: Annotated[int, size(MIB, 1 << 40)] = 128 * MIB
-    header: Annotated[bool, boolean] = True
-    statepath: Annotated[Location | None, Location.parse] = None
-    deadletter: Annotated[Location | ToSink | None, sink_or(Location.parse)] = field(
-        default=None, kw_only=True
+    sse: Annotated[
+        str | None,
+        _sse,
+        "server-side encryption: `AES256`, `aws:kms`, `aws:kms:dsse`; default: the "
+        "bucket's setting",
+    ] = None
+    ssekmskeyid: Annotated[str | None, text, "the key for `aws:kms` and `aws:kms:dsse`"] = None
+    filename: Annotated[
+        str, _lead, "the beginning of file names; may contain `{epoch}`, `{partition}` and `{date}`"
+    ] = "part"
+    targetfilesize: Annotated[int, size(MIB, 1 << 40), "size of the files that `wal` composes"] = (
+        128 * MIB
     )
+    header: Annotated[bool, boolean, "whether CSV files begin with the names of the columns"] = True
+    statepath: Annotated[
+        Location | None,
+        Location.parse,
+        "where the register is, in the same bucket; default: `_abs` below `path`",
+    ] = None
+    deadletter: Annotated[
+        Location | ToSink | None,
+        sink_or(Location.parse),
+        "a folder of the same bucket, `s3://bucket/folder`, for rows that the files "
+        "cannot hold, under the same decision; in `abs_spark.epoch` also another sink "
+        "(`sink:NAME`). Without it such a row stops the query; see [dead "
+        "letters](dead-letters.md)",
+    ] = field(default=None, kw_only=True)
 
     @property
     def patience(self) -> Patience:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from abs_clients.options import Option, boolean
+from abs_clients.options import Option, boolean, described
 from abs_core.errors import RowError, SchemaError
 from abs_sources.files.columnar import Rest, Step, malformed
 from abs_sources.files.jsontypes import json_batch
@@ -44,23 +44,28 @@ def one_or_none(text: str) -> str:
     return one_character(text) if text else ""
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """Format of a CSV file; the names are Spark's.
+    """Format of a CSV file; the names are Spark's."""
 
-    Args:
-        header: the first line names the columns; else they are the schema's, in order.
-        quote: around a value that contains a separator; empty: none.
-        escape: before a quote, or before itself, within a quoted value; empty, or the quote: a quote
-            is doubled instead. Everywhere else it is an ordinary sign, as for Spark.
-        nullvalue: unquoted text for null, as nothing is.
-    """
-
-    header: Annotated[bool, boolean] = False
-    sep: Annotated[str, one_character] = ","
-    quote: Annotated[str, one_or_none] = '"'
-    escape: Annotated[str, one_or_none] = ""
-    nullvalue: Annotated[str, Option("nullValue", str, "")] = ""
+    header: Annotated[
+        bool,
+        boolean,
+        "csv: whether the first line names the columns; columns are then found by name",
+    ] = False
+    sep: Annotated[str, one_character, "csv: the separator of columns"] = ","
+    quote: Annotated[str, one_or_none, "csv: the character around a value"] = '"'
+    escape: Annotated[
+        str,
+        one_or_none,
+        "csv: the character before a quote or itself within quotes; default: a quote is doubled",
+    ] = ""
+    nullvalue: Annotated[
+        str,
+        Option("nullValue", str, ""),
+        "csv: the text that means null, without quotes; nothing does, too",
+    ] = ""
 
     def plain(self, lines: bytes, name: str) -> bytes:
         """The same lines, with ``\\n`` at their ends and doubled quotes within values.

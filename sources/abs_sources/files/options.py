@@ -17,6 +17,7 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    described,
     fields_from,
     one_of,
     options_of,
@@ -128,45 +129,73 @@ _ELSEWHERE = {
 """Options of Spark's file sources and of Hadoop's S3 client."""
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class FileOptions:
     """The parsed options. No secrets: S3 credentials come from boto3's chain.
 
     Args:
-        path: a folder, a file or a glob.
-        fileformat: one of ``FORMATS``; json has one object per line.
-        log: folder of the source's own log; None for a batch read.
         limit: of one epoch.
-        latest_first: take the newest files first.
-        names: glob for file names.
-        recursive: read files at any depth.
         ignore_changed: skip a file that changed after it was taken, instead of refusing. A file
             must still be unchanged when it is read.
-        partition_bytes: approximate bytes of a split.
-        partitions: splits of an epoch that has enough to read.
-        batchsize: maximal rows of a batch (parquet, arrow).
         chunk: bytes of lines that are parsed at once (json, csv, text).
-        zone: of moments in folder names that have no offset; None: those are refused.
-        adopt: tokens of consent, see ``consent``.
         server: for paths on S3.
         poll_seconds: between two looks for new files, for an endless reader.
         readers: number of splits of an endless reading.
     """
 
-    path: Annotated[FileRoot, _glob]
-    fileformat: Annotated[str, one_of(*FORMATS)] = "parquet"
-    log: Annotated[FileRoot | None, FileRoot.parse] = None
+    path: Annotated[
+        FileRoot,
+        _glob,
+        "a folder, a file, or a glob (`*`, `?`, `[a-z]`, `{a,b}`); local, `file:` or `s3://`",
+    ]
+    fileformat: Annotated[
+        str,
+        one_of(*FORMATS),
+        "`parquet`, `json` (an object a line), `csv`, `arrow` (IPC files and streams), `text`",
+    ] = "parquet"
+    log: Annotated[
+        FileRoot | None, FileRoot.parse, "for streams: where the log is; default: in the checkpoint"
+    ] = None
     limit: Limit = field(default_factory=Limit)
-    latest_first: Annotated[bool, Option("latestFirst", boolean, False)] = False
-    names: Annotated[str | None, Option("pathGlobFilter", text)] = None
-    recursive: Annotated[bool, Option("recursiveFileLookup", boolean, False)] = False
+    latest_first: Annotated[
+        bool, Option("latestFirst", boolean, False), "begin with the newest files"
+    ] = False
+    names: Annotated[
+        str | None,
+        Option("pathGlobFilter", text),
+        "as in Spark; hidden files (`_`, `.`) are skipped, and hidden folders that a glob "
+        "in path does not name",
+    ] = None
+    recursive: Annotated[bool, Option("recursiveFileLookup", boolean, False), "as in Spark"] = False
     ignore_changed: bool = False
-    partition_bytes: Annotated[int, Option("maxPartitionBytes", _BYTES, 128 * MIB)] = 128 * MIB
-    partitions: Annotated[int, Option("minPartitions", whole_number(1, 100_000), 8)] = 8
-    batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
+    partition_bytes: Annotated[
+        int,
+        Option("maxPartitionBytes", _BYTES, 128 * MIB),
+        "limit of a task; large files are divided, small files share a task",
+    ] = 128 * MIB
+    partitions: Annotated[
+        int,
+        Option("minPartitions", whole_number(1, 100_000), 8),
+        "the least number of tasks of an epoch",
+    ] = 8
+    batchsize: Annotated[
+        int, whole_number(1, 10_000_000), "rows of an Arrow batch, at most (parquet, arrow)"
+    ] = 65_536
     chunk: int = 4 * MIB
-    zone: Annotated[str | None, Option("timeZone", _zone)] = None
-    adopt: Annotated[frozenset[str], Option("adopt", _tokens, frozenset())] = frozenset()
+    zone: Annotated[
+        str | None,
+        Option("timeZone", _zone),
+        "the zone of timestamps in folder names that have no offset: that of the Spark "
+        "session that wrote them; such folders are refused without it",
+    ] = None
+    adopt: Annotated[
+        frozenset[str],
+        Option("adopt", _tokens, frozenset()),
+        "tokens that error messages name, separated by commas: your consent to give up a "
+        "file, or to read it anew ([what to "
+        "do](../how-to/operations.md#a-file-cannot-be-read))",
+    ] = frozenset()
     csv: CsvForm = field(default_factory=CsvForm)
     server: Server = field(default_factory=Server)
     poll_seconds: float = 1.0
@@ -222,10 +251,15 @@ class FileOptions:
 
 OPTIONS = (
     *options_of(FileOptions),
-    Option("checkpointLocation", FileRoot.parse),
-    Option("maxFilesPerTrigger", _COUNT),
-    Option("maxBytesPerTrigger", _BYTES),
-    Option("changedFiles", one_of("error", "ignore"), "error"),
+    Option("checkpointLocation", FileRoot.parse, doc="for streams: Spark's option"),
+    Option("maxFilesPerTrigger", _COUNT, doc="limit of an epoch; default: all files"),
+    Option("maxBytesPerTrigger", _BYTES, doc="limit of an epoch; a file is never in two epochs"),
+    Option(
+        "changedFiles",
+        one_of("error", "ignore"),
+        "error",
+        doc="`ignore`: a file that changes after an epoch has taken it does not stop the query",
+    ),
     *options_of(CsvForm),
     *options_of(Server),
 )

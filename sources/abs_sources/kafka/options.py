@@ -19,6 +19,7 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    described,
     duration,
     fields_from,
     one_of,
@@ -99,6 +100,7 @@ _ELSEWHERE = {
 }
 
 
+@described
 @dataclass(frozen=True, slots=True)
 class KafkaSourceOptions:
     """The parsed options. Its ``repr`` shows no secret (I9).
@@ -107,44 +109,67 @@ class KafkaSourceOptions:
 
     Args:
         client: librdkafka's settings from ``kafka.*``.
-        subscribe: topics with all partitions, also new ones.
-        assign: only these partitions.
-        pattern: every topic whose whole name matches, also new ones; internal ones never.
         start: where a job without offsets begins.
         end: where a batch read ends; None: at the end at planning time.
         without_time: what ``startingTimestamp`` finds after the last record; None: an error.
-        most_offsets: offsets of one epoch; markers of transactions count, as in Spark.
-        min_partitions: approximate least number of splits.
-        most_records: most offsets of a split.
-        fail_on_data_loss: stop the job if records are gone or a topic was recreated; else warn.
-        headers: whether rows have the column headers.
-        winners: leave out the losing attempts' records of ``protocol=idempotent``, and stop
-            before undecided epochs. Planning then reads every record once itself. None is refused
-            for a topic with such records.
-        batchsize: maximal rows of an Arrow batch.
-        waits: seconds to wait for silent brokers, as the sinks' ``patience``.
         formats: of key and value.
     """
 
     client: Settings
-    subscribe: Annotated[tuple[str, ...] | None, topic_names] = None
-    assign: Annotated[tuple[Partition, ...] | None, assigned] = None
-    pattern: Annotated[str | None, Option("subscribePattern", _pattern)] = None
+    subscribe: Annotated[
+        tuple[str, ...] | None,
+        topic_names,
+        "topics; exactly one of `subscribe`, `assign` and `subscribePattern` is needed",
+    ] = None
+    assign: Annotated[
+        tuple[Partition, ...] | None, assigned, "partitions, as JSON: topic to partitions"
+    ] = None
+    pattern: Annotated[
+        str | None,
+        Option("subscribePattern", _pattern),
+        "matches whole names of topics, never internal topics or side topics",
+    ] = None
     start: Bound = field(default_factory=lambda: Bound(everywhere=LATEST))
     end: Bound | None = None
     without_time: int | None = None
-    most_offsets: Annotated[int | None, Option("maxOffsetsPerTrigger", _COUNT)] = None
-    min_partitions: Annotated[int | None, Option("minPartitions", whole_number(1, 1_000_000))] = (
-        None
-    )
-    most_records: Annotated[int | None, Option("maxRecordsPerPartition", _COUNT)] = None
-    fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", boolean, True)] = True
-    headers: Annotated[bool, HEADERS] = False
-    winners: Annotated[bool | None, boolean] = None
-    batchsize: Annotated[int, whole_number(1, 10_000_000)] = 10_000
-    waits: Annotated[float, Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS)] = (
-        DEFAULT_SECONDS
-    )
+    most_offsets: Annotated[
+        int | None,
+        Option("maxOffsetsPerTrigger", _COUNT),
+        "limit of an epoch, divided in proportion to the lag of the partitions, one "
+        "offset for each at least (if there are more partitions, they take turns); Spark "
+        "4.2 or newer",
+    ] = None
+    min_partitions: Annotated[
+        int | None,
+        Option("minPartitions", whole_number(1, 1_000_000)),
+        "the least number of tasks; ranges are divided",
+    ] = None
+    most_records: Annotated[
+        int | None,
+        Option("maxRecordsPerPartition", _COUNT),
+        "the most records of a task; ranges are divided",
+    ] = None
+    fail_on_data_loss: Annotated[
+        bool, Option("failOnDataLoss", boolean, True), "whether the query stops if records are gone"
+    ] = True
+    headers: Annotated[bool, HEADERS, "whether rows have a column `headers`"] = False
+    winners: Annotated[
+        bool | None,
+        boolean,
+        "whether side topics are read; see [topics that `protocol=idempotent` "
+        "wrote](kafka-source.md#topics-that-protocolidempotent-wrote)",
+    ] = None
+    batchsize: Annotated[
+        int,
+        whole_number(1, 10_000_000),
+        "rows of an Arrow batch, at most; large records make smaller batches",
+    ] = 10_000
+    waits: Annotated[
+        float,
+        Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS),
+        "how long to wait for brokers that do not answer, and for the next record of a "
+        "range: like the sinks' `patience`",
+    ] = DEFAULT_SECONDS
     formats: Formats = field(default_factory=Formats)
 
     @property
@@ -196,13 +221,29 @@ OPTIONS = (
     *options_of(KafkaSourceOptions),
     *options_of(Formats),
     *options_of(RegistrySettings),
-    Option("startingOffsets", a_start),
-    Option("startingTimestamp", timestamp),
-    Option("startingOffsetsByTimestamp", times),
-    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
-    Option("endingOffsets", end_offset),
-    Option("endingTimestamp", timestamp),
-    Option("endingOffsetsByTimestamp", times),
+    Option(
+        "startingOffsets",
+        a_start,
+        doc="`earliest`, `latest`, or JSON per partition (-2 earliest, -1 latest); by "
+        "default `latest` in a stream, `earliest` in a batch",
+    ),
+    Option("startingTimestamp", timestamp, doc="milliseconds; takes precedence over the offsets"),
+    Option(
+        "startingOffsetsByTimestamp",
+        times,
+        doc="milliseconds per partition, as JSON; takes precedence over the offsets",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("error", "latest"),
+        "error",
+        doc="`error` or `latest`, if no record is late enough",
+    ),
+    Option("endingOffsets", end_offset, doc="batch only: `latest` (default) or JSON per partition"),
+    Option("endingTimestamp", timestamp, doc="batch only: milliseconds"),
+    Option(
+        "endingOffsetsByTimestamp", times, doc="batch only: milliseconds per partition, as JSON"
+    ),
 )
 
 
