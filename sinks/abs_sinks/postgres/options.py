@@ -34,9 +34,9 @@ from abs_sinks.options import (
     DeadLetterOptions,
     Deletes,
     ToSink,
-    check_may_bury,
     sink_or,
 )
+from abs_sinks.postgres.option_rules import OF_CHANGES, check_together
 
 NAME = "abs-postgres"
 
@@ -272,7 +272,7 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         """All that decides how changes are applied; empty for another ``write``."""
         if self.write != "changes":
             return ()
-        return (self.stateschema, *(getattr(self, name) for name in _OF_CHANGES))
+        return (self.stateschema, *(getattr(self, name) for name in OF_CHANGES))
 
     @property
     def written(self) -> dict[str, str]:
@@ -328,7 +328,7 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         common = CommonOptions.of(values)
         if values["onconflict"] == "update" and values["write"] == "append":
             values |= {"write": "upsert", "onconflict": "fail"}
-        _check_together(common, values, problems)
+        check_together(common, values, {o.name: o.default for o in OPTIONS}, problems)
         problems.raise_any()
         assert address is not None
         return cls(address, common=common, **fields_from(cls, values))
@@ -350,17 +350,6 @@ OPTIONS = (
 )
 
 
-_OF_CHANGES = (
-    "sequenceby",
-    "applyasdeletes",
-    "exceptcolumns",
-    "positions",
-    "tombstones",
-    "unchanged",
-    "committedat",
-)
-
-
 def _address(values: Mapping[str, Any]) -> Address:
     given = [PasswordSource(name, values[name]) for name in SOURCES if values[name] is not None]
     if len(given) > 1:
@@ -372,63 +361,3 @@ def _address(values: Mapping[str, Any]) -> Address:
     if source is not None:
         source.check()
     return Address.parse(values["url"], values["user"], values["password"], source)
-
-
-def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
-    """Refuse combinations that cannot keep the guarantee."""
-    write = values["write"]
-    if common.protocol == "2pc" and write in ("upsert", "changes"):
-        what = "upsert" if write == "upsert" else "apply changes"
-        problems.add(
-            f"protocol=2pc cannot {what}: two tasks that touch the same key would block each other "
-            "for ever, each prepared and neither committed.",
-            "set protocol=wal (the epoch appears at once) or protocol=idempotent (least work).",
-        )
-    if common.protocol == "idempotent" and write == "append":
-        problems.add(
-            "protocol=idempotent cannot append: an epoch that is written again would double its "
-            "rows.",
-            "set write=upsert and key, or protocol=2pc or wal.",
-        )
-    if write == "upsert" and not values["key"]:
-        problems.add("write=upsert needs the option key.", "name the columns that identify a row.")
-    _check_changes(values, problems)
-    if values["onconflict"] != "fail" and (write != "append" or common.protocol != "wal"):
-        problems.add(
-            f"onconflict={values['onconflict']} needs write=append and protocol=wal: COPY, by which "
-            "2pc appends, knows no conflicts, and other writes replace rows.",
-            "set protocol=wal, or leave onconflict out.",
-        )
-    for name in ("key", "orderby"):
-        if write == "append" and values[name] and values["onconflict"] != "nothing":
-            problems.add(
-                f"The option {name} has no meaning for write=append.", "did you mean write=upsert?"
-            )
-    check_may_bury(common, values, problems)
-    if values["deadletter"] is not None and values["deadletter"] == values["dbtable"]:
-        problems.add("The options deadletter and dbtable name one table.", "name another one.")
-
-
-def _check_changes(values: Mapping[str, Any], problems: Problems) -> None:
-    """Refuse options of changes where there are none, and changes without an order."""
-    if values["write"] != "changes":
-        defaults = {option.name: option.default for option in OPTIONS}
-        for name in _OF_CHANGES:
-            if values[name] != defaults[name]:
-                problems.add(
-                    f"The option {name} has no meaning for write={values['write']}.",
-                    "did you mean write=changes?",
-                )
-        return
-    if not values["sequenceby"]:
-        problems.add(
-            "write=changes needs the option sequenceby.",
-            "name the columns that hold a change's position in the order of all changes.",
-        )
-    if values["orderby"]:
-        problems.add("The option orderby has no meaning for write=changes.", "use sequenceby.")
-    if both := set(values["key"]) & set(values["sequenceby"]):
-        problems.add(
-            f"The columns {', '.join(sorted(both))} are in key and in sequenceby.",
-            "the key says which row changes, sequenceby in which order.",
-        )
