@@ -131,7 +131,7 @@ def audit(
         meter.begin("comparing", connection)
         where = partial(locate, connection, expected, actual, matched)
         differences = compare(
-            connection, "expected", latest, matched, samples=settings.samples, judged=where
+            connection, "expected", latest, matched, samples=settings.samples, matched=where
         )
         counted = count(connection, latest, matched, epochs or {})
     return Report(

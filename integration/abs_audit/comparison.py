@@ -33,7 +33,7 @@ def compare(
     plan: Plan,
     *,
     samples: int,
-    judged: Callable[[], None] = lambda: None,
+    matched: Callable[[], None] = lambda: None,
 ) -> Differences:
     """Compare two tables that ``workspace.load`` made.
 
@@ -43,16 +43,16 @@ def compare(
 
     Args:
         samples: most identities to name for each kind.
-        judged: called once, when ``verdicts`` and ``sampled`` are there; may fill ``places``.
+        matched: called once, when ``verdicts`` and ``sampled`` are there; may fill ``places``.
     """
     absent, surplus = _multiset(connection, expected, actual)
-    _judge(connection, expected, actual, plan)
+    _match(connection, expected, actual, plan)
     totals = _row(
         connection, f"select {', '.join(f'coalesce(sum({k}), 0)' for k in KINDS)} from verdicts"
     )
     figures = {kind: int(total) for kind, total in zip(KINDS, totals, strict=True)}
     _choose(connection, plan, samples)
-    judged()
+    matched()
     return Differences(
         expected=size(connection, expected),
         actual=size(connection, actual),
@@ -76,7 +76,7 @@ def _multiset(connection: DuckDBPyConnection, one: str, other: str) -> tuple[int
     return int(row[0]), int(row[1])
 
 
-def _judge(connection: DuckDBPyConnection, expected: str, actual: str, plan: Plan) -> None:
+def _match(connection: DuckDBPyConnection, expected: str, actual: str, plan: Plan) -> None:
     """Make ``differing`` (contents with a surplus on a side) and ``verdicts`` (per identity)."""
     all_columns = _columns(len(plan.pairs))
     key = _columns(len(plan.identity))

@@ -100,14 +100,14 @@ def follow(
             start = clock()
             _read(connection, expected, actual, plan)
 
-            def judged(start: float = start, seen: bool = seen) -> None:
+            def at_hand(start: float = start, seen: bool = seen) -> None:
                 _wait(connection, key, start, seen=seen)
                 # Rows in flight are no alarm: for them nobody asks where they are, in each round.
                 if _waiting(connection, start, late)[1] or connection.execute(_ALARMS).fetchall():
                     locate(connection, expected, actual, plan)
 
             differences = compare(
-                connection, "expected", "actual", plan, samples=settings.samples, judged=judged
+                connection, "expected", "actual", plan, samples=settings.samples, matched=at_hand
             )
             seen = True
             in_flight, behind, oldest = _waiting(connection, start, late)

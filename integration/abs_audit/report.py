@@ -186,7 +186,7 @@ class Report:
         looks: one inspection after each read; empty if the target offers none.
         seconds: duration of the audit.
         left_out: unexpected columns of the target by which it is partitioned.
-        epochs: what the target has of each epoch that was asked for; ``epochs.by_epoch`` judges it.
+        epochs: what the target has of each epoch that was asked for, see ``epochs.by_epoch``.
     """
 
     expected_name: str

@@ -42,7 +42,7 @@ def report_job(
         ConfigError: the file, the settings of an audit in it, or the checkpoint cannot be read.
         TargetError: a side cannot be read.
     """
-    from abs_audit import by_epoch as judged
+    from abs_audit import by_epoch as compared
     from abs_audit.checkpoint import epochs_in
     from abs_audit.render import show, show_epochs
 
@@ -59,7 +59,7 @@ def report_job(
     undone = [] if state is None else [decision.epoch for decision in state.open]
     frontier = None if state is None else state.frontier
     there = () if state is None else state.sinks
-    epochs = judged(found, frontier, {one.name: one.since for one in there if one.until is None})
+    epochs = compared(found, frontier, {one.name: one.since for one in there if one.until is None})
     if as_json:
         print_json(
             {

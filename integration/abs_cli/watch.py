@@ -73,7 +73,7 @@ def line_of(first: Seen, now: Seen) -> Line:
     ages = [one.age_seconds for one in now.doubts if one.age_seconds is not None]
     oldest = max(ages, default=None)
     quiet = None if now.changed is None else max(0.0, now.at - now.changed)
-    status, do = _judged(state, now.doubts, oldest, quiet)
+    status, do = _assessed(state, now.doubts, oldest, quiet)
     done = [one.rows for one in state.recent if one.epoch == state.frontier]
     return Line(
         state.job,
@@ -98,7 +98,7 @@ def _per_minute(first: Seen, now: Seen) -> float | None:
     return round((after - before) * 60 / seconds, 1)
 
 
-def _judged(
+def _assessed(
     state: JobState, doubts: Sequence[InDoubt], oldest: float | None, quiet: float | None
 ) -> tuple[str, str]:
     """Status, and what to do."""

@@ -77,7 +77,7 @@ class Rows(Iterator[pa.RecordBatch]):
 
 def of_a_format(to: SinkSpec, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
     name = RunName(JOB, "query", folder.name)
-    work = by_format.Work(name, 0, 1, rows, Announced(), Origin(), digests=False)
+    work = by_format.TaskWork(name, 0, 1, rows, Announced(), Origin(), digests=False)
     by_format.run_task(to, work)
 
 
@@ -199,6 +199,6 @@ def test_a_process_asks_its_target_once(tmp_path: Path) -> None:
     for partition in (1, 2):
         rows = iter([ROWS])
         by_format.run_task(
-            to, by_format.Work(name, 0, partition, rows, Announced(), Origin(), digests=False)
+            to, by_format.TaskWork(name, 0, partition, rows, Announced(), Origin(), digests=False)
         )
     assert len(asked) == 2  # by each way in

@@ -89,7 +89,7 @@ Take = Callable[[Options, JobState, Iterator[pa.RecordBatch]], object]
 
 def of_a_format(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
     target, name = SinkSpec(FAKE, options, SCHEMA), RunName(JOB, "query", state.run)
-    work = by_format.Work(name, 0, 1, rows, Announced(), Origin(), digests=False)
+    work = by_format.TaskWork(name, 0, 1, rows, Announced(), Origin(), digests=False)
     return by_format.run_task(target, work)
 
 
@@ -192,7 +192,7 @@ def test_a_start_has_one_preflight_by_the_planner_or_else_by_a_task(tmp_path: Pa
     def write(run: str, epoch: int, announced: Announced) -> int:
         before = Sink.checked.count(options.place)
         name, none = RunName(JOB, "query", run), iter([ROWS.slice(0, 0)])
-        work = by_format.Work(name, epoch, 0, none, announced, Origin(), digests=False)
+        work = by_format.TaskWork(name, epoch, 0, none, announced, Origin(), digests=False)
         by_format.run_task(target, work)
         return Sink.checked.count(options.place) - before
 

@@ -13,7 +13,7 @@ from abs_core.coordinator import Report
 from abs_core.coordinator.certifier import EPOCH
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
-from abs_spark.datasource.stream import EpochMessage, Work, reported_by, run_task, show_once
+from abs_spark.datasource.stream import EpochMessage, TaskWork, reported_by, run_task, show_once
 from abs_spark.names import Announced, RunName
 from abs_spark.process.executor import on_executor, partition
 from abs_spark.process.logs import show_logs
@@ -40,7 +40,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
-        work = Work(
+        work = TaskWork(
             run=self.name,
             epoch=EPOCH,
             partition=partition(),

@@ -53,7 +53,7 @@ class EpochMessage(WriterCommitMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskWork:
     """What a task does for one epoch.
 
     Args:
@@ -72,7 +72,7 @@ class Work:
     digests: bool
 
 
-def run_task(target: SinkSpec, work: Work) -> EpochMessage:
+def run_task(target: SinkSpec, work: TaskWork) -> EpochMessage:
     """Do a task's work for one epoch and return its message to the commit process.
 
     Raises:
@@ -138,7 +138,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             task = stream_task()
             job = job_key(self.target.options.common.job or task.query)
             name = RunName(job, task.query, run_of(task.run, self.driver), self.location)
-            work = Work(
+            work = TaskWork(
                 run=name,
                 epoch=task.epoch,
                 partition=task.partition,

@@ -145,9 +145,9 @@ def findings_of_replicas(
         data: topics of records.
     """
     for topic in states:
-        yield from _judge(topic, Severity.ERROR, "a decision can be lost")
+        yield from _findings_of(topic, Severity.ERROR, "a decision can be lost")
     for topic in data:
-        yield from _judge(topic, Severity.WARNING, "committed records can be lost")
+        yield from _findings_of(topic, Severity.WARNING, "committed records can be lost")
     alone = sorted({topic.name for topic in (*states, *data) if topic.replicas == 1})
     if alone:
         yield Finding.warning(
@@ -157,7 +157,7 @@ def findings_of_replicas(
         )
 
 
-def _judge(topic: TopicFacts, severity: Severity, lost: str) -> Iterator[Finding]:
+def _findings_of(topic: TopicFacts, severity: Severity, lost: str) -> Iterator[Finding]:
     configs = dict(topic.configs)
     if configs.get(UNCLEAN, "false").strip().lower() == "true":
         yield Finding(

@@ -16,7 +16,7 @@ from psycopg import sql
 from abs_core.errors import AbsError, DataError, OptionError, RowError, SchemaError
 from abs_core.model import Severity
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
-from abs_sinks.postgres.apply import changes_sql
+from abs_sinks.postgres.apply import changes_sql, changes_winner
 from abs_sinks.postgres.apply.changes import Changes
 from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_testing.case import within
@@ -43,6 +43,33 @@ def own(shared_database: str) -> Iterator[Changing]:
 def test_the_last_change_of_a_key_wins_in_whatever_epoch_it_comes(table: Changing) -> None:
     table.apply([(1, 3, "u", "new"), (2, 1, "c", "a")], [(1, 2, "u", "old"), (2, 2, "d", None)])
     assert table.rows("id, v") == [(1, "new")]
+
+
+def _worked(doc: str) -> tuple[str, list[tuple[int, int | None, str | None]]]:
+    """The staged rows of the example in the docstring as SQL, and those that are picked."""
+    lines = [line for line in doc.splitlines() if line.count(" | ") == 4]
+    rows = [[cell.strip() for cell in line.split(" | ")] for line in lines[1:]]
+    values = ", ".join(
+        f"({id_}::int8, {at}::int8, '{op}', nullif('{v}', 'null'))" for id_, at, op, v, _ in rows
+    )
+    picked = []
+    for id_, at, _, _, becomes in rows:
+        word = becomes.partition(":")[0]
+        if word != "left out":
+            position = None if at == "null" else int(at)
+            picked.append((int(id_), position, None if word == "applied" else word))
+    return f"select * from (values {values}) v (id, at, op, v)", picked
+
+
+def test_the_example_of_the_query_is_what_it_does(table: Changing) -> None:
+    table.apply([(1, 5, "c", "five"), (2, 7, "d", None)])
+    staged, picked = _worked(str(changes_winner.__doc__))
+    write = table.sink()._table.target().write
+    query = write.picking(sql.SQL(staged))  # type: ignore[arg-type]
+    assert query is not None
+    columns = sql.SQL('select id, at, "abs:problem" from ({}) w').format(query)
+    found = table.db.execute(columns).fetchall()
+    assert sorted(map(str, found)) == sorted(map(str, picked))
 
 
 def test_a_delete_of_a_row_that_is_not_there_leaves_a_tombstone(table: Changing) -> None:

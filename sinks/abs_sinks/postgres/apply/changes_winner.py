@@ -2,6 +2,21 @@
 
 ``met`` sees what is there for each change, ``ordered`` puts those of a key in order. ``FIRST`` marks a
 change that contradicts what was applied earlier, which stays; every other problem stops the epoch.
+
+An example: the table has key 1 by a change of position 5, and key 2 was deleted by one of position 7.
+
+    id | at   | op | v     | becomes
+    1  | 4    | u  | four  | left out: older than its row
+    1  | 5    | u  | other | first: another change of this position was applied before
+    1  | 6    | u  | six   | left out: not the last of its key
+    1  | 8    | u  | eight | applied
+    2  | 6    | c  | back  | left out: older than the key's tombstone
+    2  | 7    | d  | null  | left out: the delete itself, once more
+    3  | 1    | c  | new   | applied
+    3  | null | u  | odd   | null: no position
+    4  | 2    | c  | one   | left out: has the position of the next change
+    4  | 2    | c  | two   | clash: another change of this epoch has its position
+    5  | 3    | d  | null  | applied: a delete leaves a tombstone
 """
 
 from __future__ import annotations
