@@ -103,7 +103,7 @@ class UploadOptions(DeadLetterOptions[Place]):
     @property
     def uploads(self) -> dict[str, Any]:
         """These as arguments, for another sink of files that takes them as they are."""
-        return {each.name: getattr(self, each.name) for each in fields(UploadOptions)}
+        return {option.name: getattr(self, option.name) for option in fields(UploadOptions)}
 
 
 @described
