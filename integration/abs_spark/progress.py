@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, partial
 from logging import DEBUG, INFO, WARNING
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from opentelemetry import metrics
 
@@ -35,6 +35,9 @@ from abs_core.events import (
 from abs_spark import observers
 from abs_spark.observers import tell, told
 from abs_spark.process.program import hear, tell_program
+
+if TYPE_CHECKING:
+    from abs_spark.sink_spec import SinkSpec
 
 SUBJECT = "event"
 
@@ -88,6 +91,13 @@ _commit_seconds = _seconds("abs.commit.duration", "Decision, commit and finish o
 
 Dataset = Callable[[str], tuple[str, str]]
 """Namespace and name of a sink's target, from its identity."""
+
+
+def observer_of(sinks: Mapping[str, SinkSpec]) -> Observer:
+    """``observer`` of the events of these sinks, by name."""
+    protocols = {spec.options.common.protocol for spec in sinks.values()}
+    datasets = {name: partial(spec.format.dataset, spec.options) for name, spec in sinks.items()}
+    return observer("+".join(sorted(protocols)), datasets)
 
 
 def observer(protocol: str, datasets: Mapping[str, Dataset] | None = None) -> Observer:

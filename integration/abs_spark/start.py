@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from math import inf
 
 from abs_core.births import rules as births
@@ -24,7 +23,7 @@ from abs_core.protocol import RunIdentity, has_started
 from abs_spark.names import Announced, RunName
 from abs_spark.open_sinks import OpenSinks, joined
 from abs_spark.process.lru_cache import LruCache
-from abs_spark.progress import observer
+from abs_spark.progress import observer_of
 from abs_spark.sink_spec import SinkSpec
 
 HASTE_SECONDS = 5.0
@@ -117,11 +116,7 @@ class Start:
 
     def observer(self) -> Observer:
         """Logs and counts the events of the run."""
-        protocols = {guarantee.protocol for _, guarantee in self.targets.guarantees()}
-        datasets = {
-            name: partial(spec.format.dataset, spec.options) for name, spec in self.targets.opened()
-        }
-        return observer("+".join(sorted(protocols)), datasets)
+        return observer_of(dict(self.targets.opened()))
 
     def coordinator(
         self,

@@ -21,7 +21,7 @@ import pyarrow as pa
 from abs_core.coordinator.certifier import EPOCH
 from abs_core.errors import OptionError, ReplayMismatchError
 from abs_core.model import job_key
-from abs_core.ownwrite import Applied, OwnEpoch, OwnWrite, Promise
+from abs_core.ownwrite import ONCE, Applied, OwnEpoch, OwnWrite, Promise
 from abs_core.ownwrite import Write as OwnFunction
 from abs_core.patience import DEFAULT_SECONDS
 from abs_core.rowdigest import RowDigest
@@ -197,7 +197,12 @@ def once(
             remedy="give checkpointLocation for foreachBatch, or epoch to name a batch write.",
         )
     common = CommonOptions(
-        job=job, epoch=epoch, adopt=adopt, checkpoint=checkpointLocation, patience=patience
+        protocol=ONCE,
+        job=job,
+        epoch=epoch,
+        adopt=adopt,
+        checkpoint=checkpointLocation,
+        patience=patience,
     )
     options = OwnOptions(write, applied, _promised(applied, promise), register, common)
     job_key(job, epoch)

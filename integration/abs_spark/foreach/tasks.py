@@ -17,7 +17,6 @@ from abs_core.births import rules as births
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.deadletters import Count
 from abs_core.errors import ProtocolError
-from abs_core.events import Observer
 from abs_core.model import Share
 from abs_core.patience.slow_writes import SlowWriteReporter
 from abs_core.several import GroupWriter, SinkGroup
@@ -31,7 +30,7 @@ from abs_spark.process.executor import check_reached, on_executor, partition
 from abs_spark.process.gc_tuning import tune_gc
 from abs_spark.process.logs import show_logs
 from abs_spark.process.lru_cache import LruCache
-from abs_spark.progress import observer
+from abs_spark.progress import observer_of
 from abs_spark.share import SinkShare, TaskOutput, take_shares, to_group, to_one
 from abs_spark.sink_spec import SinkSpec, group_of, groups
 
@@ -183,7 +182,7 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
             shared = [parts[number] for number in numbers]
             shared_by = partial(_shared, group, task, shared, outs, parts)
             names = ", ".join(part.name for part in shared)
-            observe = _observer(shared[0])
+            observe = observer_of({part.name: part.target for part in shared})
             out = TaskOutput(shared_by, to_group, task, partition, names, observe)
             outs |= dict.fromkeys(numbers, out)
     for number, part in parts.items():
@@ -192,13 +191,9 @@ def _outs(work: EpochTask, parts: Mapping[int, Part], partition: int) -> dict[in
             make = partial(_writer, part.target, work, task)
             if part.buries is not None:
                 make = partial(_burying, work, task, part, parts[part.buries], outs)
-            outs[number] = TaskOutput(make, to_one, task, partition, part.name, _observer(part))
+            observe = observer_of({part.name: part.target})
+            outs[number] = TaskOutput(make, to_one, task, partition, part.name, observe)
     return outs
-
-
-def _observer(part: Part) -> Observer:
-    """Logs and counts a task's pre-commit."""
-    return observer(part.target.options.common.protocol)
 
 
 def _writer(target: SinkSpec, work: EpochTask, task: Task) -> Writer:

@@ -65,7 +65,7 @@ def test_the_example_of_the_query_is_what_it_does(table: Changing) -> None:
     table.apply([(1, 5, "c", "five"), (2, 7, "d", None)])
     staged, picked = _worked(str(changes_winner.__doc__))
     write = table.sink()._table.target().write
-    query = write.picking(sql.SQL(staged))  # type: ignore[arg-type]
+    query = write.picking(sql.SQL(staged))
     assert query is not None
     columns = sql.SQL('select id, at, "abs:problem" from ({}) w').format(query)
     found = table.db.execute(columns).fetchall()

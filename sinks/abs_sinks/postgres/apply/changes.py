@@ -7,6 +7,7 @@ position and when it was deleted (a tombstone), and with ``positions=side`` the 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
@@ -72,3 +73,25 @@ class Changes:
             "positions": "side" if self.side else "table",
         }
         return json.dumps(given, ensure_ascii=False)
+
+
+def equal(names: Sequence[str], left: str, right: str) -> sql.Composed:
+    return sql.SQL(" and ").join(
+        sql.SQL("{0}.{2} = {1}.{2}").format(sql.SQL(left), sql.SQL(right), sql.Identifier(name))
+        for name in names
+    )
+
+
+def newer(changes: Changes, change: sql.Composable, there: sql.Composable) -> sql.Composable:
+    """Whether a change is newer than the table's row, by the row's own position."""
+    return sql.SQL("true") if changes.side else later(changes.sequence, change, there)
+
+
+def later(sequence: Sequence[str], one: sql.Composable, other: sql.Composable) -> sql.Composed:
+    """Whether one position is greater than the other, where NULL is the lowest."""
+    return sql.SQL("coalesce({} > {}, true)").format(row_of(sequence, one), row_of(sequence, other))
+
+
+def row_of(names: Sequence[str], of: sql.Composable) -> sql.Composed:
+    columns = [sql.SQL("{}.{}").format(of, sql.Identifier(name)) for name in names]
+    return sql.SQL("row({})").format(sql.SQL(", ").join(columns))

@@ -22,7 +22,7 @@ from abs_core.model import HandleName
 from abs_core.sinkmap import number_of
 from abs_sinks.postgres.apply import changes_winner as winner
 from abs_sinks.postgres.apply import committed
-from abs_sinks.postgres.apply.changes import GONE, Changes
+from abs_sinks.postgres.apply.changes import GONE, Changes, equal, later, newer
 from abs_sinks.postgres.apply.releasing import frees, releasing
 from abs_sinks.postgres.apply.rows_sql import inserting
 from abs_sinks.postgres.columns.plan import columns_of
@@ -97,9 +97,9 @@ def _deleting(changes: Changes, winners: sql.Composable, fine: sql.Composable) -
     text = "delete from {} t using {winners} j where {} and j.{deleted} and {} and {}"
     return sql.SQL(f"{text} and exists (select from {{winners}} q where q.{{deleted}})").format(
         changes.plan.table.identifier,
-        winner.equal(changes.key, "j", "t"),
+        equal(changes.key, "j", "t"),
         fine,
-        winner.newer(changes, sql.SQL("j"), sql.SQL("t")),
+        newer(changes, sql.SQL("j"), sql.SQL("t")),
         winners=winners,
         deleted=winner.DELETED,
     )
@@ -114,7 +114,7 @@ def _upserting(changes: Changes, winners: sql.Composable, fine: sql.Composable) 
         ordering = columns_of(changes.sequence)
         source = sql.SQL("{} order by {}").format(source, ordering)
     table = changes.plan.table.identifier
-    guard = winner.newer(changes, sql.SQL("excluded"), table)
+    guard = newer(changes, sql.SQL("excluded"), table)
     upsert = inserting(changes.plan, source, changes.key, changes.written)
     return sql.SQL("{} where {}").format(upsert, guard)
 
@@ -137,7 +137,7 @@ def _keeping(changes: Changes, winners: sql.Composable, fine: sql.Composable) ->
             sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name))
             for name in (*changes.spelled, *changes.sequence, GONE)
         ),
-        newer=winner.later(changes.sequence, sql.SQL("excluded"), sql.SQL("p")),
+        newer=later(changes.sequence, sql.SQL("excluded"), sql.SQL("p")),
         # A key that is written anew has the position of its delete.
         anew=sql.SQL(
             "p.{0} is not null and excluded.{0} is null" if changes.spelled else "false"

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from psycopg import sql
 
 from abs_sinks.postgres.apply import committed
-from abs_sinks.postgres.apply.changes import GONE, Changes
+from abs_sinks.postgres.apply.changes import GONE, Changes, equal, later, newer, row_of
 from abs_sinks.postgres.columns.plan import columns_of
 
 FIRST = "first"
@@ -62,28 +62,6 @@ def _query(changes: Changes, staged: sql.Composable, place: Sequence[str] = ()) 
     text = _WINNERS if changes.unchanged is None else _WINNERS_UNCHANGED
     more = sql.SQL(', "abs:apply"') if place else sql.SQL("")
     return sql.SQL(text).format(staged=staged, more=more, **_Parts(changes, place).all())
-
-
-def equal(names: Sequence[str], left: str, right: str) -> sql.Composed:
-    return sql.SQL(" and ").join(
-        sql.SQL("{0}.{2} = {1}.{2}").format(sql.SQL(left), sql.SQL(right), sql.Identifier(name))
-        for name in names
-    )
-
-
-def newer(changes: Changes, change: sql.Composable, there: sql.Composable) -> sql.Composable:
-    """Whether a change is newer than the table's row, by the row's own position."""
-    return sql.SQL("true") if changes.side else later(changes.sequence, change, there)
-
-
-def later(sequence: Sequence[str], one: sql.Composable, other: sql.Composable) -> sql.Composed:
-    """Whether one position is greater than the other, where NULL is the lowest."""
-    return sql.SQL("coalesce({} > {}, true)").format(row_of(sequence, one), row_of(sequence, other))
-
-
-def row_of(names: Sequence[str], of: sql.Composable) -> sql.Composed:
-    columns = [sql.SQL("{}.{}").format(of, sql.Identifier(name)) for name in names]
-    return sql.SQL("row({})").format(sql.SQL(", ").join(columns))
 
 
 class _Parts:

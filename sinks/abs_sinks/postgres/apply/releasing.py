@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from psycopg import sql
 
 from abs_sinks.postgres.apply import changes_winner as winner
-from abs_sinks.postgres.apply.changes import Changes
+from abs_sinks.postgres.apply.changes import Changes, equal, newer
 from abs_sinks.postgres.columns.constraints import Unique
 
 _SETTING = "update {table} t set {column} = null where (t.tableoid, t.ctid) in ({rows})"
@@ -70,9 +70,9 @@ def _releasing(
             sql.SQL(same).format(sql.SQL("q"), sql.SQL("h"), sql.Identifier(name))
             for name in unique.columns
         ),
-        own_key=winner.equal(changes.key, "j", "h"),
-        same_key=winner.equal(changes.key, "q", "h"),
-        newer=winner.newer(changes, sql.SQL("j"), sql.SQL("h")),
+        own_key=equal(changes.key, "j", "h"),
+        same_key=equal(changes.key, "q", "h"),
+        newer=newer(changes, sql.SQL("j"), sql.SQL("h")),
         fine=fine,
         q_fine=q_fine,
         deleted=winner.DELETED,
