@@ -180,6 +180,10 @@ class GroupWriter(Protocol):
     All of its rows have one handle, so they become visible together. Otherwise as ``Writer``.
     """
 
+    def bury_in(self, sink: int, elsewhere: Callable[[pa.RecordBatch], object]) -> None:
+        """Give dead letters of that sink to another one; before its first row."""
+        ...
+
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
         """Write a batch to the sink of that number.
 

@@ -207,7 +207,7 @@ def _shared(
     writer = group.writer(task)
     for part in parts:
         if part.buries is not None:
-            cast(Any, writer).bury_in(part.number, _bury(part, every[part.buries], outs))
+            writer.bury_in(part.number, _bury(part, every[part.buries], outs))
     return writer
 
 

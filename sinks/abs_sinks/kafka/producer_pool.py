@@ -36,7 +36,14 @@ log = logging.getLogger(__name__)
 
 
 class Use(Enum):
-    """The state of a transactional id in the pool."""
+    """The state of a transactional id in the pool: MAKING, READY, WRITING, PREPARED, MAKING again.
+
+    - MAKING: a producer is initialised under it, in the pool's thread or by a writer that waits.
+    - READY: the next writer takes it.
+    - WRITING: a writer has it. Given up, it is MAKING with ``aborting``, until its abort is answered.
+    - PREPARED: its handle is pre-committed. It is MAKING again once no decision can name the handle, or
+      with ``aborting`` once a sweep aborts it; PREPARED again if that abort was not answered.
+    """
 
     MAKING = auto()
     READY = auto()

@@ -211,12 +211,15 @@ class EpochTransaction:
         """
         parts = in_order(self._tables.parts(staged))
         targets = [target for _, target in parts]
+        # What begins the transaction waits for its first work: they are one round trip.
         message = Message(sql.SQL("BEGIN"), first)
         if pending := [target.plan for target in targets if target.plan.added]:
+            # ALTER TABLE comes before ``first``, in messages of its own: its errors are other ones.
             add_within(connection, pending)
             message = Message(sql.SQL("SAVEPOINT added"), first)
         message.wait([DEFERRED, *locks(targets)])
         if not parts:
+            # Only dead letters were staged: no step would send what waits.
             message.results(connection.execute(message.text([])), [])
             if message.row is None:
                 return None
@@ -228,6 +231,7 @@ class EpochTransaction:
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
         self._letters.check(connection, [part for part, _ in parts])
+        # Before the decision: at COMMIT the server would refuse the epoch without a row that is named.
         with refusing(connection, *(part for part, _ in parts)) as keeps:
             if keeps or any(target.table.constraints.defers for target in targets):
                 connection.execute(CHECKED)

@@ -110,6 +110,7 @@ class GroupTwoPhaseWriter:
         self._writer.bury_in(elsewhere, sink)
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
+        # The writer asks for both with each batch: another table ends the COPY before, and begins one.
         self._writer.table, self._writer.number = self._tables[sink], sink
         self._told.write(batch)
 
