@@ -13,10 +13,10 @@ An example: the table has key 1 by a change of position 5, and key 2 was deleted
     2  | 6    | c  | back  | left out: older than the key's tombstone
     2  | 7    | d  | null  | left out: the delete itself, once more
     3  | 1    | c  | new   | applied
-    3  | null | u  | odd   | null: no position
     4  | 2    | c  | one   | left out: has the position of the next change
     4  | 2    | c  | two   | clash: another change of this epoch has its position
     5  | 3    | d  | null  | applied: a delete leaves a tombstone
+    6  | null | u  | odd   | null: no position
 """
 
 from __future__ import annotations
