@@ -90,8 +90,16 @@ class SinkOperator(Operator):
         if committable is not None:
             self._pending.append(committable)
             name, seconds = committable.handle, time.monotonic() - self._began
-            of = name.job, name.epoch, name.partition, committable.rows, seconds
-            self._events(PreCommitted(*of, handle=str(name)))
+            self._events(
+                PreCommitted(
+                    job=name.job,
+                    epoch=name.epoch,
+                    partition=name.partition,
+                    rows=committable.rows,
+                    seconds=seconds,
+                    handle=str(name),
+                )
+            )
         self._task = replace(self._task, epoch=checkpoint + 1)
         return tuple(self._pending)
 
