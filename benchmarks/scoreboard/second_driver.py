@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.scoreboard import job
-from benchmarks.scoreboard.trial import held, wait_for
+from benchmarks.scoreboard.trial import all_of, held, wait_for
 
 
 class SecondDriver:
@@ -157,7 +157,7 @@ def main() -> None:
             else:
                 job.write(held(job.read(spark, given), given["hold"]), given)
         except StreamingQueryException as failed:
-            error = str(failed)
+            error = all_of(failed)
         ended = Path(given["ended"])
         ended.with_suffix(".new").write_text(error)
         ended.with_suffix(".new").rename(ended)

@@ -28,7 +28,7 @@ from abs_chaos.faults import Faults, before, name_of
 from abs_testing.calls import Loss
 from benchmarks.scoreboard import job
 from benchmarks.scoreboard.second_driver import SecondDriver, into_two, second_target
-from benchmarks.scoreboard.trial import SHARE, Trial, held, wait_for
+from benchmarks.scoreboard.trial import SHARE, Trial, all_of, held, wait_for
 
 SLOW_S = 3.0
 """How long the second task of an epoch takes where a reader looks meanwhile."""
@@ -256,7 +256,7 @@ def second_target_beside(trial: Trial) -> str:
     try:
         into_two(trial.spark, {**given, "files": 2})
     except StreamingQueryException as error:
-        trial.error = str(error)
+        trial.error = all_of(error)
     verdict = trial.verdict(*(() if three else [trial.rows(beside)]))
     return "one ahead until the restart" if ahead and verdict == "passed" else verdict
 
@@ -326,8 +326,9 @@ def main() -> None:
                 failed = True
                 continue
             told = trial.error.splitlines()
-            reason = next((line for line in told if "Error: " in line or "Exception: " in line), "")
-            error = (reason or "".join(told[:1]))[:600]
+            marks = ("[ABS-", "Error: ", "Exception: ")
+            lines = (line for mark in marks for line in told if mark in line)
+            error = next(lines, "".join(told[:1]))[:600]
             verdicts[name] = {"verdict": verdict, "error": error, "note": trial.note}
             Path(given["results"]).write_text(json.dumps(verdicts))
             print(name, verdicts[name], flush=True)

@@ -100,7 +100,7 @@ class Trial:
         try:
             job.write(change(job.read(self.spark, given)), given)
         except StreamingQueryException as error:
-            self.error = str(error)
+            self.error = all_of(error)
 
     @property
     def checkpoint(self) -> Path:
@@ -122,6 +122,11 @@ class Trial:
         """Of all targets; the worst one's where they differ."""
         targets = [rows for every in (self.rows(), *more) for rows in every.values()]
         return max((judge(self.expected, rows, self.error) for rows in targets), key=_worse)
+
+
+def all_of(error: StreamingQueryException) -> str:
+    """Its text, with the causes that a sink's own words are in."""
+    return f"{error}\n{getattr(error, '_stackTrace', None) or ''}"
 
 
 def judge(expected: Counter[Row], rows: Counter[Row], error: str) -> str:
