@@ -6,6 +6,7 @@ query with each, and writes its error, if any, into the file ``ended`` of the se
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -65,7 +66,8 @@ class SecondDriver:
 
     def kill(self) -> None:
         if self._process is not None:
-            self._signal(signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                self._signal(signal.SIGKILL)
             self._process.wait()
             self._process = None
 
