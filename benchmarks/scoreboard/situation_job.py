@@ -212,9 +212,10 @@ def _lose_replies(trial: Trial, target: str, relay: Faults) -> int:
         trial.add()
         relay.lose_if(Loss.REPLY, _commits(trial.given, target), number)
         trial.run()
-        if not relay.fired:
+        fired = relay.fired
+        relay.arm(1, None)  # readers come through it, too
+        if not fired:
             return number - 1
-        relay.arm(1, None)
         if trial.error:
             trial.run()
     return REPLIES
