@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from abs_sinks.delta import DeltaOptions
 from abs_sinks.iceberg import IcebergOptions
 from abs_sinks.lake.committer import LakeCommitter
 from abs_sinks.s3 import partitions
+from abs_testing.engine import Run
 from tests.sinks.lake.job import Job, batch
 
 PLANTED = pytest.MonkeyPatch
@@ -519,3 +521,42 @@ def test_an_error_that_nobody_knows_is_told_at_once_and_the_decision_stays(
     assert "in-doubt accept-loss job 1" in str(told.value)
     job.epoch(2, batch(id=[3]))
     assert [row["id"] for row in job.rows()] == [1, 2, 3]
+
+
+# Handles, which outlive a release.
+
+HANDLE = Path(__file__).parents[2] / "golden" / "formats" / "lake-handle.json"
+"""What a handle's ``extra`` tells; a release that told less left out the location and ``required``."""
+
+
+def made_by(job: Job, number: int, rows: pa.RecordBatch, *left_out: str) -> dict[str, str]:
+    """One epoch, whose handles lack these keys; what the task's handle told."""
+    run = Run(job.sink(job.options, rows.schema), "job")
+    attempt = run.attempt(number, 0)
+    attempt.writer.write(rows)
+    attempt._rows += rows.num_rows
+    wrote = attempt.pre_commit()
+    assert wrote.committable is not None
+    extra = dict(wrote.committable.extra)
+    kept = tuple(sorted((key, extra[key]) for key in extra if key not in left_out))
+    run.commit(number, [replace(wrote, committable=replace(wrote.committable, extra=kept))])
+    return extra
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_a_handle_tells_what_the_golden_file_has_and_one_of_before_is_committed(
+    kind: str, tmp_path: Path
+) -> None:
+    job = Job(kind, tmp_path)
+    schema = pa.schema([("id", pa.int64()), pa.field("text", pa.string(), nullable=False)])
+    if kind == "delta":
+        write_deltalake(job.path, pa.table({"id": [0], "text": ["t0"]}, schema))
+    else:
+        job.harness.foreign.create_table("db.t", schema)
+        job.table.append(pa.table({"id": [0], "text": ["t0"]}, schema))
+    golden = json.loads(HANDLE.read_text())[kind]
+    extra = made_by(job, 0, batch(id=[1], text=["t1"]))
+    assert sorted(extra) == sorted(golden)
+    assert extra["required"] == golden["required"]
+    made_by(job, 1, batch(id=[2], text=["t2"]), "required", "location")
+    assert [row["id"] for row in job.rows()] == [0, 1, 2]
