@@ -52,7 +52,9 @@ _OF_SPARK = ("hadoop-client-*", "log4j-*")
 _BUNDLE = f"""<ivy-module version="2.0">
   <info organisation="abs-sinks" module="rest-catalog-on-s3"/>
   <dependencies>
+    <dependency org="org.apache.iceberg" name="iceberg-aws" rev="{VERSION}" transitive="false"/>
     <dependency org="org.apache.iceberg" name="iceberg-aws-bundle" rev="{VERSION}" transitive="false"/>
+    <dependency org="dev.failsafe" name="failsafe" rev="3.3.2" transitive="false"/>
   </dependencies>
 </ivy-module>
 """

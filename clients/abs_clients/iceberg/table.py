@@ -46,8 +46,7 @@ from abs_clients.iceberg.problems import (
     notes_of,
     problems_of,
 )
-from abs_clients.iceberg.vended import KEY, server_of, vended
-from abs_clients.s3.client import credentials
+from abs_clients.iceberg.vended import KEY, server_of, store_properties, vended
 from abs_clients.s3.server import Server, Vended
 from abs_clients.tablelog import TableHistory
 from abs_core.errors import ConfigError, RefusedError, SchemaError
@@ -362,16 +361,8 @@ def _catalog(
 ) -> Catalog:
     seconds = f"{server.timeout:.0f}"
     properties = {"s3.request-timeout": seconds, "s3.connect-timeout": seconds, **dict(given)}
-    if server.endpoint is not None:
-        key, secret, token, region = credentials(server)
-        ours = {
-            "s3.endpoint": server.endpoint,
-            "s3.access-key-id": key,
-            "s3.secret-access-key": secret,
-            "s3.session-token": token,
-            "s3.region": region,
-        }
-        properties = {**{k: v for k, v in ours.items() if v}, **properties}
+    of_store, missing = store_properties(server)
+    properties = {**of_store, **properties}
     try:
         opened = load_catalog(name, **properties)
     except NotInstalledError as error:
@@ -393,6 +384,8 @@ def _catalog(
             "it compares and sets for all processes.",
             remedy="use a catalog of type sql, rest, glue or hive.",
         )
+    if missing is not None and not isinstance(opened, RestCatalog):  # which may vend credentials
+        raise missing
     if isinstance(opened, RestCatalog):
         session: Any = opened._session
         session.request = partial(session.request, timeout=server.timeout)  # it waits for ever

@@ -13,7 +13,9 @@ from pyiceberg.io import (
     S3_SESSION_TOKEN,
 )
 
+from abs_clients.s3.client import credentials
 from abs_clients.s3.server import Server, Vended, Vendor
+from abs_core.errors import RefusedError
 
 KEY = S3_ACCESS_KEY_ID
 
@@ -43,3 +45,26 @@ def server_of(told: Mapping[str, str], given: Server, vendor: Vendor) -> Server:
     paths = given.pathstyle or told.get(_PATHS, str(endpoint is not None)).lower() == "true"
     region = given.region or told.get(S3_REGION) or told.get(AWS_REGION)
     return Server(endpoint, region, paths, given.timeout, vendor)
+
+
+def store_properties(server: Server) -> tuple[dict[str, str], RefusedError | None]:
+    """What a catalog is told of the store that the options name; nothing, where they name none.
+
+    And the error, where boto3 finds no credentials for it: no defect if the catalog vends some.
+    """
+    if server.endpoint is None:
+        return {}, None
+    key, secret, token, region = None, None, None, server.region
+    missing: RefusedError | None = None
+    try:
+        key, secret, token, region = credentials(server)
+    except RefusedError as error:
+        missing = error
+    properties = {
+        S3_ENDPOINT: server.endpoint,
+        S3_ACCESS_KEY_ID: key,
+        S3_SECRET_ACCESS_KEY: secret,
+        S3_SESSION_TOKEN: token,
+        S3_REGION: region,
+    }
+    return {name: text for name, text in properties.items() if text}, missing

@@ -240,7 +240,7 @@ def test_icebergs_own_catalog_vends_other_keys_after_it_was_restarted(
             store = {
                 "warehouse": f"s3://{server.bucket}/{tmp_path.name}",
                 "client.region": server.region,
-                "s3.endpoint": proxy.endpoint,
+                "s3.endpoint": server.endpoint,
                 "s3.path-style-access": "true",
                 "s3.access-key-id": name,
                 "s3.secret-access-key": keys[name],
@@ -250,7 +250,7 @@ def test_icebergs_own_catalog_vends_other_keys_after_it_was_restarted(
         with catalog(names[0]) as url:
             given = {"table": "db.t", "createtable": "true", "endpoint": proxy.endpoint}
             given |= {"catalog.type": "rest", "catalog.uri": url}
-            given |= {"catalog.s3.endpoint": proxy.endpoint, "catalog.s3.region": server.region}
+            given["region"] = server.region
             options = IcebergOptions.parse(given)
             load_catalog("rest", type="rest", uri=url).create_namespace("db")
             written(options, 0, None)
@@ -262,6 +262,14 @@ def test_icebergs_own_catalog_vends_other_keys_after_it_was_restarted(
             written(options, 2, None)
             found = options.address.read().read_all()["id"].to_pylist()
     assert sorted(found) == [0, 1, 2, 10, 11, 12, 20, 21, 22]
+
+
+def test_a_catalog_that_vends_none_needs_credentials_of_ones_own(shop: Shop) -> None:
+    """With an endpoint in the options; a REST catalog may vend."""
+    named = {f"catalog.{name}": value for name, value in shop.inner.items() if "s3." not in name}
+    options = IcebergOptions.parse({**named, "table": "db.t", "endpoint": shop.proxy.endpoint})
+    with pytest.raises(RefusedError, match="There are no credentials"):
+        options.address.load()
 
 
 def test_no_credential_is_told_pickled_or_stored(

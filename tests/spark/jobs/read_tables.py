@@ -2,7 +2,8 @@
 
 python read_tables.py ASKED.json SCRATCH_FOLDER
 
-ASKED.json is a list of kind, place (a folder, or a metadata file) and columns.
+ASKED.json is a list of kind, place (a folder, or a metadata file) and columns. Functions of Iceberg are
+in ``seen.system``.
 """
 
 from __future__ import annotations
@@ -16,13 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.jobs.tend_lake import PACKAGES, session_with
 
 
-def table(spark: SparkSession, number: int, kind: str, place: str) -> DataFrame:
-    if kind == "delta":
-        return spark.read.format("delta").load(place)
-    if kind == "parquet":
-        return spark.read.option("mergeSchema", "true").parquet(place)
-    spark.sql(f"CALL seen.system.register_table('db.t{number}', '{place}')")
-    return spark.table(f"seen.db.t{number}")
+def table(spark: SparkSession, kind: str, place: str) -> DataFrame:
+    return spark.read.option("mergeSchema", "true").format(kind).load(place)
 
 
 def main(asked: str, scratch: str) -> None:
@@ -35,10 +31,9 @@ def main(asked: str, scratch: str) -> None:
             "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         }
     )
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS seen.db")
     found = []
-    for number, (kind, place, columns) in enumerate(json.loads(Path(asked).read_text())):
-        rows = table(spark, number, kind, place).selectExpr(*columns).collect()
+    for kind, place, columns in json.loads(Path(asked).read_text()):
+        rows = table(spark, kind, place).selectExpr(*columns).collect()
         found.append([row.asDict() for row in rows])
     print(json.dumps(found))
     spark.stop()
