@@ -13,6 +13,7 @@ import pytest
 from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
 from abs_core.births import parent
+from abs_core.errors import ProtocolError
 from abs_core.model import JobState, NotedToken, job_key
 from abs_services import KafkaService, S3Service
 from abs_sinks.door import format_named
@@ -153,6 +154,7 @@ def test_a_job_that_never_comes_back_leaves_its_rows_and_what_is_named(
         run.store.compare_and_set(above.job, None, replace(above, tokens=noted))
         killed = case.run()
         killed.tasks(1, OPEN)
+        assert any("job@t1" in each for each in at.left()), "the look does not see registers"
         done = abs_("job", "remove", JOB, *at.where, "--yes")
         assert done.exit_code == 0, (done.output, done.exception)
         told = " ".join(done.output.split())
@@ -184,3 +186,16 @@ def test_a_ledger_goes_with_its_job_unless_a_segment_is_left_that_could_be_sent_
         left = KafkaRegister(harness.options).load_text(ledger_key(JOB)) is not None
         assert (left, f"kept the ledger {JOB}+wal: 1 segments" in told[0]) == (segment, segment)
         assert f"{JOB}+rehearsal" in "".join(told) or "such as" in told[1]
+
+
+@pytest.mark.campaign
+def test_a_job_whose_register_readers_need_is_not_removed(store: S3Service, prefix: str) -> None:
+    with in_bucket(store, prefix, "idempotent") as at, Case(at.harness) as case:
+        case.run().epoch(0, FIRST)
+        before = at.left()
+        done = abs_("job", "remove", JOB, *at.where, "--yes")
+        assert isinstance(done.exception, ProtocolError)
+        assert "names the files that readers use" in str(done.exception)
+        assert at.left() == before
+        case.run().epoch(1, OPEN)
+        case.holds(FIRST, OPEN, when="after a removal that was refused")

@@ -37,6 +37,8 @@ _AGAIN_SECONDS = 0.1
 """How long a record that is not decided is left alone before it is looked at again."""
 _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
+_FIRST_PIECE = 16
+"""The same at the beginning, where their size is not known: a message may hold megabytes."""
 
 
 Filter = Callable[[pa.BinaryArray], FilterResult]
@@ -80,6 +82,7 @@ class KafkaReader(Reader):
         self._at = part.start
         self._most = options.batchsize
         self._fitting = min(_PIECE, self._most)
+        self._piece = _FIRST_PIECE
         self._short_since: float | None = None
         self._filter = filter_
         self._waits = part.end is None if waits is None else waits
@@ -150,11 +153,13 @@ class KafkaReader(Reader):
         # The size too: records can grow, and Arrow splits what is joined to more than 2 GiB.
         while rows < self._fitting and size < _BATCH_BYTES and not (self._at_end or self.waiting):
             left = 0.0 if pieces else max(0.0, give_up - time.monotonic())
-            piece = self._take(self._consume(min(_PIECE, self._fitting - rows), left))
+            piece = self._take(self._consume(min(self._piece, self._fitting - rows), left))
             if piece is not None:
                 pieces.append(piece)
                 rows += piece.num_rows
                 size += piece.nbytes
+                fitting = _BATCH_BYTES * piece.num_rows // max(1, piece.nbytes)
+                self._piece = max(1, min(_PIECE, fitting))
             elif left <= 0:
                 break
         if pieces:
