@@ -24,6 +24,8 @@ EXTENDS abs
 (*   told      the handles of which some line tells that they were         *)
 (*             pre-committed                                               *)
 (*   untold    handles that other lines name                               *)
+(*   silent    sweeps do not tell of each handle: not of those that were   *)
+(*             composed, nor by the names that decisions use               *)
 (***************************************************************************)
 VARIABLES
     i,       \* the next line
@@ -115,11 +117,11 @@ ReadKilled ==
     /\ dead' = dead \cup Range(register.history)
     /\ Read /\ UNCHANGED <<vars, known>>
 
-\* Nothing is prepared any more at the end, but it may have been aborted without a line: what was
-\* composed of is not told, and a run that was killed has told nothing of its last aborts.
+\* Nothing is prepared any more at the end, but it may have been aborted without a line: also by a run
+\* that was killed before it told.
 Silently(h) ==
     /\ Unnameable(register, h)
-    /\ w.composes \/ \E r \in w.killed : r > RunOf(h)
+    /\ w.silent \/ \E r \in w.killed : r > RunOf(h)
 
 \* What the test finds at the end.
 ReadLeft ==

@@ -344,7 +344,7 @@ class Coordinator:
         minted = state.register == register or state.generation == 1
         # Another task of this run may have been first, and reports it. A new register's id shows who
         # minted it. After a lost reply nothing shows who raised the generation: then both report it.
-        if not minted or state.register == register:
+        if self._cell.changed and (not minted or state.register == register):
             self._observe(Started(self._who.job, state.generation, minted))
         self._fence(state)
         self._sweeper.tidy(state, forget=False)

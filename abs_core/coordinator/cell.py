@@ -26,6 +26,8 @@ class RegisterCell:
         self._patience = patience
         self._last: Stored | None = None  # seen last; a compare-and-set finds out if it is outdated
         self._seen: JobState | None = None  # the same, kept: it detects a register that went back
+        self.changed = False
+        """Whether the last ``change`` was made here; True also where its reply was lost."""
 
     @property
     def last(self) -> JobState | None:
@@ -91,6 +93,7 @@ class RegisterCell:
             NotPreparedError: ``permission`` refused; an earlier attempt may still take effect.
         """
         lost = 0
+        self.changed = False
 
         def once() -> JobState:
             nonlocal lost
@@ -106,11 +109,13 @@ class RegisterCell:
             deadline = None if permission is None else permission.ask()
             self._last = None  # until the reply is here
             expected = None if last is None else last.version
+            unsure, self.changed = self.changed, True  # unless a conflict says otherwise
             if swap is None:
                 swapped = self._store.compare_and_set(self._job, expected, verdict.state, deadline)
             else:
                 swapped = swap(expected, verdict.state)
             if isinstance(swapped, Conflict):
+                self.changed = unsure
                 lost += 1
                 raise _overtaken(self._job, lost)
             self._last = Stored(verdict.state, swapped)

