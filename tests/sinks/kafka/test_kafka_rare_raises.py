@@ -239,7 +239,7 @@ def test_a_register_that_is_written_while_it_is_retired_stays(monkeypatch: Patch
     cell = StoredCell(version_after(None), state_to_text(STATE), ())
     fenced: Any = SimpleNamespace(turn=lambda _: nullcontext(), cell=cell)
     register = _register(monkeypatch, fenced)
-    monkeypatch.setattr(register, "load", lambda _: object())
+    monkeypatch.setattr(register, "load_text", lambda _: object())
 
     def refused(*_: object) -> None:
         raise FencedError("another has opened it (on purpose).", remedy="none.")
