@@ -32,12 +32,10 @@ def open_register(address: str) -> Inventory:
 
 
 def patience_with(address: str, seconds: float) -> Patience:
-    """The patience with the register's system."""
+    """The patience with the user's function and the register's system, of which one is waited for."""
     folder = _folder(address)
-    if folder is not None:
-        return Patience(seconds, system=f"the register's folder {folder}")
-    system = format_at(address).at(address).patience.system
-    return Patience(seconds, system=system)
+    register = format_at(address).at(address).patience.system if folder is None else str(folder)
+    return Patience(seconds, system=f"the function write, or the register in {register}")
 
 
 def _folder(address: str) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -14,6 +15,7 @@ import abs_spark
 from abs_core.crash import CrashPoint
 from abs_core.errors import OptionError, ReplayMismatchError
 from abs_core.registers import FileRegister
+from abs_services import KafkaService, S3Service
 from tests.spark.jobs.own_write import recipe, start
 from tests.spark.own_world import OwnWorld
 
@@ -33,6 +35,36 @@ def test_killed_between_write_and_note_it_is_not_written_again(
     state = FileRegister(world.job.register).load("own")
     assert state is not None
     assert [decision.epoch for decision in state.state.open] == [1]
+    world.run(spark)
+    assert world.balances == world.expected
+
+
+@pytest.mark.campaign
+@pytest.mark.services
+@pytest.mark.parametrize("system", ["kafka", "s3"])
+def test_the_register_may_be_a_topic_or_lie_in_a_bucket(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+    tmp_path: Path,
+    system: str,
+) -> None:
+    if system == "kafka":
+        kafka: KafkaService = request.getfixturevalue("kafka")
+        register = f"kafka://{kafka.bootstrap}/once-{uuid4().hex}"
+    else:
+        store: S3Service = request.getfixturevalue("store")
+        register = f"s3://{store.bucket}/{request.getfixturevalue('prefix')}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+        monkeypatch.setenv("AWS_DEFAULT_REGION", store.region)
+    place = str(tmp_path / "target.db")
+    world = OwnWorld.of(tmp_path, "sqlite_upsert", place, register=register)
+    world.add_files(2)
+    assert world.killed(CrashPoint.AFTER_COMMIT, 1)
+    world.run(spark)
+    assert world.balances == world.expected
+    world.forget_commits(1)
+    world.add_files(1)
     world.run(spark)
     assert world.balances == world.expected
 
