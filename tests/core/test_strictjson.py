@@ -169,7 +169,6 @@ CHECKED = {
     "avro/schema.py": "what is wrong is caught around it",
     "avro/columns.py": "of Avro, not of text",
     "avro/leaves.py": "UnicodeDecodeError is caught around it",
-    "kafka/source.py": "a method of ours of that name",
     "delta/evolve.py": "a schema that deltalake has just written",
     "delta/problems.py": "a schema that deltalake has just written",
     "delta/history.py": "what is wrong with a log is caught around it",
