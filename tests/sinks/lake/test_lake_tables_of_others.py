@@ -394,7 +394,7 @@ CASES = [
     delta_settings,
     a_delta_column_after_the_decision,
 ]
-IN_SAMPLE = (uuids_inside, many_properties, parts_moved_and_renamed)
+IN_SAMPLE = (uuids_inside, many_properties)
 
 
 @pytest.mark.long

@@ -210,7 +210,7 @@ def lived(number: int, store: S3Service, given: Mapping[str, str], local: Path) 
     return data
 
 
-FROZEN, MORE = range(4), range(4, 60)
+FROZEN, MORE = range(2), range(2, 60)
 
 
 @pytest.mark.parametrize(
