@@ -147,7 +147,9 @@ def read_inside(file: Path, form: str) -> list[dict[str, Any]]:
             return list(opened.read_all().to_pylist())
     if form == "json":
         return [json.loads(line) for line in file.read_text().splitlines()]
-    nulls = pcsv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+    nulls = pcsv.ConvertOptions(
+        null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
     lines = pcsv.ParseOptions(newlines_in_values=True)
     read: pa.Table = pcsv.read_csv(file, convert_options=nulls, parse_options=lines)
     return list(read.to_pylist())
