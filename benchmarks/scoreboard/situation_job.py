@@ -327,7 +327,7 @@ def main() -> None:
                 failed = True
                 continue
             told = trial.error.splitlines()
-            marks = ("[ABS-", "Error: ", "Exception: ")
+            marks = ("[ABS-", "psycopg.errors.", "Error: ", "Exception: ")
             lines = (line for mark in marks for line in told if mark in line)
             error = next(lines, "".join(told[:1]))[:600]
             verdicts[name] = {"verdict": verdict, "error": error, "note": trial.note}
