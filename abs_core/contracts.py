@@ -281,6 +281,7 @@ class Committer(ABC):
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """Compare the target with what it showed before, by about one request; changes nothing.
 
+        Called at a start; and after ``inspect``, before each decision, with ``past.running``.
         Raises:
             TargetError: the target does not answer.
         """

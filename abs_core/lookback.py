@@ -41,6 +41,8 @@ class Past:
         decided: its last decision; the epoch is -1 if this generation has made none.
         noted: oldest first.
         sinks: numbers of the sinks that these targets are of.
+        running: the run is under way: only the newest epochs are noted, those before were compared
+            and later decisions are not looked for.
     """
 
     register: str
@@ -48,6 +50,7 @@ class Past:
     decided: Position
     noted: tuple[Noted, ...] = ()
     sinks: tuple[int, ...] = (0,)
+    running: bool = False
 
     def of(self, sinks: Collection[int]) -> Past:
         """The same for some sinks only."""
@@ -135,6 +138,21 @@ def past_of(state: JobState) -> Past:
     return Past(state.register, state.job, (state.generation, last), tuple(noted))
 
 
+def newest_of(state: JobState) -> Past | None:
+    """What a run that is under way compares: the two newest marks of each sink; None if there is none.
+
+    Two, as a target may go back after a decision, and then take what was decided.
+    """
+    past = past_of(state)
+    of_sinks = {sink: [note for note in past.noted if note.sink == sink] for sink in _sinks(past)}
+    newest = tuple(note for notes in of_sinks.values() for note in notes[-2:])
+    return replace(past, noted=newest, running=True) if newest else None
+
+
+def _sinks(past: Past) -> list[int]:
+    return sorted({note.sink for note in past.noted})
+
+
 def reading_mark(system: str) -> AbstractContextManager[None]:
     """Raise ``CorruptionError`` for a ``ValueError``: the text of a mark cannot be read."""
     remedy = "do not delete the register: put its last state back"
@@ -157,7 +175,7 @@ def compared(
         every: compare each epoch even if the newest is there, as a target may go back between two.
     """
     looks = []
-    for sink in sorted({note.sink for note in past.noted}):
+    for sink in _sinks(past):
         *before, last = [note for note in past.noted if note.sink == sink]
         older = [note.epoch for note in before if is_there(note.mark) is False] if every else []
         newest = is_there(last.mark)

@@ -254,7 +254,8 @@ class OwnWrite(Committer):
         return [Shown(0, c.rows, f"{_MARK}{token_of(c.handle).version}") for c in there]
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
-        if self.applied is None:
+        # The epoch of a run that is under way is written already, with a higher version.
+        if self.applied is None or past.running:
             return ()
         version = self._version(past.job) or 0
 

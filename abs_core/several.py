@@ -129,12 +129,14 @@ class CompositeCommitter(Committer):
             [n for n, at in self._place.items() if at == place]
             for place in range(len(self._committers))
         ]
-        calls = [
-            partial(committer.look_back, past.of(mine))
+        asked = [
+            (committer, past.of(mine), mine)
             for committer, mine in zip(self._committers, numbers, strict=True)
+            if past.of(mine).noted or not past.running
         ]
+        calls = [partial(committer.look_back, of) for committer, of, _ in asked]
         looks = []
-        for found, mine in zip(answers(self.run_calls(calls)), numbers, strict=True):
+        for found, (*_, mine) in zip(answers(self.run_calls(calls)), asked, strict=True):
             # What is found without a mark is of the system: the first of its sinks is named.
             looks += [
                 replace(look, sink=look.sink if look.sink in mine else min(mine)) for look in found

@@ -19,9 +19,10 @@ from abs_core.births import targets
 from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import Committer, RegisterStore
 from abs_core.coordinator._decider import Decider
+from abs_core.coordinator._looking import Lookout
 from abs_core.coordinator._report import Report, epoch_id, written
 from abs_core.coordinator._sweeper import Sweeper
-from abs_core.coordinator.cell import RegisterCell, Rule
+from abs_core.coordinator.cell import RegisterCell
 from abs_core.coordinator.certifier import Certifier
 from abs_core.coordinator.rollforward import Loss, RollForward
 from abs_core.crash import CrashPoint, reached
@@ -30,13 +31,12 @@ from abs_core.events import (
     Committed,
     Decided,
     Ended,
-    NotCompared,
     Observer,
     Skipped,
     Started,
     ignore,
 )
-from abs_core.lookback import LookedBack, past_of
+from abs_core.lookback import LookedBack
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.parallel import in_turn, side_by_side
 from abs_core.patience import DEFAULT_PATIENCE, Patience
@@ -87,7 +87,11 @@ class Coordinator:
         )
         self._sweeper = Sweeper(who, committer, patience, observe)
         cell = self._cell
-        self._decider = Decider(who, cell, committer, patience, observe, co_commit, clock)
+        self._lookout = Lookout(who, cell, committer, patience, observe)
+        look_back = self._lookout.before_a_decision
+        self._decider = Decider(
+            who, cell, committer, patience, observe, look_back, co_commit, clock
+        )
         self._forward = RollForward(who, cell, committer, patience, observe)
         self._retried = retried(who.job)
 
@@ -138,6 +142,7 @@ class Coordinator:
                 nothing is decided, restart.
             HandleLostError: a handle of a decision is aborted or unknown (I7).
             RegisterLostError: the register does not match the checkpoint, or this cannot be checked.
+            TargetWentBackError: a target has lost rows of finished epochs; nothing is decided.
         """
         began = time.monotonic()
         # Open decisions first: they must be finished even if this epoch fails.
@@ -335,10 +340,10 @@ class Coordinator:
         looks: Sequence[LookedBack] = ()
         if before is None and isinstance(verdict, Changed):
             self._certifier.look_around(epoch)
-            looks = self._look_for_lost(origin, epoch)
+            looks = self._lookout.for_lost(origin, epoch)
         elif looks_back:
             # Before anything is swept: a restored target may hold committed handles as prepared again.
-            looks = self._look_back(before, rule, epoch)
+            looks = self._lookout.at_start(before, rule, epoch)
         state = self._cell.change(lambda state: targets.consented(state, rule(state), looks))
         reached(CrashPoint.AFTER_START)
         minted = state.register == register or state.generation == 1
@@ -349,35 +354,6 @@ class Coordinator:
         self._fence(state)
         self._sweeper.tidy(state, forget=False)
         return state
-
-    def _look_for_lost(self, origin: Origin, epoch: int) -> Sequence[LookedBack]:
-        """Before a register is made: whether the target has something of one that is lost."""
-        newest = self._patience.retry(lambda: self._committer.left_by(self._who.job))
-        if newest is None or self._cell.load() is not None:  # another run has made it meanwhile
-            return ()
-        error = targets.lost(self._who, origin, epoch, newest, self._cell.shown_place)
-        if error is not None:
-            raise error
-        return (LookedBack(0, ahead=newest),)
-
-    def _look_back(self, before: JobState | None, rule: Rule, epoch: int) -> Sequence[LookedBack]:
-        """Compare the targets with what they showed when epochs were finished."""
-        while (state := targets.continues(before, rule(before))) is not None:
-            past = past_of(state)
-            looks = self._patience.retry(lambda past=past: self._committer.look_back(past))  # type: ignore[misc]
-            error = targets.refused(state, self._who, epoch, looks)
-            if error is None:
-                for look in looks:
-                    if look.unsure:
-                        why = f"{targets.target_of(state, look.sink)}: {look.unsure}"
-                        self._observe(NotCompared(self._who.job, why))
-                return looks
-            before = self._cell.load()
-            if (
-                before == state
-            ):  # else another run has gone on meanwhile: compare with what it knows
-                raise error
-        return ()
 
     def _oldest(self, epoch: int) -> Decision:
         state = self._cell.mine(self._who)

@@ -31,6 +31,7 @@ class Decider:
     """For one run of a job.
 
     Args:
+        look_back: called with the epoch before it is decided; see ``Lookout.before_a_decision``.
         at_once: whether a ``Committer`` that co-commits decides and commits at once.
         clock: in seconds; measures how long handles have left.
     """
@@ -40,6 +41,7 @@ class Decider:
     _committer: Committer
     _patience: Patience
     _observe: Observer
+    _look_back: Callable[[int], None]
     _at_once: bool
     _clock: Callable[[], float]
 
@@ -169,10 +171,12 @@ class Decider:
             if isinstance(self._plan(self._cell.present(self._who), report), Skip):
                 return None
             raise
+        self._look_back(report.epoch)
         reached(CrashPoint.AFTER_INSPECT)
         return permission
 
     def _co_commit(self, report: Report) -> JobState:
+        self._look_back(report.epoch)
         why = ""
         for _ in range(MAX_REFUSALS):
             try:

@@ -90,7 +90,10 @@ class Restoring(Protocol):
 
 @runtime_checkable
 class GoingBack(Protocol):
-    """A harness that can restore its target, as a backup or a rollback does, without the register."""
+    """A harness that can restore its target, as a backup or a rollback does, without the register.
+
+    One whose sink looks back at starts only says so by an attribute: ``only_at_starts = True``.
+    """
 
     def backup(self) -> Callable[[], None]:
         """Keep the target as it is now; the result puts it back to that, and can be repeated."""

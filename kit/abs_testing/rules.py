@@ -72,6 +72,11 @@ def going_back(case: Case) -> bool:
     return two_step(case) and case.hides and isinstance(case.harness, GoingBack)
 
 
+def going_back_on_the_way(case: Case) -> bool:
+    """Of those, sinks that look back before each decision, too."""
+    return going_back(case) and not getattr(case.harness, "only_at_starts", False)
+
+
 def listed(case: Case) -> bool:
     """Sinks whose register is an ``Inventory``."""
     return isinstance(case.run().store, Inventory)

@@ -24,6 +24,7 @@ from tests import sample
 from tests.kit.fake_harness import FakeHarness
 
 LENGTH = 4
+FIRST, SECOND, THIRD = rows(0, 3), rows(10, 2), rows(20, 4)
 ACTIONS = ("epoch", "dies undecided", "dies decided", "dies committed", "backup", "restore")
 CUTS = {
     "dies undecided": Cut("inspect"),
@@ -61,20 +62,26 @@ class Life:
         self._consent = None
 
     def _starts(self) -> None:
-        there = set(self._case.harness.read())
-        # What is decided is rolled forward only after the start.
-        stored = self._case.run().store.load("job")
-        frontier = -1 if stored is None or stored.state.frontier is None else stored.state.frontier
-        gone = [e for e, some in self._written.items() if e <= frontier and set(some) - there]
+        gone = self._gone()
         if not gone:
             self._case.run().begin(self._next)
             return
         error = raises(TargetWentBackError, lambda: self._case.run().begin(self._next))
-        told = sum(len(self._written[epoch]) for epoch in gone)
-        assert f"the {told} rows" in error.what, f"{gone} are gone, but: {error.what}"
+        self._tells(error, gone)
         self._consent = consent_in(error)
         for epoch in gone:
             del self._written[epoch]
+
+    def _gone(self) -> list[int]:
+        """Finished epochs that lack rows. What is decided is rolled forward only after the start."""
+        there = set(self._case.harness.read())
+        stored = self._case.run().store.load("job")
+        frontier = -1 if stored is None or stored.state.frontier is None else stored.state.frontier
+        return [e for e, some in self._written.items() if e <= frontier and set(some) - there]
+
+    def _tells(self, error: TargetWentBackError, gone: Sequence[int]) -> None:
+        told = sum(len(self._written[epoch]) for epoch in gone)
+        assert f"the {told} rows" in error.what, f"{gone} are gone, but: {error.what}"
 
     def _epoch(self, action: str) -> None:
         epoch, adopt = self._next, self._consent
@@ -82,7 +89,12 @@ class Life:
         run = self._case.run(adopt=adopt, cut=CUTS.get(action))
         self._consent = None
         if action == "epoch":
-            run.epoch(epoch, some)
+            try:
+                run.epoch(epoch, some)
+            except TargetWentBackError as error:
+                # An epoch that this run has rolled forward was committed before the restore.
+                self._tells(error, self._gone())
+                return
         else:
             raises(Halted, lambda: run.epoch(epoch, some))
         if run.state().last_decided == epoch:  # else it died in what the run before had decided
@@ -105,6 +117,22 @@ def lived(life: Sequence[str]) -> None:
 @pytest.mark.parametrize("life", LIVES, ids=", ".join)
 def test_a_start_refuses_exactly_a_target_without_finished_rows(life: Sequence[str]) -> None:
     lived(life)
+
+
+def test_without_a_look_before_its_decisions_a_run_hides_what_is_gone_for_good() -> None:
+    with (
+        closing(FakeHarness("2pc", "append", own_register=False)) as harness,
+        Case(harness) as case,
+    ):
+        run = case.run()
+        run.coordinator._decider._look_back = lambda epoch: None
+        run.epoch(0, FIRST)
+        back = harness.backup()
+        run.epoch(1, SECOND)
+        back()
+        run.epoch(2, THIRD)
+        case.run().begin(3)  # the newest mark is there: nothing is told
+        case.holds(FIRST, THIRD, when="after a run that did not look")
 
 
 def test_a_record_of_what_a_target_shows_at_that_moment_is_found(

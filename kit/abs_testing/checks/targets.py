@@ -8,7 +8,7 @@ from abs_core.errors import RegisterLostError, TargetWentBackError
 from abs_testing.case import JOB, Case, consent_in, raises, rows
 from abs_testing.cuts import Cut, Halted
 from abs_testing.harness import GoingBack
-from abs_testing.rules import going_back, only
+from abs_testing.rules import going_back, going_back_on_the_way, only
 
 FIRST, SECOND, THIRD, LAST = rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1)
 
@@ -51,6 +51,20 @@ def what_is_recorded_of_an_epoch_is_what_its_target_shows_afterwards(case: Case)
     after()
     case.run().epoch(2, THIRD)
     case.holds(FIRST, SECOND, THIRD, when="after a target that went back, and came again")
+
+
+@only(going_back_on_the_way)
+def a_target_that_goes_back_while_the_run_goes_on_is_told_before_a_decision(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, FIRST)
+    back = _saved(case)
+    run.epoch(1, SECOND)
+    back()
+    error = raises(TargetWentBackError, lambda: run.epoch(2, THIRD))
+    assert run.state().last_decided == 1, "an epoch was decided on a target that went back"
+    case.run(adopt=consent_in(error)).epoch(2, THIRD)
+    case.run().epoch(3, LAST)
+    case.holds(FIRST, THIRD, LAST, when="after a target that went back while a run went on")
 
 
 @only(going_back)

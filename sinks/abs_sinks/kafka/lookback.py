@@ -178,7 +178,8 @@ def look_back(options: KafkaOptions, past: Past) -> list[LookedBack]:
     facts = topics_in_time(options.kafka, sorted(names), again=True) if names else {}
     # Of topics that a column names, old ones may be deleted on purpose.
     looks = compare(past, _now(options, facts), every=options.topic is not None)
-    return [*looks, *(LookedBack(0, ahead=later) for later in _later(options, past)[-1:])]
+    ahead = [] if past.running else _later(options, past)[-1:]
+    return [*looks, *(LookedBack(0, ahead=position) for position in ahead)]
 
 
 def compare(past: Past, now: Mapping[str, Ends], *, every: bool) -> list[LookedBack]:

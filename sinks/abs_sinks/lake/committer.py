@@ -75,6 +75,7 @@ class LakeCommitter(Committer):
         self._folder = folder
         self._inner = inner
         self._logged: tuple[Mark | None, str | None] = None, None  # the last commit, and its place
+        self._inspected: Snapshot | None = None
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """Seal them: the same handles, each with the number and the digest of all.
@@ -103,7 +104,7 @@ class LakeCommitter(Committer):
         """See ``Committer``; the table must be the same one."""
         if not committables:
             return {}
-        snapshot = self._table.load()
+        snapshot = self._inspected = self._table.load()
         files = self._inner.inspect(committables)
         found: dict[HandleName, Inspection] = {}
         for one in committables:
@@ -152,7 +153,8 @@ class LakeCommitter(Committer):
         return lookback.shown(committables, mark, place)
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
-        return lookback.look_back(self._table.load(), past, EPOCHS)
+        snapshot = self._inspected if past.running else self._table.load()
+        return lookback.look_back(snapshot, past, EPOCHS)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return self._inner.in_doubt(job)

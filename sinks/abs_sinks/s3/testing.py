@@ -98,6 +98,9 @@ class FolderHarness:
             for name in cell[0].manifests if cell else ():
                 yield self.options.state.key(MANIFESTS, f"job={job_text(job)}", name)
 
+    only_at_starts = True
+    """See ``abs_testing.GoingBack``."""
+
     def backup(self) -> Callable[[], None]:
         """See ``abs_testing.GoingBack``: the objects that readers see."""
         there = {key: body.data for key in self.saved_keys() if (body := self._objects.get(key))}

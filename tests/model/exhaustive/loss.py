@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from abs_core.births import rules as births
+from abs_core.births import targets
 from abs_core.certificate import Certificate, Origin
-from abs_core.model import HandleName, JobState
+from abs_core.lookback import LookedBack, Past
+from abs_core.model import Decision, HandleName, JobState, Shown
 from abs_core.protocol import Refused, RunIdentity, Verdict
 
 OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, TELL, NOTE = range(10)
@@ -16,6 +18,13 @@ OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, TELL, NOTE = rang
 
 StartRule = Callable[[JobState | None, RunIdentity, str, Origin, int, str], Verdict]
 Uncertified = Callable[[JobState, RunIdentity, Origin, int, str, str], Refused | None]
+Look = Callable[[Past, Collection[HandleName]], Sequence[LookedBack]]
+Marks = Callable[[Decision, Collection[HandleName]], Sequence[Shown]]
+Consented = Callable[[JobState | None, Verdict, Sequence[LookedBack]], Verdict]
+
+
+def _no_marks(past: Past, visible: Collection[HandleName]) -> Sequence[LookedBack]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +51,12 @@ class Ways:
         consents: how often the operator consents to go on without the register, at most.
         several: whether the job has two named sinks, not one without a name.
         restores: whether the target goes back with the register, as rows and register of one database.
+        backs: how often a target goes back by itself, at most, see ``going_back``.
+        looks: how a target is compared with its marks.
+        on_the_way: whether that is done before each decision, too, not only at a start.
+        vanish: whether what is prepared goes back with the target.
+        marks: what is noted of a finished epoch.
+        consented: the rule by which a start goes on without what is gone.
     """
 
     start: StartRule = births.start
@@ -63,6 +78,12 @@ class Ways:
     consents: int = 0
     several: bool = False
     restores: bool = False
+    backs: int = 0
+    looks: Look = _no_marks
+    on_the_way: bool = True
+    vanish: bool = False
+    marks: Marks | None = None
+    consented: Consented = targets.consented
 
 
 class Loss(NamedTuple):
@@ -83,6 +104,10 @@ class Loss(NamedTuple):
         tried: whether that has failed in this epoch.
         adopt: the token in the job's options.
         restored: whether the target has lost rows, and nobody has said yet what becomes of them.
+        held_rows: what was visible before, where targets go back by themselves.
+        ever: all that was ever visible, there.
+        given_up: epochs of which an error has told, and that the operator goes on without.
+        stale: what the open decision names went back with its target.
     """
 
     register: JobState | None = None
@@ -106,6 +131,11 @@ class Loss(NamedTuple):
     adopt: str = ""
     lost: bool = False
     restored: bool = False
+    backs: int = 0
+    held_rows: tuple[frozenset[HandleName], ...] = ()
+    ever: frozenset[HandleName] = frozenset()
+    given_up: frozenset[int] = frozenset()
+    stale: bool = False
 
     def puts(self, state: JobState) -> Loss:
         """The register holds this state now."""

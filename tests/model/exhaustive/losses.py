@@ -10,7 +10,8 @@ An operator may consent to go on without the register (``Ways.consents``), and d
 asks for: cleans the target from the named epoch on, and finishes what a register that went back holds
 open. From then on nothing counts as lost. The token stays in the options of all later runs. Where the
 target went back with the register (``Ways.restores``), the operator does what the error names for that:
-takes the epochs that are gone out of the checkpoint.
+takes the epochs that are gone out of the checkpoint. A target may also go back by itself
+(``Ways.backs``), see ``going_back``.
 
 **What is left out**, since no rule of the next run can tell it from a history without a loss:
 
@@ -42,12 +43,15 @@ from abs_core.certificate import Origin
 from abs_core.errors import (
     EpochGapError,
     FencedError,
+    HandleLostError,
     IdentityError,
     ProtocolError,
     RegisterLostError,
+    TargetWentBackError,
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Refused, RunIdentity, Skip
+from tests.model.exhaustive import going_back
 from tests.model.exhaustive.book import Violated
 from tests.model.exhaustive.histories import explore_histories
 from tests.model.exhaustive.loss import (
@@ -66,6 +70,16 @@ from tests.model.exhaustive.loss import (
     last,
 )
 
+_LOST = (
+    RegisterLostError,
+    TargetWentBackError,
+    HandleLostError,
+    EpochGapError,
+    FencedError,
+    IdentityError,
+)
+"""How a run may be refused once something was lost."""
+
 JOB, PLACE = "job", "here"
 SINKS = (("one", "this target"), ("two", "that target"))
 
@@ -82,6 +96,7 @@ def explore_losses(ways: Ways, limit: int = 500_000) -> int:
         refusals=ways.refusals,
         unheard=ways.unheard,
         consents=ways.consents,
+        backs=ways.backs,
     )
     came = explore_histories(first, partial(_steps, ways), partial(_check, ways), limit)
     ends = [world for world in came if world.noted == ways.epochs]
@@ -95,7 +110,7 @@ def _check(ways: Ways, world: Loss) -> None:
     for (epoch, _), times in sorted(written.items()):
         if times > 1:
             raise Violated(f"epoch {epoch} is visible {times} times")
-    if ways.gaps or world.restored:
+    if ways.gaps or world.restored or ways.backs:
         return  # some were left out; or the target lacks them, and the next start says so
     for epoch, partition in product(range(world.noted), _partitions(ways)):
         if not written[epoch, partition]:
@@ -105,6 +120,7 @@ def _check(ways: Ways, world: Loss) -> None:
 def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.losses:
         yield from _losses(ways, world)
+    yield from going_back.steps(ways, world)
     if world.at == OFF:
         if world.run + 1 < ways.runs and world.noted < ways.epochs:
             run = world.run + 1
@@ -138,9 +154,13 @@ def _moved(
     except ProtocolError as refused:
         if not world.lost:
             raise Violated(f"{what}: nothing was lost, and it is refused: {refused}") from None
-        if not isinstance(refused, RegisterLostError | EpochGapError | FencedError | IdentityError):
+        if not isinstance(refused, _LOST):
             raise Violated(f"refused for another reason: {refused}") from None
         yield f"run {world.run} is refused", _off(world)
+        if isinstance(refused, TargetWentBackError):
+            for way, after in going_back.ways_out(ways, world, refused):
+                yield f"run {world.run} is refused; {way}", _off(after)
+            return
         trimmed = re.search("commits/ from ([0-9]+) on", refused.remedy)
         if world.consents and world.restored and trimmed:
             what = f"run {world.run} is refused; the operator trims the checkpoint"
@@ -225,6 +245,9 @@ def _begin(ways: Ways, world: Loss) -> Loss:
     verdict = ways.start(world.register, who, register, world.origin, world.noted, PLACE)
     if isinstance(verdict, Refused):
         raise verdict.error
+    if ways.backs and isinstance(verdict, protocol.Changed):
+        verdict = going_back.at_start(ways, world, who, verdict)
+        assert not isinstance(verdict, Refused)
     state = verdict.state
     if births.why_lost(world.register, who, world.origin, world.noted) is not None:
         # By consent: the job begins anew.
@@ -313,6 +336,8 @@ def _decide(ways: Ways, world: Loss) -> Loss:
         Committable(HandleName(state.register, JOB, generation, epoch, part, attempt), 1, "none:")
         for part in _partitions(ways)
     ]
+    if ways.backs:
+        going_back.before_a_decision(ways, world, _who(ways, world), state)
     verdict = protocol.decide(
         state,
         generation,
@@ -325,16 +350,23 @@ def _decide(ways: Ways, world: Loss) -> Loss:
     if isinstance(verdict, Refused):
         raise verdict.error
     late = not ways.first and not world.certified
-    return world.puts(verdict.state)._replace(at=AFTERWARDS if late else COMMIT)
+    return world.puts(verdict.state)._replace(at=AFTERWARDS if late else COMMIT, stale=False)
 
 
 def _commit(ways: Ways, world: Loss) -> Loss:
     handles = _decision(world).handles
+    if ways.backs:
+        if world.stale and handles - world.visible:
+            raise HandleLostError("It went back.", handle=min(handles), remedy="see what is lost")
+        held = () if world.visible in world.held_rows else (world.visible,)
+        world = world._replace(held_rows=(*world.held_rows, *held), ever=world.ever | handles)
     return world._replace(visible=world.visible | handles, at=FINISH)
 
 
 def _finish(ways: Ways, world: Loss) -> Loss:
-    verdict = protocol.finish(_looked(ways, world), _decision(world))
+    decision = _decision(world)
+    marks = (ways.marks or going_back.marks_of)(decision, world.visible) if ways.backs else ()
+    verdict = protocol.finish(_looked(ways, world), decision, marks)
     if isinstance(verdict, Refused):
         raise verdict.error
     done = _decision(world).epoch == world.noted

@@ -19,13 +19,13 @@ from abs_testing import GoingBack
 from abs_testing.case import Case, consent_in, raises, rows
 from abs_testing.check_sink import run_check
 from abs_testing.checks import CHECKS
-from abs_testing.rules import Check, going_back
+from abs_testing.rules import Check, going_back, going_back_on_the_way
 from tests.kit.kafka import KEYED, KeyedSink, TopicHarness
 from tests.kit.kafka_restored import open_restored
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(600)]
 
-RULES = [check for check in CHECKS if check.applies is going_back]
+RULES = [check for check in CHECKS if check.applies in (going_back, going_back_on_the_way)]
 WAYS = ["2pc", "2pc-librdkafka", "2pc-foreign-register", "wal-foreign-register"]
 FIRST, SECOND, LAST = rows(0, 3), rows(10, 2), rows(30, 1)
 
@@ -36,8 +36,8 @@ def _own_broker() -> None:
         pytest.skip("the broker's log is not ours")
 
 
-def test_there_are_four_rules() -> None:
-    assert len(RULES) == 4
+def test_there_are_five_rules() -> None:
+    assert len(RULES) == 5
 
 
 CASES = [pytest.param(check, way, id=f"{way}-{check.rule}") for way in WAYS for check in RULES]

@@ -119,3 +119,25 @@ def test_a_failover_to_a_replica_that_lost_commits_is_told(
         case.holds(FIRST, when="after a start that was refused")
         case.run(adopt=consent_in(error)).epoch(3, LAST)
         case.finished(FIRST, LAST, when="after a failover that was consented to")
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_failover_that_lost_commits_while_the_run_goes_on_is_told(
+    server: NativePostgres, name: str
+) -> None:
+    """The run meets no start: its connections break, and its next epoch meets the new server."""
+    with open_table(server.url, VARIANTS[name]) as harness, Case(harness) as case:
+        run = case.run()
+        run.epoch(0, FIRST)
+        close_idle()
+        replica = Replica(server)
+        harness.reconnect()
+        run.epoch(1, SECOND)
+        run.epoch(2, THIRD)
+        harness.db.close()
+        replica.take_over()
+        harness.reconnect()
+        error = raises(TargetWentBackError, lambda: run.epoch(3, LAST))
+        assert "of the finished epoch(s) 1 to 2." in error.what
+        case.run(adopt=consent_in(error)).epoch(3, LAST)
+        case.finished(FIRST, LAST, when="after a failover that was consented to")
