@@ -199,6 +199,8 @@ class WalCommitter(Committer):
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """See ``Committer``: whether the ledger has later handles. 2pc's committer looks at topics."""
+        if past.running:
+            return ()
         newest = newest_of(self._ledger(past.job)[1], past.register)
         positions = [(handle.generation, handle.epoch) for handle in newest]
         return [LookedBack(0, ahead=ahead) for ahead in positions if ahead > past.decided]
