@@ -24,10 +24,23 @@ def compact(harness: DeltaHarness | IcebergHarness) -> None:
         table.overwrite(table.scan().to_arrow())
 
 
-def test_a_restore_while_the_job_runs_is_told_at_its_next_start(opener: TableOpener) -> None:
+def test_a_restore_under_a_later_commit_is_told_at_the_next_start(opener: TableOpener) -> None:
     with opener() as harness, Case(harness) as case:
         assert isinstance(harness, DeltaHarness | IcebergHarness)
         run = case.run()
+        run.epoch(0, FIRST)
+        back = harness.backup()
+        run.epoch(1, SECOND)
+        back()
+        raises(TargetWentBackError, lambda: run.epoch(2, THIRD))
+        run = case.run(adopt=consent_in(raises(TargetWentBackError, lambda: case.run().begin(2))))
+        run.epoch(2, THIRD)
+        case.holds(FIRST, THIRD, when="after a restore in a job that ran")
+    with opener() as harness, Case(harness) as case:
+        assert isinstance(harness, DeltaHarness | IcebergHarness)
+        run = case.run()
+        # As if the table was restored between a decision and its commit.
+        run.coordinator._decider._look_back = lambda epoch: None
         run.epoch(0, FIRST)
         back = harness.backup()
         run.epoch(1, SECOND)
@@ -73,7 +86,7 @@ def told(case: Case) -> list[str]:
     """What a start says that it cannot tell."""
     events: list[Event] = []
     run = case.run()
-    run._tasks._observe = events.append
+    run._tasks._lookout._observe = events.append
     run.begin(run.state().frontier or 0)
     return [event.why for event in events if isinstance(event, NotCompared)]
 

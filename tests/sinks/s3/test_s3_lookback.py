@@ -26,7 +26,7 @@ def started(case: Case, epoch: int) -> list[str]:
     """What a start says that it cannot tell."""
     events: list[Event] = []
     run = case.run()
-    run._tasks._observe = events.append
+    run._tasks._lookout._observe = events.append
     run.begin(epoch)
     return [event.why for event in events if isinstance(event, NotCompared)]
 
