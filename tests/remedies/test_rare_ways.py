@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -116,7 +117,10 @@ def test_a_job_with_too_many_epochs_goes_on_under_another_name(tmp_path: Path) -
 
 def test_a_register_that_goes_back_between_two_steps_of_an_epoch_is_put_back() -> None:
     """``is_known``: tasks have skipped a finished epoch, and the register is restored before."""
-    with Case(FakeHarness("2pc", "append", own_register=True)) as case:
+    with (
+        closing(FakeHarness("2pc", "append", own_register=True)) as harness,
+        Case(harness) as case,
+    ):
         case.run().epoch(0, ROWS)
         older = case.run().state()
         case.run().epoch(1, MORE)
@@ -130,8 +134,8 @@ def test_a_register_that_goes_back_between_two_steps_of_an_epoch_is_put_back() -
         error = raises(ProtocolError, lambda: commits.commit(1, shares))
         assert "restore the target and the checkpoint" in error.remedy
         assert commits.stored().state == back, "the register was changed"
+        assert isinstance(version, str)
         commits.store.compare_and_set(JOB, version, newer)
         case.run().epoch(1, MORE)
         case.run().epoch(2, LATER)
         case.finished(ROWS, MORE, LATER, when="after the newest register was put back")
-    case.harness.close()
