@@ -14,7 +14,7 @@ from abs_core import consent, protocol
 from abs_core.births import rules as births
 from abs_core.births import targets
 from abs_core.certificate import Origin
-from abs_core.coordinator import Coordinator
+from abs_core.coordinator._looking import Lookout
 from abs_core.coordinator.cell import Rule
 from abs_core.coordinator.certifier import Certifier
 from abs_core.errors import TargetError
@@ -90,7 +90,7 @@ def tells_epochs_by_their_count(patch: Patch) -> None:
 
 def looks_back_at_nothing(patch: Patch) -> None:
     """As every release did before the record of the last epochs."""
-    patch.setattr(Coordinator, "_look_back", lambda self, before, rule, epoch: ())
+    patch.setattr(Lookout, "at_start", lambda self, before, rule, epoch: ())
 
 
 def records_the_newest_epoch_only_once(patch: Patch) -> None:
@@ -109,15 +109,15 @@ def forgets_no_gone_epoch_by_consent(patch: Patch) -> None:
 
 def raises_the_generation_before_it_looks(patch: Patch) -> None:
     """A start that is refused has taken the job over, and swept."""
-    right = Coordinator._look_back
+    right = Lookout.at_start
 
     def look_back(
-        self: Coordinator, before: JobState | None, rule: Rule, epoch: int
+        self: Lookout, before: JobState | None, rule: Rule, epoch: int
     ) -> Sequence[LookedBack]:
         self._cell.change(rule)
         return right(self, before, rule, epoch)
 
-    patch.setattr(Coordinator, "_look_back", look_back)
+    patch.setattr(Lookout, "at_start", look_back)
 
 
 WENT_BACK = "a_target_that_went_back_is_told_at_a_start"
