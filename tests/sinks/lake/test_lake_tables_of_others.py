@@ -413,12 +413,13 @@ def test_duckdb_sees_each_row(case: Callable[[Path], Seen], tmp_path: Path) -> N
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_spark_sees_each_row(tmp_path: Path) -> None:
-    every = [case(tmp_path / case.__name__) for case in CASES]
+    cases = [case for case in CASES if case is not columns_that_the_input_lacks]  # no time in Spark
+    every = [case(tmp_path / case.__name__) for case in cases]
     asked = [
         [seen.job.kind, seen.place, asked_of(seen.spark or seen.columns, "`")] for seen in every
     ]
     told = ask_with_file("read_tables.py", tmp_path, asked)
-    for case, seen, found in zip(CASES, every, told, strict=True):
+    for case, seen, found in zip(cases, every, told, strict=True):
         found = sorted(found, key=lambda row: int(row["id"]))
         assert list(map(shown, found)) == list(map(shown, seen.due)), case.__name__
 
