@@ -209,6 +209,7 @@ class EpochTransaction:
             NotPreparedError, DataError: as ``co_commit``; the transaction is rolled back.
             SchemaError: a table was altered since the rows were staged.
         """
+        self._whole: list[Part] = []  # every staged row was read as a good one: none is marked
         parts = in_order(self._tables.parts(staged))
         targets = [target for _, target in parts]
         # What begins the transaction waits for its first work: they are one round trip.
@@ -230,7 +231,7 @@ class EpochTransaction:
             self._bury(connection, part, target)
         for part in self._tables.parts(buried) if buried else ():
             self._bury(connection, part, part.table.target())
-        self._letters.check(connection, [part for part, _ in parts])
+        self._letters.check(connection, [part for part, _ in parts if part not in self._whole])
         # Before the decision: at COMMIT the server would refuse the epoch without a row that is named.
         with refusing(connection, *(part for part, _ in parts)) as keeps:
             if keeps or any(target.table.constraints.defers for target in targets):
@@ -309,13 +310,13 @@ class EpochTransaction:
         if results[-1].row != (target.shape,):
             connection.execute("ROLLBACK")
             raise altered(part.table.options, target.plan)
-        if step.count(results) != part.good:
-            # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
-            # are counted.
-            lost = self._staging.incomplete(connection, part.staged)
-            if lost is not None:
-                connection.execute("ROLLBACK")
-                raise lost
+        inserted = step.count(results)
+        if inserted == part.good == part.rows:
+            self._whole.append(part)  # it inserts no more rows than it reads
+        # Of a key's rows only one counts, and triggers may drop rows: the staged ones are counted.
+        elif inserted != part.good and (lost := self._staging.incomplete(connection, part.staged)):
+            connection.execute("ROLLBACK")
+            raise lost
 
     def _pick(
         self,
@@ -341,6 +342,8 @@ class EpochTransaction:
             wrong = altered(part.table.options, target.plan)
         elif counted.row != (part.good,):
             wrong = self._staging.incomplete(connection, part.staged)
+        elif part.good == part.rows:
+            self._whole.append(part)
         bad = wrong or target.write.error_of(found.row)
         if bad is not None:
             connection.execute("ROLLBACK")

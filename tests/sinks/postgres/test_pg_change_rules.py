@@ -318,6 +318,18 @@ def test_the_names_in_the_state_schema_do_not_move(shared_database: str) -> None
             t.db.execute(f"alter table orders rename to {t.table}")
 
 
+def test_an_update_of_positions_finds_room_in_its_page(shared_database: str) -> None:
+    """Else each update of a row writes the indexes of the positions table, too."""
+    with changing(shared_database, BARE, **SIDE) as t:
+        pages = []
+        for position in range(2):
+            t.apply([(key, position, "u", "v") for key in range(1000)])
+            query = f"select split_part(ctid::text, ',', 1) from {t._positions()} order by id"
+            pages.append(t.db.execute(query).fetchall())
+        assert pages[0] == pages[1]
+        assert len({*pages[0]}) > 5
+
+
 def test_a_table_without_a_place_for_positions_is_refused_with_both_ways(
     shared_database: str,
 ) -> None:
