@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from math import inf
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer, RegisterStore, Sink
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
-from abs_core.parallel import side_by_side
+from abs_core.parallel import answers, side_by_side
 from abs_core.patience import Patience, several
 from abs_core.several import CompositeCommitter, SinkGroup
 from abs_core.sinkmap import number_of
 from abs_sinks.door import SinkFormat
 from abs_sinks.options import on_one_target
 from abs_spark.sink_spec import SinkSpec, commit_at_once, group_of, groups
+
+T = TypeVar("T")
 
 _TRUSTED = (
     "replay=token: a batch under a token that is already committed counts as a repetition, and "
@@ -95,14 +98,10 @@ class OpenSinks:
         Raises:
             OptionError: see ``_check_apart``.
         """
-        asked = (
-            (name, partial(attrgetter("target_id"), sink)) for name, sink in self._sinks.items()
-        )
-        found = tuple(
-            (name, self._patience(name, job).at_most(longest).retry(ask)) for name, ask in asked
-        )
-        self._check_apart(found)
-        return found
+        found = self._ask_each(attrgetter("target_id"), job, longest)
+        named = tuple(zip(self._sinks, found, strict=True))
+        self._check_apart(named)
+        return named
 
     def _check_apart(self, identities: Sequence[tuple[str, str]]) -> None:
         """Raise OptionError if a sink writes changes to a target that another sink has, too.
@@ -148,12 +147,22 @@ class OpenSinks:
 
     def preflight(self, job: str) -> list[Finding]:
         """The findings of each sink, and at the end those of all of them together."""
-        found: list[Finding] = []
-        for name, sink in self._sinks.items():
-            found += self._patience(name, job).retry(partial(sink.preflight, job))
+        each = self._ask_each(lambda sink: sink.preflight(job), job)
         options = [(n, target.format, target.options) for n, target in self._targets.items()]
         asked = partial(together, options, apart=self._apart, at_once=self.own)
-        return found + self.patience.retry(asked)
+        return [*chain(*each), *self.patience.retry(asked)]
+
+    def _ask_each(self, ask: Callable[[Sink], T], job: str, longest: float = inf) -> list[T]:
+        """Ask all sinks, each with its patience; side by side, as each first connects to its system.
+
+        Raises:
+            Exception: the first error, after all have answered; its notes hold the others.
+        """
+        patience = {name: self._patience(name, job).at_most(longest) for name in self._sinks}
+        calls = [
+            partial(patience[name].retry, partial(ask, sink)) for name, sink in self._sinks.items()
+        ]
+        return answers(side_by_side(calls))
 
     def _patience(self, name: str, job: str) -> Patience:
         return replace(self._targets[name].options.patience, job=job)

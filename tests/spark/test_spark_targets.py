@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+from threading import Barrier
+
 import pyarrow as pa
 import pytest
 
-from abs_core.errors import UnavailableError
+from abs_core.contracts import Sink
+from abs_core.errors import RefusedError, UnavailableError
 from abs_sinks.door import format_named
 from abs_spark.open_sinks import OpenSinks
 from abs_spark.sink_spec import SinkSpec
@@ -22,13 +27,36 @@ OPTIONS = {
 }
 
 
-def test_who_waits_for_one_of_several_systems_is_told_all_of_their_names() -> None:
+@pytest.fixture
+def targets() -> Iterator[OpenSinks]:
     made = [
         SinkSpec(f := format_named(name), f.parse(given), SCHEMA) for name, given in OPTIONS.items()
     ]
-    targets = OpenSinks(list(OPTIONS), made, "abs-postgres")
+    with closing(OpenSinks(list(OPTIONS), made, "abs-postgres")) as opened:
+        yield opened
+
+
+def test_a_start_asks_all_sinks_at_the_same_time(targets: OpenSinks) -> None:
+    met = Barrier(len(OPTIONS))
+    assert sorted(targets._ask_each(lambda _: met.wait(60), "job")) == [0, 1, 2]
+
+
+def test_a_start_tells_of_each_sink_that_refuses(targets: OpenSinks) -> None:
+    def ask(sink: Sink) -> str:
+        raise RefusedError(f"{type(sink).__name__} refuses.", remedy="none.")
+
+    with pytest.raises(RefusedError, match="PostgresSink refuses") as refused:
+        targets._ask_each(ask, "job")
+    assert [note.partition(" refuses")[0].split()[-1] for note in refused.value.__notes__] == [
+        "KafkaSink",
+        "S3Sink",
+    ]
+
+
+def test_who_waits_for_one_of_several_systems_is_told_all_of_their_names(
+    targets: OpenSinks,
+) -> None:
     patience = targets.patience
-    targets.close()
     assert patience.seconds == 2.0
     names = ("PostgreSQL at ", "Kafka at k.example:9092", "S3 at http://s3.example")
     for name in names:

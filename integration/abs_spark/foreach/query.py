@@ -58,14 +58,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
         run, mode, java = _started(spark, query)
         if run is None:
             run = _of_spark(group, batch)
-        owner = query_id(checkpoint)
-        if owner is not None and owner != query:
-            raise OptionError(
-                f"abs_spark.epoch was given checkpointLocation={checkpoint}, which is the checkpoint "
-                f"of another query: of {owner}, and this query is {query}.",
-                remedy="give it the same checkpointLocation as the query's own option.",
-            )
-        if owner is None:
+        if not _owns(query, checkpoint):
             check_holds_query(checkpoint, _root(java))
         return Running(query, run, mode, java)
     if pyspark.__version__.startswith("3."):
@@ -124,6 +117,30 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
         "appended.",
         remedy="give abs_spark.epoch the query's mode: outputMode='append', 'update' or 'complete'.",
     )
+
+
+def _owns(query: str, checkpoint: str) -> bool:
+    """Whether the checkpoint is this query's; False if it cannot be read. A finding is kept.
+
+    Raises:
+        OptionError: it is another query's.
+    """
+    if (query, checkpoint) in _seen_to_own:
+        return True  # Spark writes the id once; in a remote file system a read takes long
+    owner = query_id(checkpoint)
+    if owner is None:
+        return False
+    if owner != query:
+        raise OptionError(
+            f"abs_spark.epoch was given checkpointLocation={checkpoint}, which is the checkpoint "
+            f"of another query: of {owner}, and this query is {query}.",
+            remedy="give it the same checkpointLocation as the query's own option.",
+        )
+    _seen_to_own.add((query, checkpoint))
+    return True
+
+
+_seen_to_own: set[tuple[str, str]] = set()
 
 
 def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, Any]:
