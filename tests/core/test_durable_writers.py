@@ -114,6 +114,7 @@ NOT_DURABLE = {
     "abs_services/native/kafka.py": "settings, made at each start",
     "abs_services/native/postgres.py": "settings of each start; a password that is deleted",
     "abs_services/native/kafka_jars.py": "a cache that is filled again",
+    "abs_services/native/ivy.py": "what to fetch, in a scratch folder",
     "abs_spark/foreach/run.py": "renames an old name, which is found by either",
     "abs_chaos/process.py": "what a process says",
     "abs_embedded/command.py": "a picture of a trace that stays",

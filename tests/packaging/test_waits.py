@@ -45,7 +45,7 @@ def waits(text: str) -> Iterator[tuple[str, int]]:
     def seconds(node: ast.expr | None) -> float:
         value = named.get(node.id, node) if isinstance(node, ast.Name) else node
         found = value.value if isinstance(value, ast.Constant) else None
-        return found if isinstance(found, int | float) else 0.0
+        return 0.0 if isinstance(found, bool) or not isinstance(found, int | float) else found
 
     for node in ast.walk(tree):
         if isinstance(node, ast.arguments):
