@@ -101,7 +101,7 @@ class HandleName:
     @classmethod
     def read(cls, stored: object) -> HandleName:
         """Read a stored name; ``ValueError`` if it is not a handle's name."""
-        found = cls.parse(text(stored))
-        if found is None:
+        handle = cls.parse(text(stored))
+        if handle is None:
             raise ValueError(f"{shown(stored)} is not a handle name")
-        return found
+        return handle

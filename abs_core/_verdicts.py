@@ -172,12 +172,20 @@ def moved_away(state: JobState) -> IdentityError:
 
 def difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
     """How the epoch differs from its record; None if it does not."""
-    known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
-    comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
+    old_fingerprint, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
+    comparable = (
+        fingerprint is not None
+        and old_fingerprint is not None
+        and by_rows == is_row_digest(old_fingerprint)
+    )
     if comparable and not by_rows:
-        return None if fingerprint == known else "its input is not the input it was committed with"
+        return (
+            None
+            if fingerprint == old_fingerprint
+            else "its input is not the input it was committed with"
+        )
     if rows != recorded.rows:
         return f"it has {rows} rows now and had {recorded.rows} when it was committed"
-    if fingerprint is None or known is None or not comparable:
+    if fingerprint is None or old_fingerprint is None or not comparable:
         return None
-    return read_row_digest(fingerprint).differs_from(read_row_digest(known))
+    return read_row_digest(fingerprint).differs_from(read_row_digest(old_fingerprint))

@@ -65,12 +65,14 @@ def raise_all(errors: Iterable[Exception]) -> None:
     if len(failed) == 1:
         raise failed[0]
     if failed:
-        what = " ".join(error.what for error in failed)
+        sentences = " ".join(error.what for error in failed)
         first = failed[0]
-        found = _kind_of(failed)(what, remedy=first.remedy, job=first.job, handle=first.handle)
+        summary = _kind_of(failed)(
+            sentences, remedy=first.remedy, job=first.job, handle=first.handle
+        )
         if len({error.system for error in failed}) == 1:
-            found.of(first.system)
-        raise found from first
+            summary.of(first.system)
+        raise summary from first
 
 
 def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) -> TargetError:
@@ -83,13 +85,13 @@ def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) 
         for handle, error in left[:MAX_SHOWN]
     )
     more = f"; and {len(left) - MAX_SHOWN} more" if len(left) > MAX_SHOWN else ""
-    found = _kind_of(errors)(
+    summary = _kind_of(errors)(
         f"{len(left)} of {tried} handles cannot be aborted now, and stay: {named}{more}.",
         remedy=first.remedy or "each sweep tries again; `abs in-doubt list` shows what is left.",
         job=left[0][0].job,
     )
-    found.__cause__ = first
-    return found.of(first.system)
+    summary.__cause__ = first
+    return summary.of(first.system)
 
 
 def _kind_of(errors: list[TargetError]) -> type[TargetError]:

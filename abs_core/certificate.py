@@ -107,16 +107,16 @@ def from_text(content: str | bytes, where: str) -> Certificate:
         "restore the checkpoint that contains it; or, if `abs register show` shows that the job's "
         "register exists and is complete, delete this one file",
     ):
-        found = fields(parse(content))
-        if found["kind"] != _KIND:
+        document = fields(parse(content))
+        if document["kind"] != _KIND:
             raise ValueError("it is not a birth certificate")
-        version(found["version"], VERSION)
-        frontier = found["frontier"]
+        version(document["version"], VERSION)
+        frontier = document["frontier"]
         return Certificate(
-            job=text(found["job"]),
-            register=text(found["register"]),
-            place=text(found["place"]),
-            generation=whole(found["generation"], 0, MAX_NUMBER),
+            job=text(document["job"]),
+            register=text(document["register"]),
+            place=text(document["place"]),
+            generation=whole(document["generation"], 0, MAX_NUMBER),
             frontier=None if frontier is None else whole(frontier, 0, MAX_NUMBER),
-            deciding=whole(found["deciding"], 0, MAX_NUMBER),
+            deciding=whole(document["deciding"], 0, MAX_NUMBER),
         )

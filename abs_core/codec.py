@@ -55,11 +55,11 @@ def committable_from_json(value: object) -> Committable:
     Raises:
         ValueError: ``value`` is not a committable.
     """
-    found = fields(value)
-    handle = HandleName.read(found["handle"])
-    extra = {name: text(said) for name, said in fields(found["extra"]).items()}
-    digest, by = text(found["digest"]), text(found.get("release", ""))
-    return Committable(handle, whole(found["rows"]), digest, tuple(sorted(extra.items())), by)
+    members = fields(value)
+    handle = HandleName.read(members["handle"])
+    extra = {name: text(said) for name, said in fields(members["extra"]).items()}
+    digest, by = text(members["digest"]), text(members.get("release", ""))
+    return Committable(handle, whole(members["rows"]), digest, tuple(sorted(extra.items())), by)
 
 
 def state_to_text(state: JobState) -> str:
@@ -137,34 +137,34 @@ def reading_register(where: str, job: str | None = None) -> AbstractContextManag
 
 
 def _state_from_json(value: object) -> JobState:
-    found = fields(value)
-    version(found["version"], VERSION, by=found.get("release"))
-    text(found.get("release", ""))
-    frontier, shown = found["frontier"], _shown_from_json(found)
-    recent = _recents_from_json(found, shown)
+    document = fields(value)
+    version(document["version"], VERSION, by=document.get("release"))
+    text(document.get("release", ""))
+    frontier, shown = document["frontier"], _shown_from_json(document)
+    recent = _recents_from_json(document, shown)
     return JobState(
-        register=text(found["register"]),
-        job=text(found["job"]),
-        target=text(found["target"]),
-        lineage=text(found["lineage"]),
-        generation=_number(found["generation"]),
-        run=text(found["run"]),
-        superseded=tuple(text(run) for run in of(list, found["superseded"])),
+        register=text(document["register"]),
+        job=text(document["job"]),
+        target=text(document["target"]),
+        lineage=text(document["lineage"]),
+        generation=_number(document["generation"]),
+        run=text(document["run"]),
+        superseded=tuple(text(run) for run in of(list, document["superseded"])),
         frontier=None if frontier is None else _number(frontier),
-        open=tuple(_decision_from_json(decision) for decision in of(list, found["open"])),
+        open=tuple(_decision_from_json(decision) for decision in of(list, document["open"])),
         recent=recent,
         # Epochs that are not among the recent ones; a release that does not know them ignores them.
         older=tuple(
             Recent(epoch, None, one.rows, shown=(one,))
             for epoch, several in shown.items()
-            if epoch not in {each.epoch for each in recent}
+            if epoch not in {record.epoch for record in recent}
             for one in several
         ),
-        abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
+        abandoned=tuple(_number(epoch) for epoch in of(list, document["abandoned"])),
         # Releases before the birth certificate did not note it.
-        checkpoint=text(found["checkpoint"]) if "checkpoint" in found else None,
-        tokens=_tokens_from_json(found["tokens"]) if "tokens" in found else (),
-        sinks=_sinks_from_json(found["sinks"]) if "sinks" in found else (),
+        checkpoint=text(document["checkpoint"]) if "checkpoint" in document else None,
+        tokens=_tokens_from_json(document["tokens"]) if "tokens" in document else (),
+        sinks=_sinks_from_json(document["sinks"]) if "sinks" in document else (),
     )
 
 
@@ -178,10 +178,10 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
 
 
 def _decision_from_json(value: object) -> Decision:
-    found = fields(value)
-    committables = tuple(committable_from_json(c) for c in of(list, found["committables"]))
-    lineage, epoch = text(found["lineage"]), _number(found["epoch"])
-    return Decision(lineage, epoch, _number(found["generation"]), committables)
+    members = fields(value)
+    committables = tuple(committable_from_json(c) for c in of(list, members["committables"]))
+    lineage, epoch = text(members["lineage"]), _number(members["epoch"])
+    return Decision(lineage, epoch, _number(members["generation"]), committables)
 
 
 def _shown_from_json(found: dict[str, Any]) -> dict[int, tuple[Shown, ...]]:
@@ -213,12 +213,12 @@ def _recents_from_json(
         courses[_number(epoch)] = Course(_moment(asked), _moment(decided), _moment(finished), sinks)
     return tuple(
         replace(
-            each,
-            dead=tuple(dead.get(each.epoch, ())),
-            shown=shown.get(each.epoch, ()),
-            course=courses.get(each.epoch),
+            record,
+            dead=tuple(dead.get(record.epoch, ())),
+            shown=shown.get(record.epoch, ()),
+            course=courses.get(record.epoch),
         )
-        for each in recents
+        for record in recents
     )
 
 
@@ -228,10 +228,10 @@ def _moment(value: object) -> int | None:
 
 def _recent_from_json(value: object) -> Recent:
     epoch, fingerprint, rows = of(list, value)
-    known = None if fingerprint is None else text(fingerprint)
-    if known is not None and is_row_digest(known):
-        read_row_digest(known)  # refuse a damaged one here, before a rule reads it
-    return Recent(_number(epoch), known, whole(rows))
+    digest = None if fingerprint is None else text(fingerprint)
+    if digest is not None and is_row_digest(digest):
+        read_row_digest(digest)  # refuse a damaged one here, before a rule reads it
+    return Recent(_number(epoch), digest, whole(rows))
 
 
 def _tokens_from_json(value: object) -> tuple[NotedToken, ...]:

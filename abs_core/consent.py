@@ -52,8 +52,8 @@ def to_take_as_it_is(
 
     Valid until the next run starts, as the token includes the generation.
     """
-    told = (f"{look.sink} {look.gone} {look.ahead}" for look in looks)
-    return _token("as it is", who, epoch, state.register, str(state.generation), *told)
+    details = (f"{look.sink} {look.gone} {look.ahead}" for look in looks)
+    return _token("as it is", who, epoch, state.register, str(state.generation), *details)
 
 
 def to_begin_above(newest: tuple[int, int], who: RunIdentity, epoch: int) -> str:

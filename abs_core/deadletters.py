@@ -83,9 +83,9 @@ def check_held(committable: Committable, rows: int, dead: int) -> None:
     Raises:
         MiscountError: they are not what the committable says.
     """
-    told = sum(count.dead for count in counts_of([committable]))
-    if (rows, dead) != (committable.rows - told, told):
-        raise miscount(committable.handle, (committable.rows - told, told), (rows, dead))
+    own_dead = sum(count.dead for count in counts_of([committable]))
+    if (rows, dead) != (committable.rows - own_dead, own_dead):
+        raise miscount(committable.handle, (committable.rows - own_dead, own_dead), (rows, dead))
 
 
 def check_kept(given: Sequence[Committable], made: Sequence[Committable]) -> None:
@@ -98,14 +98,14 @@ def check_kept(given: Sequence[Committable], made: Sequence[Committable]) -> Non
     """
     after = {count.sink: count for count in counts_of(made)}
     for count in counts_of(given):
-        found = after.get(count.sink, replace(count, rows=0, dead=0))
-        if found.rows != count.rows or found.dead < count.dead:
+        composed = after.get(count.sink, replace(count, rows=0, dead=0))
+        if composed.rows != count.rows or composed.dead < count.dead:
             handle = given[0].handle
-            told, kept = (
+            expected, kept = (
                 (count.rows - count.dead, count.dead),
-                (found.rows - found.dead, found.dead),
+                (composed.rows - composed.dead, composed.dead),
             )
-            raise miscount(handle, told, kept)
+            raise miscount(handle, expected, kept)
 
 
 def miscount(handle: HandleName, counted: tuple[int, int], held: tuple[int, int]) -> MiscountError:
@@ -127,8 +127,8 @@ def counts_of(committables: Iterable[Committable]) -> list[Count]:
     """The counts by sink, over all committables."""
     total: dict[int, Count] = {}
     for committable in committables:
-        for given in strictjson.parse(dict(committable.extra).get(COUNTS, "[]")):
-            new = Count(*given)
+        for values in strictjson.parse(dict(committable.extra).get(COUNTS, "[]")):
+            new = Count(*values)
             old = total.get(new.sink, Count(new.sink, 0, 0, new.most))
             total[new.sink] = Count(new.sink, old.rows + new.rows, old.dead + new.dead, new.most)
     return [total[sink] for sink in sorted(total)]
@@ -151,7 +151,7 @@ def counted(
             if dead.sink == count.sink
         ]
         rows = count.rows + sum(dead.rows for dead in before)
-        dead = count.dead + sum(each.dead for each in before)
+        dead = count.dead + sum(entry.dead for entry in before)
         if count.dead and dead >= MIN_DEAD and dead > count.most * rows:
             return DeadLettersError(
                 f"{count.dead} of {count.rows} rows of this epoch are dead letters, and {dead} of "

@@ -77,7 +77,7 @@ def make_durably(folder: Path) -> None:
     Raises:
         OSError: a part of the path is a file or may not be made, or the disk fails.
     """
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for made in reversed(missing):
         made.mkdir(mode=0o700, exist_ok=True)
         flush_folder(made.parent)
@@ -192,9 +192,9 @@ def of_a_dead_process(path: Path) -> Iterator[BinaryIO | None]:
     A process locks its file (``flock``) until it ends: the system frees the lock however it ends.
     """
     with ExitStack() as stack:
-        found = None
+        locked_file = None
         with suppress(OSError):  # it is locked; or it is gone, or another user's
             file = stack.enter_context(path.open("rb+"))
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = file
-        yield found
+            locked_file = file
+        yield locked_file

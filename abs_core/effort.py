@@ -29,7 +29,7 @@ class Effort:
     @property
     def bytes(self) -> int:
         """As Arrow holds them, of all sinks."""
-        return sum(each for _, _, each in self.amounts)
+        return sum(size for _, _, size in self.amounts)
 
 
 def together(efforts: Iterable[Effort]) -> Effort:

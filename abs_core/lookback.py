@@ -79,15 +79,17 @@ class LookedBack:
 
 def remembered(state: JobState, epoch: Recent) -> JobState:
     """The state with one more decided epoch; the oldest goes, but for what no later one tells."""
-    recent = tuple(replace(each, fingerprint=shortened(each.fingerprint)) for each in state.recent)
+    recent = tuple(
+        replace(entry, fingerprint=shortened(entry.fingerprint)) for entry in state.recent
+    )
     gone, kept = (*recent, epoch)[:-MAX_RECENT], (*recent, epoch)[-MAX_RECENT:]
     older = state.older
     first = kept[0].course or Course()
-    for each in gone:
+    for record in gone:
         # Where an epoch has rows and no mark, or may have, an older mark tells of too few.
-        wrote = None if each.course is None else each.course.sinks
+        wrote = None if record.course is None else record.course.sinks
         older = tuple(one for one in older if wrote is not None and _sink(one) not in wrote)
-        older += tuple(Recent(each.epoch, None, s.rows, shown=(s,)) for s in each.shown)
+        older += tuple(Recent(record.epoch, None, s.rows, shown=(s,)) for s in record.shown)
     older = tuple(one for one in older if _sink(one) not in first.sinks)
     return replace(state, recent=kept, older=older)
 
@@ -109,13 +111,13 @@ def recorded(
     )
     recent = tuple(
         replace(
-            each,
+            record,
             shown=tuple(shown),
-            course=replace(each.course or Course(sinks=sinks), finished=at),
+            course=replace(record.course or Course(sinks=sinks), finished=at),
         )
-        if each.epoch == decision.epoch
-        else each
-        for each in state.recent
+        if record.epoch == decision.epoch
+        else record
+        for record in state.recent
     )
     return replace(state, recent=recent)
 
@@ -128,7 +130,7 @@ def _shortened(epoch: Recent, sinks: Collection[int]) -> Recent:
 
 def sinks_of(committables: Sequence[Committable]) -> tuple[int, ...]:
     """The numbers of the sinks that have handles among these, ascending."""
-    return tuple(sorted({number_of(each.handle) for each in committables}))
+    return tuple(sorted({number_of(committable.handle) for committable in committables}))
 
 
 def past_of(state: JobState) -> Past:

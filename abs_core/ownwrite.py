@@ -233,8 +233,8 @@ class OwnWrite(Committer):
         if self.applied is None:
             return None
         try:
-            found = self.applied(application)
-            return None if found is None else operator.index(found)
+            version = self.applied(application)
+            return None if version is None else operator.index(version)
         except Exception as error:
             raise ProtocolError(
                 f"The function applied failed: {_short(error)}.",

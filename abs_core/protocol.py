@@ -359,7 +359,9 @@ def outlasted(state: JobState, generation: int, handles: Iterable[HandleName]) -
     if state.open or state.generation != generation:
         return []
     mine = (state.register, generation, NO_EPOCH)
-    return [each for each in handles if (each.register, each.generation, each.epoch) == mine]
+    return [
+        handle for handle in handles if (handle.register, handle.generation, handle.epoch) == mine
+    ]
 
 
 def superseded(state: JobState, handles: Iterable[HandleName]) -> list[HandleName]:

@@ -100,8 +100,10 @@ class FileRegister(Inventory):
 
     def jobs(self) -> Sequence[Stored]:
         """See ``Inventory``."""
-        found = (self.load(path.name.removesuffix(".json")) for path in self._folder.glob("*.json"))
-        return sorted((s for s in found if s is not None), key=lambda stored: stored.state.job)
+        entries = (
+            self.load(path.name.removesuffix(".json")) for path in self._folder.glob("*.json")
+        )
+        return sorted((s for s in entries if s is not None), key=lambda stored: stored.state.job)
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
         return others_among((stored.state for stored in self.jobs()), target, job)

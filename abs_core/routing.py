@@ -47,10 +47,10 @@ class ByProtocol(Committer):
         Raises:
             UnknownProtocolError: there is no committer for a handle's protocol.
         """
-        found: dict[HandleName, Inspection] = {}
+        inspections: dict[HandleName, Inspection] = {}
         for committer, share in self._shares(committables):
-            found |= committer.inspect(share)
-        return found
+            inspections |= committer.inspect(share)
+        return inspections
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """See ``Committer``.
@@ -58,10 +58,10 @@ class ByProtocol(Committer):
         Raises:
             UnknownProtocolError: there is no committer for a handle's protocol; nothing is committed.
         """
-        found: dict[HandleName, Outcome] = {}
+        outcomes: dict[HandleName, Outcome] = {}
         for committer, share in self._shares(committables):
-            found |= committer.commit(share)
-        return found
+            outcomes |= committer.commit(share)
+        return outcomes
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
@@ -85,30 +85,40 @@ class ByProtocol(Committer):
     def abort(self, handles: Sequence[HandleName]) -> None:
         """See ``Committer``. Calls every committer, as a name does not tell its protocol."""
         if handles:
-            attempt_all(partial(each.abort, handles) for each in self._committers.values())
+            attempt_all(
+                partial(committer.abort, handles) for committer in self._committers.values()
+            )
 
     def forsake(self, committables: Sequence[Committable]) -> None:
         """See ``Committer``."""
-        attempt_all(partial(each.forsake, share) for each, share in self._shares(committables))
+        attempt_all(
+            partial(committer.forsake, share) for committer, share in self._shares(committables)
+        )
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``. Lists a handle once, even if two committers hold it."""
-        found: dict[HandleName, InDoubt] = {}
+        doubts: dict[HandleName, InDoubt] = {}
         for committer in self._committers.values():
             for doubt in committer.in_doubt(job):
-                found.setdefault(doubt.handle, doubt)
-        return list(found.values())
+                doubts.setdefault(doubt.handle, doubt)
+        return list(doubts.values())
 
     def forget(self, state: JobState) -> None:
         for committer in self._committers.values():
             committer.forget(state)
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
-        return [shown for each, share in self._shares(committables) for shown in each.shown(share)]
+        return [
+            shown
+            for committer, share in self._shares(committables)
+            for shown in committer.shown(share)
+        ]
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
         """See ``Committer``. Every committer is asked: a mark does not tell its protocol."""
-        looks = (look for each in self._committers.values() for look in each.look_back(past))
+        looks = (
+            look for committer in self._committers.values() for look in committer.look_back(past)
+        )
         return list(dict.fromkeys(looks))
 
     def _shares(

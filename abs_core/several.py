@@ -65,8 +65,10 @@ class CompositeCommitter(Committer):
             Exception: the first error, after all sinks were called; its notes hold the others.
         """
         routed = self._routed(committables)
-        told = self.run_calls([partial(committer.inspect, share) for committer, share in routed])
-        return {handle: found for share in answers(told) for handle, found in share.items()}
+        results = self.run_calls([partial(committer.inspect, share) for committer, share in routed])
+        return {
+            handle: inspection for share in answers(results) for handle, inspection in share.items()
+        }
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``Committer``.
@@ -89,9 +91,9 @@ class CompositeCommitter(Committer):
 
         # The crash point lies between two commits only if they run one after the other.
         run_calls = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self.run_calls
-        told = run_calls([partial(commit, *one) for one in routed])
-        raise_all(outcome for outcome in told if isinstance(outcome, Exception))
-        return {handle: outcome for share in answers(told) for handle, outcome in share.items()}
+        results = run_calls([partial(commit, *one) for one in routed])
+        raise_all(outcome for outcome in results if isinstance(outcome, Exception))
+        return {handle: outcome for share in answers(results) for handle, outcome in share.items()}
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         jobs = {handle.job for handle in handles}
@@ -106,17 +108,19 @@ class CompositeCommitter(Committer):
     def forsake(self, committables: Sequence[Committable]) -> None:
         """See ``Committer``."""
         routed = self._routed(committables)
-        attempt_all([partial(each.forsake, share) for each, share in routed], self.run_calls)
+        attempt_all(
+            [partial(committer.forsake, share) for committer, share in routed], self.run_calls
+        )
 
     def shown(self, committables: Sequence[Committable]) -> Sequence[Shown]:
         """See ``Committer``; each with the number of its sink."""
         routed = self._routed(committables)
-        told = self.run_calls([partial(committer.shown, share) for committer, share in routed])
-        raise_all(outcome for outcome in told if isinstance(outcome, Exception))
+        results = self.run_calls([partial(committer.shown, share) for committer, share in routed])
+        raise_all(outcome for outcome in results if isinstance(outcome, Exception))
         return [
             replace(shown, sink=self._number_of(share[0].handle))
-            for (_, share), found in zip(routed, answers(told), strict=True)
-            for shown in found
+            for (_, share), marks in zip(routed, answers(results), strict=True)
+            for shown in marks
         ]
 
     def look_back(self, past: Past) -> Sequence[LookedBack]:
@@ -156,9 +160,11 @@ class CompositeCommitter(Committer):
         Raises:
             Exception: as ``inspect``.
         """
-        told = self.run_calls([partial(committer.in_doubt, job) for committer in self._committers])
+        results = self.run_calls(
+            [partial(committer.in_doubt, job) for committer in self._committers]
+        )
         # Two sinks on one server see the same handles.
-        return list({d.handle: d for share in answers(told) for d in share}.values())
+        return list({d.handle: d for share in answers(results) for d in share}.values())
 
     def forget(self, state: JobState) -> None:
         forgets = [partial(committer.forget, state) for committer in self._committers]

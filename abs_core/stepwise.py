@@ -32,9 +32,9 @@ class StepwiseWriter(ABC):
             return None
         self._complete()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        found = self._prepared()
+        committable = self._prepared()
         reached(CrashPoint.AFTER_PRE_COMMIT)
-        return found
+        return committable
 
     @abstractmethod
     def abort(self) -> None: ...

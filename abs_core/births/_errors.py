@@ -37,7 +37,7 @@ def missing_target(state: JobState | None, sink: str = "") -> IdentityError | No
         return None
     target = state.target
     if state.sinks:
-        there = [each for each in state.sinks if each.name == sink and each.until is None]
+        there = [entry for entry in state.sinks if entry.name == sink and entry.until is None]
         if not there or there[0].since > last:
             return None
         target = there[0].target
@@ -112,7 +112,7 @@ def not_certified(
 ) -> RegisterLostError:
     write = "let the driver's Python write into the checkpoint, and restart the query"
     if origin.certificate is None:
-        what = (
+        cause = (
             f"The job's register at {place} is empty, but the query begins with epoch {epoch}. It "
             "is unknown whether the register was lost, and a birth certificate, which would show "
             "this from now on, cannot be written."
@@ -120,14 +120,14 @@ def not_certified(
         token = consent.to_go_on_without(origin, who, epoch)
         remedy = f"{write}; or, {_after_checking(epoch)}, set the option adopt={token}."
     else:
-        what = (
+        cause = (
             "The birth certificate belongs to an earlier run, or to a register that was given up "
             "by consent, and this run's cannot be written. Without it, a register that is lost "
             "later could be taken for a new one."
         )
         remedy = f"{write}."
     return RegisterLostError(
-        f"{what} {why} Nothing of this epoch is committed.",
+        f"{cause} {why} Nothing of this epoch is committed.",
         job=who.job,
         epoch=epoch,
         remedy=remedy,

@@ -42,8 +42,8 @@ def is_parent(job: str) -> bool:
 
 def noted(state: JobState | None, token: str) -> NotedToken | None:
     """The token's entry in the parent record."""
-    known = () if state is None else state.tokens
-    return next((entry for entry in known if entry.token == token), None)
+    tokens = () if state is None else state.tokens
+    return next((entry for entry in tokens if entry.token == token), None)
 
 
 def note(
@@ -57,8 +57,8 @@ def note(
     """
     if state is None:
         state = JobState(register, parent_key(job), target, _LINEAGE, 1, _LINEAGE)
-    known = noted(state, entry.token)
-    if known is not None and replace(known, at=entry.at) == entry:
+    old_entry = noted(state, entry.token)
+    if old_entry is not None and replace(old_entry, at=entry.at) == entry:
         return Unchanged(state)
     others = [other for other in state.tokens if other.token != entry.token]
     return Changed(replace(state, tokens=(*others, entry)[-MAX_TOKENS:]))
@@ -92,8 +92,8 @@ class BatchJob:
     def missing(self) -> list[NotedToken]:
         """Tokens in the parent record whose register is missing."""
         there = {token_of(state.job) for state in self.states}
-        known = () if self.parent is None else self.parent.tokens
-        return [entry for entry in known if entry.token not in there]
+        entries = () if self.parent is None else self.parent.tokens
+        return [entry for entry in entries if entry.token not in there]
 
 
 def batch_jobs(states: Iterable[JobState]) -> tuple[list[JobState], list[BatchJob]]:

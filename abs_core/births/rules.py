@@ -139,12 +139,12 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
         )
     if state.generation > seen.generation:
         return None
-    for what, now, then in (
+    for step, now, then in (
         ("decided", state.last_decided, seen.last_decided),
         ("finished", state.frontier, seen.frontier),
     ):
         if then is not None and (now is None or now < then):
-            return f"went back in a running job (epoch {then} was {what}, and is not)"
+            return f"went back in a running job (epoch {then} was {step}, and is not)"
     return None
 
 
@@ -226,17 +226,17 @@ def passed_over(
     if who.adopt == token:
         return None
     if failed.partly:
-        what = "was written only in part: a second call, with other rows of the epoch, failed"
+        fate = "was written only in part: a second call, with other rows of the epoch, failed"
         remedy = "let errors leave the function, and write those rows yourself. Then"
     else:
-        what = "failed and was not written"
+        fate = "failed and was not written"
         remedy = (
             f"let errors leave the function. To have the epochs written: {write_again(first)}; or, "
             "to continue without them,"
         )
     return Refused(
         EpochGapError(
-            f"Epoch {first} {what}, but the query has moved on to epoch {epoch}: the epochs "
+            f"Epoch {first} {fate}, but the query has moved on to epoch {epoch}: the epochs "
             "between would be lost. This happens when the function that calls the sink catches "
             "its error.",
             job=who.job,

@@ -85,35 +85,37 @@ def consented(before: JobState | None, verdict: Verdict, looks: Sequence[LookedB
 def without(state: JobState, gone: set[tuple[int, int]]) -> JobState:
     """The state without the marks of these epochs and sinks."""
     recent = tuple(
-        replace(each, shown=tuple(s for s in each.shown if (each.epoch, s.sink) not in gone))
-        for each in state.recent
+        replace(record, shown=tuple(s for s in record.shown if (record.epoch, s.sink) not in gone))
+        for record in state.recent
     )
     sinks = {sink for _, sink in gone}
-    older = tuple(each for each in state.older if sinks.isdisjoint(s.sink for s in each.shown))
+    older = tuple(
+        record for record in state.older if sinks.isdisjoint(s.sink for s in record.shown)
+    )
     return replace(state, recent=recent, older=older)
 
 
 def target_of(state: JobState, sink: int) -> str:
     """The sink of that number, for people."""
-    named = next((each for each in state.sinks if each.number == sink), None)
+    named = next((entry for entry in state.sinks if entry.number == sink), None)
     return state.target if named is None else f"{named.target} (sink {named.name})"
 
 
 def spans(epochs: Sequence[int]) -> str:
     """Ascending epochs for people: ``4 to 7, 9``."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for epoch in epochs:
-        if found and epoch == found[-1][-1] + 1:
-            found[-1][1:] = [epoch]
+        if ranges and epoch == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [epoch]
         else:
-            found.append([epoch])
-    return ", ".join(" to ".join(map(str, span)) for span in found)
+            ranges.append([epoch])
+    return ", ".join(" to ".join(map(str, span)) for span in ranges)
 
 
 def _gone(
     state: JobState, epoch: int, looks: Sequence[LookedBack], token: str
 ) -> TargetWentBackError:
-    told = []
+    texts = []
     for look in looks:
         noted = [(r.epoch, s.rows) for r in state.recent for s in r.shown if s.sink == look.sink]
         rows = sum(rows for number, rows in noted if number in look.gone)
@@ -122,12 +124,12 @@ def _gone(
             if look.gone[0] == noted[0][0] and look.gone[0] > 0
             else ""
         )
-        told.append(
+        texts.append(
             f"{target_of(state, look.sink)} no longer has {f'the {rows} rows of ' if rows else ''}the "
             f"finished epoch(s) {spans(look.gone)}{before}. {look.why}"
         )
     return TargetWentBackError(
-        f"{' '.join(told)} It was restored from a backup, rolled back, failed over or made again. The "
+        f"{' '.join(texts)} It was restored from a backup, rolled back, failed over or made again. The "
         "job would go on without these rows; nothing was written.",
         job=state.job,
         epoch=epoch,
@@ -141,15 +143,15 @@ def _ahead(
     state: JobState, epoch: int, looks: Sequence[LookedBack], token: str
 ) -> RegisterLostError:
     last = "nothing" if state.last_decided is None else f"epoch {state.last_decided}"
-    told = []
+    texts = []
     for look in looks:
         assert look.ahead is not None
         generation, number = look.ahead
-        what = f" and epoch {number}" if number >= 0 else ""
-        told.append(f"{target_of(state, look.sink)} has rows of generation {generation}{what}.")
+        more = f" and epoch {number}" if number >= 0 else ""
+        texts.append(f"{target_of(state, look.sink)} has rows of generation {generation}{more}.")
     return RegisterLostError(
         f"The job's register is older than it was (generation {state.generation}, {last} was decided): "
-        f"{' '.join(told)} Register and checkpoint were restored from an older backup. Their epochs "
+        f"{' '.join(texts)} Register and checkpoint were restored from an older backup. Their epochs "
         "would be numbered again, and new ones would count as those that the target has; nothing was "
         "written.",
         job=state.job,

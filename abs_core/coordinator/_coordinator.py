@@ -149,17 +149,17 @@ class Coordinator:
         state = self._forward.finish_open(
             self._decider.expected(report) or self._cell.mine(self._who)
         )
-        known = self._decider.is_known(state, report)
-        if not known:
+        is_known = self._decider.is_known(state, report)
+        if not is_known:
             mine = partial(self._cell.mine, self._who)
             self._certifier.certify(mine, report.epoch, gaps_allowed=report.gaps_allowed)
-        given = frozenset(committable.handle for committable in report.committables)
-        state = self._decider.decide(report, known=known)
+        handles = frozenset(committable.handle for committable in report.committables)
+        state = self._decider.decide(report, known=is_known)
         decided = time.monotonic()
-        if not known:
+        if not is_known:
             # Of a co-commit no decision is left open; then it is the report that was decided.
             decision = state.decision(report.epoch)
-            named = sorted(str(handle) for handle in (decision.handles if decision else given))
+            named = sorted(str(handle) for handle in (decision.handles if decision else handles))
             self._observe(Decided(self._who.job, report.epoch, state.generation, tuple(named)))
         state = self._forward.finish_open(state, present=report.epoch)
         times = [began, decided, time.monotonic()]
@@ -172,13 +172,13 @@ class Coordinator:
             times.append(time.monotonic())
 
         # Also after a replay: the previous run may have died between finish and here.
-        tidy = partial(self._sweeper.tidy, state, forget=True, spent=given, alone=report.alone)
+        tidy = partial(self._sweeper.tidy, state, forget=True, spent=handles, alone=report.alone)
         try:
             # The checkpoint and the target do not wait for each other.
             attempt_all([finished, tidy], side_by_side if noting else in_turn)
         finally:
             if len(times) == 4:  # what comes after does not make it less finished
-                self._tell(report, state, times, known=known)
+                self._tell(report, state, times, known=is_known)
 
     def _tell(self, report: Report, state: JobState, times: list[float], *, known: bool) -> None:
         """Tell observers: ``times`` are those of begin, decision, finish and the certificate's note."""
@@ -197,7 +197,7 @@ class Coordinator:
                 rows,
                 len(report.committables),
                 noted - began,
-                dead=sum(each.dead for each in record.dead) if record else 0,
+                dead=sum(count.dead for count in record.dead) if record else 0,
                 bytes=effort.bytes,
                 write_seconds=effort.write_seconds,
                 pre_commit_seconds=effort.pre_commit_seconds,

@@ -105,9 +105,9 @@ def decided(state: JobState, decision: Decision) -> tuple[Written, ...]:
         rows[number] = rows.get(number, 0) + one.rows
     sinks = _sinks(state, decision.epoch)
     # Sinks that share transactions have handles in common, under the number of the first.
-    known = rows.keys() == sinks.keys()
+    complete = rows.keys() == sinks.keys()
     return tuple(
-        Written(name, rows[number] if known else None, None, target)
+        Written(name, rows[number] if complete else None, None, target)
         for number, (name, target) in sinks.items()
     )
 

@@ -149,8 +149,8 @@ class Sweeper:
             doubts = system.in_doubt(self._who.job)
             handles = doomed(doubts)
             self.left |= {doubt.handle: doubt for doubt in doubts if doubt.handle not in handles}
-            told = (str(handle) for handle in handles if handle not in spent)
-            swept.extend(name for name in told if name not in swept)
+            names = (str(handle) for handle in handles if handle not in spent)
+            swept.extend(name for name in names if name not in swept)
             if handles:
                 system.abort(handles)
             if swept:

@@ -48,8 +48,8 @@ class Certifier:
             return
 
         def others() -> list[JobState]:
-            found = [store.load(name) for name in store.others_on(who.target, who.job)]
-            return [stored.state for stored in found if stored is not None]
+            jobs = [store.load(name) for name in store.others_on(who.target, who.job)]
+            return [stored.state for stored in jobs if stored is not None]
 
         refused = births.begun_elsewhere(self._patience.retry(others), who, epoch)
         if refused is not None and not self._target_is_empty():

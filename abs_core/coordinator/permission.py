@@ -47,14 +47,14 @@ class Permission:
         seen = self._committer.inspect(self._committables)
         self._deadline = None
         for committable in self._committables:
-            found = seen.get(committable.handle, Inspection(Outcome.UNKNOWN))
-            left = found.seconds_left
-            if found.outcome is not Outcome.PREPARED or (
+            inspection = seen.get(committable.handle, Inspection(Outcome.UNKNOWN))
+            left = inspection.seconds_left
+            if inspection.outcome is not Outcome.PREPARED or (
                 left is not None and left < self._patience.to_decide
             ):
-                raise self._refused(committable, found)
+                raise self._refused(committable, inspection)
             if left is not None:
-                self._timeout = found.timeout
+                self._timeout = inspection.timeout
                 ends = asked + left - self._patience.to_commit
                 self._deadline = ends if self._deadline is None else min(self._deadline, ends)
 

@@ -121,8 +121,8 @@ class RollForward:
             if not _refuses(error):
                 raise
             units: dict[str, list[Committable]] = {}
-            for each in decision.committables:
-                units.setdefault(each.together, []).append(each)
+            for committable in decision.committables:
+                units.setdefault(committable.together, []).append(committable)
             losses = [loss for unit in units.values() for loss in self._alone(decision, unit)]
         # Another coordinator may have finished it and deleted the proof: then nothing is lost.
         still = losses and self._cell.present(self._who).is_open(decision)
@@ -130,7 +130,7 @@ class RollForward:
 
     def accept_loss(self, decision: Decision, consented: Sequence[Committable]) -> JobState:
         """Finish the decision although ``consented`` are lost; see ``Coordinator.accept_loss``."""
-        lost = [each.committable for each in self.lost(decision)]
+        lost = [loss.committable for loss in self.lost(decision)]
         if set(lost) != set(consented):
             raise ProtocolError(
                 f"{len(lost)} handles of the decision are lost, but the consent names "
@@ -170,12 +170,12 @@ class RollForward:
             raise _stuck(error, self._who.job, decision.epoch, way_out) from error
         if not losses or not self._cell.present(self._who).is_open(decision):
             return
-        lost = [each.committable for each in losses]
-        what, remedy = told(losses, way_out)
+        lost = [loss.committable for loss in losses]
+        outcome, remedy = told(losses, way_out)
         raise HandleLostError(
             f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not known to "
             f"be committed ({rows_of(lost)}); the first is named. "
-            f"{what}{committed_elsewhere(decision, lost)}",
+            f"{outcome}{committed_elsewhere(decision, lost)}",
             job=self._who.job,
             epoch=decision.epoch,
             handle=str(lost[0].handle),
@@ -196,15 +196,15 @@ class RollForward:
         unsure = [c for c in committables if outcomes[c.handle] is Outcome.UNKNOWN]
         if unsure:  # an answer may have been cut short: look a second time
             outcomes |= self._patience.retry(lambda: self._outcomes(decision, unsure))
-        found = ((c, outcomes[c.handle]) for c in committables)
-        return [Loss(c, outcome) for c, outcome in found if outcome is not Outcome.COMMITTED]
+        pairs = ((c, outcomes[c.handle]) for c in committables)
+        return [Loss(c, outcome) for c, outcome in pairs if outcome is not Outcome.COMMITTED]
 
     def _outcomes(
         self, decision: Decision, committables: Sequence[Committable]
     ) -> dict[HandleName, Outcome]:
         """The outcome of each handle; unknown where the committer gave none."""
-        found = self._committer.commit(committables)
-        outcomes = {c.handle: found.get(c.handle, Outcome.UNKNOWN) for c in committables}
+        answers = self._committer.commit(committables)
+        outcomes = {c.handle: answers.get(c.handle, Outcome.UNKNOWN) for c in committables}
         waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
         if waiting:
             raise UnavailableError(
@@ -275,18 +275,20 @@ def rows_of(committables: Sequence[Committable]) -> str:
 
 def told(losses: Sequence[Loss], way_out: str) -> tuple[str, str]:
     """What has become of these rows, and what to do about them; by outcome, as unknown is not lost."""
-    unsure = [each.committable for each in losses if each.outcome is Outcome.UNKNOWN]
+    unsure = [loss.committable for loss in losses if loss.outcome is Outcome.UNKNOWN]
     ended = len(losses) - len(unsure)
-    what = [f"Something outside this job ended {ended} of them: their rows are not in the target."]
+    sentences = [
+        f"Something outside this job ended {ended} of them: their rows are not in the target."
+    ]
     remedy = ["write rows that are not there again from the source under another job name"]
     if unsure:
         sent = "; ".join(at for c in unsure[:_SHOWN] if (at := dict(c.extra).get(OFFSETS)))
         where = f"at {sent}" if sent else "by the keys of the epoch's rows"
         seen = f"Of {len(unsure)} of them the target does not tell whether they were committed: "
-        what.insert(0, f"{seen}their rows may be there.")
+        sentences.insert(0, f"{seen}their rows may be there.")
         remedy.insert(0, f"look {where} which are there: to write those again would double them")
     remedy += [f"then {way_out} lists these handles and lets the job go on."]
-    return " ".join(what if ended else what[:1]), "; ".join(remedy)
+    return " ".join(sentences if ended else sentences[:1]), "; ".join(remedy)
 
 
 def committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:

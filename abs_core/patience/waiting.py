@@ -115,8 +115,8 @@ def retried(job: str | None) -> tuple[int, float]:
         job: of waits that know their job; None: of all.
     """
     with _lock:
-        found = [_retried.get(job, (0, 0.0))] if job is not None else list(_retried.values())
-    return sum(retries for retries, _ in found), sum(seconds for _, seconds in found)
+        counts = [_retried.get(job, (0, 0.0))] if job is not None else list(_retried.values())
+    return sum(retries for retries, _ in counts), sum(seconds for _, seconds in counts)
 
 
 @contextmanager

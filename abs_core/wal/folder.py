@@ -78,7 +78,7 @@ class FolderSegments:
                     (self._folder / name).unlink(missing_ok=True)
 
     def list(self, job: str | None) -> Sequence[Entry]:
-        found = []
+        entries = []
         self._check_id()
         with self._mapped("listing segments"):
             try:
@@ -93,18 +93,18 @@ class FolderSegments:
                 with suppress(FileNotFoundError):  # deleted meanwhile
                     stat = (self._folder / name).stat()
                     age = max(0.0, now - stat.st_mtime)
-                    found.append(Entry(handle, stat.st_size, age, not name.endswith(OPEN)))
-        return found
+                    entries.append(Entry(handle, stat.st_size, age, not name.endswith(OPEN)))
+        return entries
 
     def _check_id(self) -> None:
         if self._known_as is None:
             return
         with self._mapped("looking for its id"):
             try:
-                found = (self._folder / ID_FILE).read_text()
+                folder_id = (self._folder / ID_FILE).read_text()
             except FileNotFoundError:
-                found = ""
-        if found != self._known_as:
+                folder_id = ""
+        if folder_id != self._known_as:
             raise RefusedError(
                 f"On {socket.gethostname()} the write-ahead log at {self.url} is not the folder that "
                 "the driver uses: it is on another file system, or was deleted.",
@@ -113,8 +113,8 @@ class FolderSegments:
             )
 
     def _mapped(self, doing: str) -> AbstractContextManager[None]:
-        what = f"The write-ahead log at {self.url}"
-        return disk_errors(what, doing, room="make room (`abs wal ls` shows what is there)")
+        subject = f"The write-ahead log at {self.url}"
+        return disk_errors(subject, doing, room="make room (`abs wal ls` shows what is there)")
 
 
 class FolderFile:

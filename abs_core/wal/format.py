@@ -220,14 +220,14 @@ def _opened(store: SegmentStore, handle: HandleName) -> Iterator[pa.NativeFile]:
 
 
 def _check(store: SegmentStore, file: pa.NativeFile, expected: Seal) -> None:
-    found = _read_seal(store, file, expected.handle)
-    if found != expected:
-        what = [
+    seal = _read_seal(store, file, expected.handle)
+    if seal != expected:
+        differences = [
             f"{name} {value} instead of {asdict(expected)[name]}"
-            for name, value in asdict(found).items()
+            for name, value in asdict(seal).items()
             if value != asdict(expected)[name]
         ]
-        raise _damaged(store, expected.handle, f"it is another one: {', '.join(what)}")
+        raise _damaged(store, expected.handle, f"it is another one: {', '.join(differences)}")
     file.seek(0)
     digest, left = xxhash.xxh3_128(), expected.length
     while left and (block := file.read_buffer(min(BLOCK, left))).size:
@@ -259,9 +259,11 @@ def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> 
         raise _damaged(store, handle, "it is cut short: its end is not that of a segment")
     sealed = end[-_TAIL - int.from_bytes(end[-_TAIL : -len(MAGIC)], "little") : -_TAIL]
     try:
-        told = fields(parse(sealed))
-        named = text(told["handle"])
-        seal = Seal(handle, whole(told["rows"]), whole(told["length"]), text(told["digest"]))
+        members = fields(parse(sealed))
+        named = text(members["handle"])
+        seal = Seal(
+            handle, whole(members["rows"]), whole(members["length"]), text(members["digest"])
+        )
     except ValueError as error:
         raise _damaged(store, handle, f"its seal cannot be read ({error})") from error
     if named != str(handle):
