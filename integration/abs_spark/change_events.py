@@ -222,14 +222,14 @@ def _check(
     targets: Sequence[TargetColumn], key: Collection[str], said: Settings, names: Collection[str]
 ) -> None:
     there = [target.name for target in targets]
-    for given, what in (
+    for columns, option in (
         (key, "key"),
         (said.milliseconds or (), "milliseconds"),
         (said.scales, "scales"),
     ):
-        if missing := sorted(set(given) - set(there)):
+        if missing := sorted(set(columns) - set(there)):
             raise OptionError(
-                f"debezium(): {what} names {', '.join(missing)}, which the schema does not have.",
+                f"debezium(): {option} names {', '.join(missing)}, which the schema does not have.",
                 remedy=f"it has {', '.join(there)}.",
             )
     if both := sorted(set(names) & set(there)):
@@ -242,7 +242,7 @@ def _check(
 def _check_said(targets: Sequence[TargetColumn], said: Settings) -> None:
     missing = list(lacking(targets, said))
     if missing:
-        columns = "; ".join(what for what, _ in missing)
+        columns = "; ".join(column for column, _ in missing)
         raise OptionError(
             f"Debezium's events without a schema do not tell how these columns are sent: {columns}.",
             remedy="if the events have their schema (value.converter.schemas.enable=true), set "
@@ -262,7 +262,7 @@ def _warn_of_nulls(targets: Sequence[TargetColumn]) -> None:
 
 def _avro(df: DataFrame, value: str) -> Mapping[str, Wire] | None:
     """How the row's columns are sent by the schema of a decoded value; None: it is text or bytes."""
-    field = next((each for each in df.schema if each.name == value), None)
+    field = next((column for column in df.schema if column.name == value), None)
     if field is None or not isinstance(field.dataType, T.StructType):
         return None
     try:

@@ -80,8 +80,8 @@ def default_sources() -> Iterator[type[DataSource]]:
     """Those that Spark discovers in this process."""
     for module in iter_modules():
         if module.name.startswith(_PREFIX):
-            found: type[DataSource] = import_module(module.name).DefaultSource
-            yield found
+            source: type[DataSource] = import_module(module.name).DefaultSource
+            yield source
 
 
 def made(name: str, options: MutableMapping[str, str], of: str | None = None) -> DataSource:

@@ -56,9 +56,9 @@ class EndWatcher:
         Args:
             query: Java's; None: not known (Spark Connect).
         """
-        known = self._newest.get(_key(run))
-        if known is not None and known.run.name == run.name:
-            known.run = run  # the function was made anew for a batch
+        watch = self._newest.get(_key(run))
+        if watch is not None and watch.run.name == run.name:
+            watch.run = run  # the function was made anew for a batch
         elif query is not None:
             self._newest[_key(run)] = Watch(query, run, self)
 
@@ -69,8 +69,8 @@ class EndWatcher:
             seconds: time limit for all together.
         """
         ends = time.monotonic() + seconds
-        for each in list(self._newest.values()):
-            each.hurry(max(0.0, ends - time.monotonic()))
+        for watch in list(self._newest.values()):
+            watch.hurry(max(0.0, ends - time.monotonic()))
 
     def has(self, watch: Watch) -> bool:
         """Whether no later run of this query and job is watched."""

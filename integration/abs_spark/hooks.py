@@ -73,9 +73,9 @@ def sentence_of(error: BaseException) -> str | None:
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
         seen.add(id(at))
-        if found := _OURS.findall(str(at)):
+        if matches := _OURS.findall(str(at)):
             # The last one: before it stand those that it was made from.
-            name, sentence = found[-1]
+            name, sentence = matches[-1]
             one_line = _NEXT_LINE.sub(lambda end: f"{end[1] or ';'} ", sentence.strip())
             return f"{name}: {one_line}"
         if by_spark := sentence_for_spark(str(at)):
@@ -145,12 +145,12 @@ def stop_queries(context: SparkContext) -> None:
 
     try:
         inside = context.getLocalProperty(_QUERY)  # one that calls from a batch cannot wait for it
-        found = {name: query for name, query in _ours().items() if name != inside}
+        queries = {name: query for name, query in _ours().items() if name != inside}
     except (Py4JError, OSError, AttributeError, TypeError) as error:
         _log.warning("the queries of this session cannot be stopped before it ends: %s", error)
         return
     ends = time.monotonic() + _SECONDS
-    stopping = [(name, _begin_to_stop(name, query)) for name, query in found.items()]
+    stopping = [(name, _begin_to_stop(name, query)) for name, query in queries.items()]
     for name, thread in stopping:
         if thread is None:
             continue
@@ -210,7 +210,7 @@ def _ours() -> dict[str, Any]:
     if session is None:
         return {}
     active = session._jsparkSession.sharedState().activeStreamingQueries()
-    found = {}
+    queries = {}
     for uuid in active.keySet():
         query = active.get(uuid)
         if query is None:
@@ -221,8 +221,8 @@ def _ours() -> dict[str, Any]:
         except Py4JJavaError:
             ours = False  # another foreachBatch: it has no name
         if ours:
-            found[name] = query
-    return found
+            queries[name] = query
+    return queries
 
 
 def _begin_to_stop(name: str, query: Any) -> threading.Thread | None:

@@ -81,7 +81,7 @@ class Lineage:
         run = Run(str(uuid5(_RUNS, event.id)), {"processing_engine": engine})
         kind = JobTypeJobFacet("STREAMING", "SPARK", jobType="JOB", producer=_PRODUCER)
         job = Job(self._namespace, event.job, {"jobType": kind})
-        outputs = [_output(each) for each in event.targets]
+        outputs = [_output(target) for target in event.targets]
         began = ended - timedelta(seconds=took)
 
         def told(at: datetime, state: RunState, outputs: list[OutputDataset]) -> RunEvent:

@@ -98,8 +98,8 @@ class OpenSinks:
         Raises:
             OptionError: see ``_check_apart``.
         """
-        found = self._ask_each(attrgetter("target_id"), job, longest)
-        named = tuple(zip(self._sinks, found, strict=True))
+        target_ids = self._ask_each(attrgetter("target_id"), job, longest)
+        named = tuple(zip(self._sinks, target_ids, strict=True))
         self._check_apart(named)
         return named
 
@@ -147,10 +147,10 @@ class OpenSinks:
 
     def preflight(self, job: str) -> list[Finding]:
         """The findings of each sink, and at the end those of all of them together."""
-        each = self._ask_each(lambda sink: sink.preflight(job), job)
+        findings = self._ask_each(lambda sink: sink.preflight(job), job)
         options = [(n, target.format, target.options) for n, target in self._targets.items()]
         asked = partial(together, options, apart=self._apart, at_once=self.own)
-        return [*chain(*each), *self.patience.retry(asked)]
+        return [*chain(*findings), *self.patience.retry(asked)]
 
     def _ask_each(self, ask: Callable[[Sink], T], job: str, longest: float = inf) -> list[T]:
         """Ask all sinks, each with its patience; side by side, as each first connects to its system.
@@ -233,11 +233,11 @@ def together(
     if at_once:
         return []
     findings: list[Finding] = []
-    for each in dict.fromkeys(kind for _, kind, _ in sinks):
-        found = [(name, options) for name, kind, options in sinks if kind == each]
-        sharing = each.sharing()
-        if len(found) > 1 and sharing is not None:
-            findings += sharing.together(found, tasks, apart=apart)
+    for format_ in dict.fromkeys(kind for _, kind, _ in sinks):
+        group = [(name, options) for name, kind, options in sinks if kind == format_]
+        sharing = format_.sharing()
+        if len(group) > 1 and sharing is not None:
+            findings += sharing.together(group, tasks, apart=apart)
     return findings
 
 
@@ -263,12 +263,12 @@ def replacing(format_: SinkFormat, options: Any, name: str) -> Any:
         OptionError: the sink cannot.
     """
     sharing = format_.sharing()
-    found = None if sharing is None else sharing.replacing(options)
-    if found is None:
+    new_options = None if sharing is None else sharing.replacing(options)
+    if new_options is None:
         raise _no_replacement(
             f"The sink {name or format_.name} cannot replace its content in one decision"
         )
-    return found
+    return new_options
 
 
 def check_whole(targets: Sequence[SinkSpec]) -> None:

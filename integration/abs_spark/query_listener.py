@@ -154,8 +154,8 @@ class Listener(StreamingQueryListener):
         return self._jobs.get(query, query)
 
     def _tell(self, event: object) -> None:
-        for each in self._observe:
-            observers.tell_one(each, event)
+        for observer in self._observe:
+            observers.tell_one(observer, event)
 
 
 def listener(*observe: Told) -> Any:

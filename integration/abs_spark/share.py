@@ -80,7 +80,7 @@ class TaskOutput(Generic[W]):
         rows, self._rows = self._rows, 0
         if self._writer is None or (rows == 0 and not self._given):
             return 0, None, None
-        began, given, self._given = time.monotonic(), self._given, {}
+        began, by_sink, self._given = time.monotonic(), self._given, {}
         made = None
         if rows:
             self._made, made = True, self._writer.pre_commit()
@@ -102,7 +102,7 @@ class TaskOutput(Generic[W]):
             )
         (had, before), (retries, waited) = self._retried, retried(None)
         effort = Effort(
-            tuple((sink, *amounts) for sink, amounts in given.items()),
+            tuple((sink, *amounts) for sink, amounts in by_sink.items()),
             self._seconds,
             time.monotonic() - began,
             retries - had,

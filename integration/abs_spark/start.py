@@ -74,8 +74,8 @@ class Start:
         register, name = self.targets.register(), self.job.partition("@")[0]
         if token_of(self.job) is None or not isinstance(register, Inventory):
             return None
-        found = self.patience.at_most(self._longest).retry(register.jobs)
-        tokens = (s.state for s in found if s.state.job.partition("@")[0] == name)
+        jobs = self.patience.at_most(self._longest).retry(register.jobs)
+        tokens = (s.state for s in jobs if s.state.job.partition("@")[0] == name)
         return next((state for state in tokens if state.last_decided is not None), None)
 
     def identity(self, name: RunName, adopt: str | None) -> RunIdentity:
@@ -103,8 +103,8 @@ class Start:
 
     def show(self) -> None:
         """Print the guarantee of each sink under its options, and what holds for all together."""
-        for what, guarantee in self.targets.guarantees():
-            _log.info("%s", describe(what, guarantee, self.job))
+        for name, guarantee in self.targets.guarantees():
+            _log.info("%s", describe(name, guarantee, self.job))
         for line in self.targets.shared_transactions():
             _log.info("job %s: %s", self.job, line)
         if not self.targets.own:

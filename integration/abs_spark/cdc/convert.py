@@ -75,7 +75,7 @@ def listed(item: Make) -> Make:
     def make(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise MisreadError("is not sent as an array")
-        return [None if each is None else item(_flat(each)) for each in value]
+        return [None if element is None else item(_flat(element)) for element in value]
 
     return make
 

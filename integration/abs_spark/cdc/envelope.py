@@ -65,11 +65,11 @@ class JsonEvents:
     def _payload(self, text: str) -> tuple[Mapping[str, Wire] | None, Any]:
         head = self._last
         if not (text.startswith(head) and text.endswith("}")):
-            found = self._head(text)
-            if found is None:
+            own_head = self._head(text)
+            if own_head is None:
                 whole = self._decoder.decode(text)
                 return self._bare(whole)
-            head = self._last = found
+            head = self._last = own_head
         return self._known[head], self._decoder.decode(text[len(head) : -1])
 
     def _head(self, text: str) -> str | None:

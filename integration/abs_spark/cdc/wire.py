@@ -72,5 +72,5 @@ def row_wires(schema: Mapping[str, Any]) -> dict[str, Wire]:
     Raises:
         ValueError, TypeError, KeyError, AttributeError: it is no schema of Debezium's events.
     """
-    images = {each["field"]: each for each in schema["fields"]}
-    return {each["field"]: wire(each) for each in images["after"]["fields"]}
+    images = {field["field"]: field for field in schema["fields"]}
+    return {field["field"]: wire(field) for field in images["after"]["fields"]}

@@ -77,8 +77,12 @@ def certificates_of(checkpoint: str, job: str, beside: Collection[str]) -> Check
     own, first = CheckpointCertificates(checkpoint, job), CheckpointCertificates(checkpoint)
     if own.read().certificate is not None:
         return own
-    found = first.read().certificate
-    return own if found is not None and found.job != job and found.job in beside else first
+    certificate = first.read().certificate
+    return (
+        own
+        if certificate is not None and certificate.job != job and certificate.job in beside
+        else first
+    )
 
 
 def forget(checkpoint: str, job: str, register: str | None = None) -> bool:

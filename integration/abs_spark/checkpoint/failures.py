@@ -110,7 +110,7 @@ def from_bytes(content: bytes, path: str, job: str) -> Failed:
     """
     remedy = "check which batches the target contains, and delete the file"
     with reading(path, remedy, job):
-        found = fields(parse(content))
-        version(found["version"], VERSION)
-        text(found["job"])
-        return Failed(whole(found["epoch"]), found.get("partly", False) is True)
+        document = fields(parse(content))
+        version(document["version"], VERSION)
+        text(document["job"])
+        return Failed(whole(document["epoch"]), document.get("partly", False) is True)

@@ -56,9 +56,9 @@ class OwnFile:
     def delete(self) -> None:
         """Delete the file if there is one."""
         filesystem, path = locate(self.checkpoint)[0], self.path
-        for found in filesystem.get_file_info([path, f"{path}.new"]):
-            if found.is_file:
-                filesystem.delete_file(found.path)
+        for info in filesystem.get_file_info([path, f"{path}.new"]):
+            if info.is_file:
+                filesystem.delete_file(info.path)
 
 
 def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:

@@ -62,9 +62,11 @@ class BatchSizes:
 
     def set(self, query: str, run: str, size: float) -> None:
         """For the next epoch, by the size of the last one's rows; raises nothing."""
-        rows, known = rows_of_a_batch(size * MARGIN), self._rows.get(run)
+        rows, current = rows_of_a_batch(size * MARGIN), self._rows.get(run)
         # Rows that are somewhat smaller than before change nothing.
-        if known is not None and (known == 0 or rows == known or known < rows < 2 * known):
+        if current is not None and (
+            current == 0 or rows == current or current < rows < 2 * current
+        ):
             return
         from py4j.protocol import Py4JError
 

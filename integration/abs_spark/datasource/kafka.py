@@ -52,7 +52,7 @@ def _checked(source: KafkaSource, schema: pa.Schema) -> KafkaSource:
             "comes with includeHeaders=true.",
         )
     for column in source.options.formats.columns:
-        read, planned = (each.field(column).type for each in (source.schema, schema))
+        read, planned = (side.field(column).type for side in (source.schema, schema))
         if arrow_schema(spark_schema(pa.schema([(column, read)]))).field(0).type != planned:
             raise SchemaError(
                 f"{NAME}: the column {column} is {read} by its schema, and {planned} in the query.",

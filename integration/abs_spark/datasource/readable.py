@@ -277,9 +277,9 @@ class ReadableDataSource(DataSource):
         """
         show_logs()
         try:
-            told = arrow_schema(schema)
-            source, limit = self.open_stream(dict(self.options), told)
-            return StreamReader(source, limit, told)
+            rows_schema = arrow_schema(schema)
+            source, limit = self.open_stream(dict(self.options), rows_schema)
+            return StreamReader(source, limit, rows_schema)
         except AbsError as error:
             return RefusedReader(error)
 
@@ -290,5 +290,5 @@ class ReadableDataSource(DataSource):
             AbsError: before anything is read.
         """
         show_logs()
-        told = arrow_schema(schema)
-        return BatchReader(self.open_batch(dict(self.options), told), told)
+        rows_schema = arrow_schema(schema)
+        return BatchReader(self.open_batch(dict(self.options), rows_schema), rows_schema)

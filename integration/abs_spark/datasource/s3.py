@@ -58,8 +58,8 @@ class CommittedStore:
             if self.upto is None or self.upto.has(file.key)
         ]
         listed = {found.pin.path: found for found in self.files.find()}
-        each = (listed.get(key.removeprefix(folder)) or self._look(key) for key in committed)
-        return [found for found in each if found is not None]
+        matches = (listed.get(key.removeprefix(folder)) or self._look(key) for key in committed)
+        return [found for found in matches if found is not None]
 
     def _look(self, key: str) -> Found | None:
         """A committed file that was not listed; None if it went away and no manifest names it."""

@@ -74,8 +74,11 @@ class Cut:
                 f"The format {reading.format} needs PySpark 4.1 or newer.",
                 remedy="read by Spark's own reader, with the options of .options(...).",
             )
-        given = {**self.options(sink), **{name: str(value) for name, value in options.items()}}
-        return spark.read.format(reading.format).options(**given).load()
+        all_options = {
+            **self.options(sink),
+            **{name: str(value) for name, value in options.items()},
+        }
+        return spark.read.format(reading.format).options(**all_options).load()
 
     def options(self, sink: str = "") -> dict[str, str]:
         """Options with which Spark's own reader stops at the epoch; they may hold secrets.
@@ -93,15 +96,15 @@ class Cut:
 
     def _reading(self, sink: str) -> Reading:
         name = self._name(sink)
-        found = self._targets[name].as_of(_parsed(self._sinks[name]))
-        if found.reading is None:
+        place = self._targets[name].as_of(_parsed(self._sinks[name]))
+        if place.reading is None:
             raise ConfigError(
-                f"The target of {name or 'the sink'} cannot be read as of an epoch. {found.unreadable}",
+                f"The target of {name or 'the sink'} cannot be read as of an epoch. {place.unreadable}",
                 job=self.job,
                 epoch=self.epoch,
                 remedy="read its present state, after abs_spark.wait(...); or cut at another epoch.",
             )
-        return found.reading
+        return place.reading
 
     def _name(self, sink: str) -> str:
         if not sink and len(self._sinks) == 1:
@@ -135,7 +138,7 @@ def cut(sinks: Sinks, *, job: str, register: str | None = None, epoch: int | Non
     stored = _register(named, register).load(job_key(job))
     if stored is None:
         raise _gone(job)
-    recorded = [each for each in epochs_of(stored.state) if each.finished]
+    recorded = [entry for entry in epochs_of(stored.state) if entry.finished]
     last = stored.state.frontier
     wanted = last if epoch is None else epoch
     if wanted is None or last is None or wanted > last:
@@ -146,8 +149,8 @@ def cut(sinks: Sinks, *, job: str, register: str | None = None, epoch: int | Non
             epoch=wanted,
             remedy="wait for it with abs_spark.wait(...).",
         )
-    found = next((each for each in recorded if each.number == wanted), None)
-    if found is None:
+    record = next((entry for entry in recorded if entry.number == wanted), None)
+    if record is None:
         span = f"epochs {recorded[0].number} to {last}" if recorded else "no epoch"
         raise ConfigError(
             f"The register does not tell where epoch {wanted} is: it records {span}.",
@@ -155,9 +158,9 @@ def cut(sinks: Sinks, *, job: str, register: str | None = None, epoch: int | Non
             epoch=wanted,
             remedy="cut at one of them.",
         )
-    at = found.course.finished
+    at = record.course.finished
     moment = None if at is None else datetime.fromtimestamp(at / 1000, UTC)
-    return Cut(stored.state.job, wanted, moment, named, _targets(named, found, job))
+    return Cut(stored.state.job, wanted, moment, named, _targets(named, record, job))
 
 
 def wait(
@@ -226,7 +229,7 @@ def _targets(sinks: Mapping[str, EpochSink], epoch: Epoch, job: str) -> dict[str
     there = {at.sink.name: at for at in epoch.targets}
     if len(sinks) == 1 and list(there) == [""]:
         there = {next(iter(sinks)): there[""]}
-    found = {}
+    places = {}
     for name, sink in sinks.items():
         at = there.get(name)
         target = format_named(sink.format).identity(_parsed(sink))
@@ -238,8 +241,8 @@ def _targets(sinks: Mapping[str, EpochSink], epoch: Epoch, job: str) -> dict[str
                 epoch=epoch.number,
                 remedy=f"give the job's sinks: {', '.join(filter(None, there)) or 'it has one'}.",
             )
-        found[name] = at
-    return found
+        places[name] = at
+    return places
 
 
 def _gone(job: str) -> JobGoneError:
@@ -253,12 +256,12 @@ def _gone(job: str) -> JobGoneError:
 def _rows(spark: SparkSession, rows: Callable[[], pa.RecordBatchReader]) -> DataFrame:
     with rows() as reader:
         schema = spark_schema(reader.schema)
-    told = arrow_schema(schema)
+    rows_schema = arrow_schema(schema)
 
     def read(once: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in once:
             with rows() as reader:
                 for batch in reader:
-                    yield to_spark_schema(batch, told)
+                    yield to_spark_schema(batch, rows_schema)
 
     return spark.range(0, 1, 1, 1).mapInArrow(read, schema)

@@ -43,10 +43,16 @@ class At:
         return AsOf({}, "-", self.why) if self.mark is None else kind.as_of(self.mark, options)
 
     def document(self) -> dict[str, Any]:
-        found = self.as_of()
-        told = {"sink": self.sink.name, "target": self.sink.target}
+        position = self.as_of()
+        names = {"sink": self.sink.name, "target": self.sink.target}
         counts = {"rows": self.rows, "dead": self.dead}
-        return {**told, **counts, "of": self.of, "as_of": found.told, "why": found.unreadable}
+        return {
+            **names,
+            **counts,
+            "of": self.of,
+            "as_of": position.told,
+            "why": position.unreadable,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,7 @@ def iso(at: int | None) -> str | None:
 
 def _epoch(state: JobState, recent: Recent) -> Epoch:
     finished = state.frontier is not None and recent.epoch <= state.frontier
-    dead = {each.sink: each.dead for each in recent.dead}
+    dead = {count.sink: count.dead for count in recent.dead}
     sinks = [
         sink
         for sink in state.sinks or (NamedSink(0, "", state.target, 0),)
@@ -107,17 +113,17 @@ def _at(state: JobState, recent: Recent, sink: NamedSink, dead: Mapping[int, int
     own = _shown(recent, sink)
     lost = dead.get(sink.number, 0)
     rows = None if own is None else own.rows - lost
-    for each in reversed(state.recent):
-        if each.epoch > recent.epoch:
+    for entry in reversed(state.recent):
+        if entry.epoch > recent.epoch:
             continue
-        if (shown := _shown(each, sink)) is not None:
-            return At(sink, rows, lost, each.epoch, shown.full or shown.mark)
-        if each.course is None or sink.number in each.course.sinks:
-            why = f"What it showed at the end of epoch {each.epoch} is not recorded."
+        if (shown := _shown(entry, sink)) is not None:
+            return At(sink, rows, lost, entry.epoch, shown.full or shown.mark)
+        if entry.course is None or sink.number in entry.course.sinks:
+            why = f"What it showed at the end of epoch {entry.epoch} is not recorded."
             return At(sink, rows, lost, why=why)
-    for each in state.older:
-        if (shown := _shown(each, sink)) is not None:
-            return At(sink, rows, lost, each.epoch, shown.full or shown.mark)
+    for entry in state.older:
+        if (shown := _shown(entry, sink)) is not None:
+            return At(sink, rows, lost, entry.epoch, shown.full or shown.mark)
     return At(sink, rows, lost, why="No epoch up to this one is known to have added rows to it.")
 
 

@@ -42,10 +42,10 @@ def arrived(state: JobState, wanted: Wanted) -> int | None:
     if wanted.after is None:
         last = state.frontier if wanted.epoch is None else wanted.epoch
         return last if last <= state.frontier else None
-    for each in state.recent:
-        asked = None if each.course is None else each.course.input
-        if each.epoch <= state.frontier and asked is not None and asked >= wanted.after:
-            return each.epoch
+    for record in state.recent:
+        asked = None if record.course is None else record.course.input
+        if record.epoch <= state.frontier and asked is not None and asked >= wanted.after:
+            return record.epoch
     return None
 
 
@@ -118,7 +118,7 @@ def _not_yet(state: JobState, wanted: Wanted, timeout: float) -> NotYetError:
     undone = [decision.epoch for decision in state.open]
     more = f"; decided, and not finished: {', '.join(map(str, undone))}" if undone else ""
     ended = "; its last run has ended" if state.run.endswith(ENDED) else ""
-    asked = (each.course.input for each in state.recent if each.course is not None)
+    asked = (record.course.input for record in state.recent if record.course is not None)
     if wanted.after is not None and state.recent and not any(asked):
         ended += "; when its epochs read their input is not known: wait for an epoch, or the latest"
     return NotYetError(

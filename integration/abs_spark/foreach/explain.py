@@ -92,10 +92,10 @@ def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
     """Handles of the sink, and of sinks that share transactions with it: they may hold its rows."""
     numbers = {run.numbers[fellow] for fellow in run.targets.fellows(name)}
     try:
-        found = run.targets.in_doubt(name, run.name.job)
+        doubts = run.targets.in_doubt(name, run.name.job)
     except AbsError as error:
         return f"cannot be read now: {error.what}"
-    names = [doubt.handle for doubt in found]
+    names = [doubt.handle for doubt in doubts]
     mine = [name for name in names if name.epoch == NO_EPOCH or number_of(name) in numbers]
     fates = [str(name) if state is None else f"{name} ({fate(state, name)})" for name in mine]
     return "; ".join(fates) or "nothing"

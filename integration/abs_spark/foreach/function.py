@@ -104,7 +104,7 @@ class Epoch(BatchFunction):
 
     def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int, java: Any) -> None:
         state, plan = run.begin(epoch)
-        told = run.fingerprint(epoch)
+        fingerprint = run.fingerprint(epoch)
         recorded = state.record(epoch)
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
         partly = run.is_partly_written(epoch)
@@ -112,11 +112,11 @@ class Epoch(BatchFunction):
             isinstance(plan, Skip)
             and recorded is not None
             and not partly
-            and self._may_skip(recorded, told)
+            and self._may_skip(recorded, fingerprint)
         ):
-            run.commit(epoch, [Drained(recorded.rows)], told)
+            run.commit(epoch, [Drained(recorded.rows)], fingerprint)
             return
-        digests = (told is None or by_rows) and run.targets.by_rows
+        digests = (fingerprint is None or by_rows) and run.targets.by_rows
         shares: list[Share] = []
         for number, one in enumerate(made):
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
@@ -130,7 +130,7 @@ class Epoch(BatchFunction):
         if isinstance(plan, Skip) and partly:
             # Equal input proves nothing here: a corrected function gives this call all rows.
             run.check_rows(state, epoch, sum(share.rows for share in shares))
-        run.commit(epoch, shares, told)
+        run.commit(epoch, shares, fingerprint)
 
     def _may_skip(self, recorded: Recent, told: str | None) -> bool:
         """Whether a finished epoch needs no Spark job, because its input proves that it is the same.
@@ -188,30 +188,30 @@ class Epoch(BatchFunction):
         targets = []
         for sink in self.sinks:
             kind = format_named(sink.format)
-            given = {**sink.options, "checkpointLocation": self.checkpoint}
-            options = parse(kind, given, started=False)
+            settings = {**sink.options, "checkpointLocation": self.checkpoint}
+            options = parse(kind, settings, started=False)
             if self.mode == "complete":
                 options = replacing(kind, options, sink.name)
             targets.append(SinkSpec(kind, options, pa.schema([])))
         check_beside([sink.name for sink in self.sinks], targets)
 
     def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> SinkSpec:
-        known = self._known.get(place)
-        if known is None:
+        spec = self._known.get(place)
+        if spec is None:
             sink = self.sinks[place]
             kind = format_named(sink.format)
-            given = {**sink.options, "checkpointLocation": self.checkpoint}
-            options = parse(kind, given)
+            settings = {**sink.options, "checkpointLocation": self.checkpoint}
+            options = parse(kind, settings)
             if whole:
                 options = replacing(kind, options, sink.name)
-            known = self._known[place] = SinkSpec(kind, options, schema)
-        if known.schema != schema:
+            spec = self._known[place] = SinkSpec(kind, options, schema)
+        if spec.schema != schema:
             raise SchemaError(
-                f"The rows of the sink {self.sinks[place].name or known.format.name} have other "
+                f"The rows of the sink {self.sinks[place].name or spec.format.name} have other "
                 "columns than in the batch before.",
                 remedy="if that is intended, restart the query.",
             )
-        return known
+        return spec
 
 
 def epoch(

@@ -54,9 +54,9 @@ class BatchFunction(ABC):
             # The query ends with this error, unless the calling function catches it: then Spark
             # counts the batch as written. So later batches are refused: in this run by what the
             # process remembers, in the next one by the note in the checkpoint.
-            known = runs.of(query.query, query.run, job)
-            runs.note(query.query, query.run, job, known.and_failed(batch_id, error))
-            FailedBatch(self.checkpoint, job).note(batch_id, partly=batch_id in known.finished)
+            history = runs.of(query.query, query.run, job)
+            runs.note(query.query, query.run, job, history.and_failed(batch_id, error))
+            FailedBatch(self.checkpoint, job).note(batch_id, partly=batch_id in history.finished)
             if self.run is not None and self.run.name.run == query.run:
                 self._end(self.run)
             raise

@@ -218,7 +218,7 @@ def _promised(applied: Applied | None, promise: str | None) -> Promise:
         return Promise.EXACTLY_ONCE
     if applied is None and promise in weaker:
         return Promise(promise)
-    choices = " or ".join(repr(str(each)) for each in weaker)
+    choices = " or ".join(repr(str(choice)) for choice in weaker)
     raise OptionError(
         f"promise={promise!r} does not fit {'no ' if applied is None else ''}applied: what is promised "
         "follows from whether the target can be asked what it has.",

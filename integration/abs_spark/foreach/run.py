@@ -107,11 +107,11 @@ class EpochRun:
         Raises:
             UnavailableError: the checkpoint could be read before, and cannot be read now.
         """
-        found, self._asked = input_of(self._checkpoint, epoch, self._patience)
-        if found is None and not self._told_of_rows:
+        fingerprint, self._asked = input_of(self._checkpoint, epoch, self._patience)
+        if fingerprint is None and not self._told_of_rows:
             warn([told_by_rows(self.name.job)])
             self._told_of_rows = True
-        return found
+        return fingerprint
 
     def is_partly_written(self, epoch: int) -> bool:
         """Whether another call, with more rows of this epoch, failed."""

@@ -70,8 +70,8 @@ def sink(
     """
     install_hooks()
     kind = format_named(format)
-    given = {str(key): str(value) for key, value in options.items()}
-    for key, value in given.items():
+    settings = {str(key): str(value) for key, value in options.items()}
+    for key, value in settings.items():
         if key.lower() == "replay" and value.strip().lower() == "token":
             raise OptionError(
                 "replay=token trusts the option epoch of a batch write; a sink in an epoch has none.",
@@ -93,8 +93,8 @@ def sink(
             remedy="do all of it in the transform.",
         )
     # The place of the log follows from the epoch's checkpoint, which is not known yet.
-    parse(kind, {**given, "checkpointLocation": "/"}, started=False)
-    return EpochSink(format, given, name, tuple(select), where, transform)
+    parse(kind, {**settings, "checkpointLocation": "/"}, started=False)
+    return EpochSink(format, settings, name, tuple(select), where, transform)
 
 
 def letters_of(sinks: Sequence[EpochSink]) -> dict[int, int]:
@@ -104,7 +104,7 @@ def letters_of(sinks: Sequence[EpochSink]) -> dict[int, int]:
         OptionError: there is no such sink, it cannot be one, or another option does not fit it.
     """
     places = {sink.name: place for place, sink in enumerate(sinks)}
-    found: dict[int, int] = {}
+    takers: dict[int, int] = {}
     for place, sink in enumerate(sinks):
         if (name := _letters_sink(sink)) is None:
             continue
@@ -118,8 +118,8 @@ def letters_of(sinks: Sequence[EpochSink]) -> dict[int, int]:
         wrong = _wrong_with(sink, sinks[other])
         if wrong is not None:
             raise wrong
-        found[place] = other
-    return found
+        takers[place] = other
+    return takers
 
 
 def letters_schema(sink: EpochSink) -> pa.Schema:
@@ -128,8 +128,8 @@ def letters_schema(sink: EpochSink) -> pa.Schema:
 
 
 def _letters_sink(sink: EpochSink) -> str | None:
-    given = {key.lower(): value for key, value in sink.options.items()}.get("deadletter", "")
-    place = sink_or(str)(given)
+    option = {key.lower(): value for key, value in sink.options.items()}.get("deadletter", "")
+    place = sink_or(str)(option)
     return place.name if isinstance(place, ToSink) else None
 
 

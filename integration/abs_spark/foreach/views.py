@@ -133,14 +133,14 @@ class Passes:
         return made
 
     def _together(self, df: DataFrame) -> Pass:
-        given = _text(df)
-        shape = self._found.get(given)
+        text = _text(df)
+        shape = self._found.get(text)
         if shape is not None:
             rows = shape.of(df)
             if shape.still_fits(df, rows):
                 return Pass(rows, shape.views + self._letters)
         shape = _shape(df, [(place, self._sinks[place]) for place in self._shared])
-        self._found = {given: shape}
+        self._found = {text: shape}
         return Pass(shape.of(df), shape.views + self._letters)
 
 
@@ -224,9 +224,9 @@ def _nodes(df: DataFrame) -> list[str]:
     several lines) adds one too many, so that something is refused, and nothing is let through.
     """
     frame: Any = df
-    found = _ANALYZED.search(frame._explain_string(extended=True))
-    assert found is not None, "Spark explains what it has analyzed"
-    first, *more = found[1].split("\n")
+    match = _ANALYZED.search(frame._explain_string(extended=True))
+    assert match is not None, "Spark explains what it has analyzed"
+    first, *more = match[1].split("\n")
     below = "\n".join(line for line in more if not line.startswith(":"))
     return [first.partition(" ")[0], *_NODE.findall(below)]
 

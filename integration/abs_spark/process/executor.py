@@ -54,16 +54,18 @@ def stream_task() -> StreamTask:
         ConfigError: there is none, or this Spark does not set the properties.
     """
     context = _context()
-    found = {name: context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH)}
-    missing = [name for name, value in found.items() if not value]
-    epoch = found[EPOCH] or ""
+    properties = {name: context.getLocalProperty(name) for name in (QUERY, RUN, EPOCH)}
+    missing = [name for name, value in properties.items() if not value]
+    epoch = properties[EPOCH] or ""
     if missing or not epoch.isdecimal():
         raise ConfigError(
             f"Spark {pyspark.__version__} does not tell a sink's task what it works for: "
             f"{', '.join(missing) or EPOCH} is missing from the task's properties.",
             remedy=f"use Spark {SUPPORTED}.",
         )
-    return StreamTask(str(found[QUERY]), str(found[RUN]), int(epoch), context.partitionId())
+    return StreamTask(
+        str(properties[QUERY]), str(properties[RUN]), int(epoch), context.partitionId()
+    )
 
 
 def partition() -> int:

@@ -64,5 +64,8 @@ def check_python(spark: SparkSession) -> None:
 def _python_of(spark: SparkSession) -> str:
     """What Spark's JVM starts; its order of places (Spark 4: ``PythonUtils``, configuration page)."""
     asked = ("spark.pyspark.driver.python", "spark.pyspark.python")
-    told = [*(spark.conf.get(name, None) for name in asked), *map(os.environ.get, reversed(_NAMED))]
-    return next(filter(None, told), "python3")
+    places = [
+        *(spark.conf.get(name, None) for name in asked),
+        *map(os.environ.get, reversed(_NAMED)),
+    ]
+    return next(filter(None, places), "python3")

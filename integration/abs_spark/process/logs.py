@@ -71,7 +71,7 @@ class _Json(logging.Formatter):
     """One JSON object for each record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
@@ -79,8 +79,8 @@ class _Json(logging.Formatter):
         }
         event = getattr(record, "abs_event", None)
         if event is not None:
-            told |= {"event": type(event).__name__, **asdict(event)}
-        return json.dumps(told, default=str)
+            entry |= {"event": type(event).__name__, **asdict(event)}
+        return json.dumps(entry, default=str)
 
 
 def show_logs() -> None:

@@ -47,7 +47,7 @@ class LruCache(Generic[K, V]):
         """
         value = self._values.get(key)
         if value is None:
-            for old in [known for known in self._values if instead_of(known)]:
+            for old in [other for other in self._values if instead_of(other)]:
                 self._close(self._values.pop(old))
             value = make()
         self.put(key, value)

@@ -87,12 +87,12 @@ def program_hears(spark: SparkSession) -> Iterator[bool]:
         return
     with _registering:
         # Another one, not changed: another thread may just be sending it with a function.
-        given = context.environment
-        context.environment = {**given, PIPE: _pipe(os.getpid())}
+        environment = context.environment
+        context.environment = {**environment, PIPE: _pipe(os.getpid())}
         try:
             yield True
         finally:
-            context.environment = given
+            context.environment = environment
 
 
 @cache
