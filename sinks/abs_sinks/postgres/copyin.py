@@ -164,8 +164,8 @@ class CopyWriter(CountingWriter):
         plan, key = target.plan, shown_key(target.plan, target.key)
         written = self.table.options.written
         rows = letters.rows_of(part, bad, self._task, sink_of(plan), key, written)
-        known = self.number in self._elsewhere
-        letters.give(rows, self._waiting.append if known else None)
+        is_elsewhere = self.number in self._elsewhere
+        letters.give(rows, self._waiting.append if is_elsewhere else None)
         self._rows -= rows.num_rows
 
     @abstractmethod

@@ -194,7 +194,7 @@ class EpochTransaction:
                 gone = [c.handle for c in staged if c.handle not in there]
                 seen = self._prepared.inspect(connection, gone)
         done = {committable.handle: Outcome.COMMITTED for committable in ready}
-        return done | {handle: found.outcome for handle, found in seen.items()}
+        return done | {handle: state.outcome for handle, state in seen.items()}
 
     def _begin(
         self,
@@ -289,10 +289,10 @@ class EpochTransaction:
             source = self._staging.table(handle)
             query = letter_table.moving(part.table.options, target.plan, handle, source)
             with translate_errors(f"writing dead letters of table {target.table.label}"):
-                found = connection.execute(query).rowcount
-            if found != dead:
+                moved = connection.execute(query).rowcount
+            if moved != dead:
                 connection.execute("ROLLBACK")
-                raise miscount(handle, (0, dead), (0, found))
+                raise miscount(handle, (0, dead), (0, moved))
 
     def _insert(
         self,
@@ -336,7 +336,7 @@ class EpochTransaction:
         statements = [*picks, counting, target.plan.shape_query()]
         with translate_errors(f"looking at the changes of table {target.table.label}"):
             results = self._run(connection, message, statements, part, target)
-        _, found, counted, shape = results
+        _, problem, counted, shape = results
         wrong: AbsError | None = None
         if shape.row != (target.shape,):
             wrong = altered(part.table.options, target.plan)
@@ -344,7 +344,7 @@ class EpochTransaction:
             wrong = self._staging.incomplete(connection, part.staged)
         elif part.good == part.rows:
             self._whole.append(part)
-        bad = wrong or target.write.error_of(found.row)
+        bad = wrong or target.write.error_of(problem.row)
         if bad is not None:
             connection.execute("ROLLBACK")
             if wrong is None and part.table.options.letters and type(bad) is DataError:

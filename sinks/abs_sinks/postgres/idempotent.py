@@ -145,9 +145,9 @@ class IdempotentWriter(CopyWriter):
         connection.execute("rollback to savepoint staged")
         share = StagedShare(options, target, (staged,), self._rows)
         naming = partial(Staging(options).winners, self._task.handle)
-        (found,) = refused_of(connection, [share], naming)
+        (refused,) = refused_of(connection, [share], naming)
         connection.execute("rollback to savepoint staged; release savepoint staged")
-        self._letters[self.number].add(dead=mark(connection, staged, found))
+        self._letters[self.number].add(dead=mark(connection, staged, refused))
 
     def _good(self, target: ResolvedTable) -> sql.Composed:
         """The query of the rows that are not dead."""

@@ -92,7 +92,11 @@ def shown_key(plan: CopyPlan, key: Sequence[str] = ()) -> tuple[str, ...]:
         key: of the table; default: its first unique key that the input has.
     """
     sources = {planned.column.name: planned.source for planned in plan.columns}
-    keys = (each for each in (key, *plan.table.unique_keys) if each and sources.keys() >= set(each))
+    keys = (
+        columns
+        for columns in (key, *plan.table.unique_keys)
+        if columns and sources.keys() >= set(columns)
+    )
     return tuple(sources[name] for name in next(keys, ()))
 
 
@@ -176,8 +180,8 @@ def ensure(connection: Connection[Any], name: TableName) -> None:
 
 def check(connection: Connection[Any], name: TableName) -> None:
     """Check the table's columns; see ``ensure``."""
-    found = dict(connection.execute(_SHAPE, (str(name),)).fetchall())
-    wrong = [f'"{column}" {kind}' for column, kind in _COLUMNS.items() if found.get(column) != kind]
+    types = dict(connection.execute(_SHAPE, (str(name),)).fetchall())
+    wrong = [f'"{column}" {kind}' for column, kind in _COLUMNS.items() if types.get(column) != kind]
     if wrong:
         raise SchemaError(
             f"The table {name} (option deadletter) is not one for dead letters: it lacks "

@@ -65,7 +65,7 @@ def shown(committables: Sequence[Committable]) -> list[Shown]:
 
 def kept(state: JobState) -> list[Position]:
     """Of which epochs the markers must stay: of the last one of each sink."""
-    last = {each.sink: each.mark for recent in state.recent for each in recent.shown}
+    last = {result.sink: result.mark for recent in state.recent for result in recent.shown}
     return [Markers.read(mark).position for mark in last.values() if f'"{_MARK}"' in mark]
 
 

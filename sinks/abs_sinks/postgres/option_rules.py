@@ -29,9 +29,9 @@ def check_together(
     """Refuse combinations that cannot keep the guarantee."""
     write = values["write"]
     if common.protocol == "2pc" and write in ("upsert", "changes"):
-        what = "upsert" if write == "upsert" else "apply changes"
+        action = "upsert" if write == "upsert" else "apply changes"
         problems.add(
-            f"protocol=2pc cannot {what}: two tasks that touch the same key would block each other "
+            f"protocol=2pc cannot {action}: two tasks that touch the same key would block each other "
             "for ever, each prepared and neither committed.",
             "set protocol=wal (the epoch appears at once) or protocol=idempotent (least work).",
         )

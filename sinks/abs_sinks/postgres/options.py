@@ -284,12 +284,12 @@ class PostgresOptions(DeadLetterOptions[TableName]):
             "sequenceby": self.sequenceby,
             "exceptcolumns": self.exceptcolumns,
         }
-        told = {name: quoted_list(names) for name, names in lists.items() if names}
+        texts = {name: quoted_list(names) for name, names in lists.items() if names}
         deletes = replace(self.applyasdeletes, column=quoted_list([self.applyasdeletes.column]))
         if self.unchanged is not None:
-            told["unchanged"] = self.unchanged
+            texts["unchanged"] = self.unchanged
         if self.committedat != COMMITTED_AT:
-            told["committedat"] = self.committedat
+            texts["committedat"] = self.committedat
         return {
             "write": "changes",
             "applyasdeletes": str(deletes),
@@ -297,7 +297,7 @@ class PostgresOptions(DeadLetterOptions[TableName]):
             "tombstones": f"{int(self.tombstones)}s",
             "schemachange": self.schemachange,
             "stateschema": self.stateschema,
-            **told,
+            **texts,
         }
 
     def replacing(self) -> Self | None:
@@ -319,9 +319,9 @@ class PostgresOptions(DeadLetterOptions[TableName]):
         problems = Problems(NAME)
         values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
         present = {name.lower() for name in given}
-        for needed, what in (("url", "the server"), ("dbtable", "the table")):
+        for needed, meaning in (("url", "the server"), ("dbtable", "the table")):
             if needed not in present:
-                problems.add(f"The option {needed} is missing.", f"it names {what}.")
+                problems.add(f"The option {needed} is missing.", f"it names {meaning}.")
         address = None
         if values["url"] is not None:
             address = problems.attempt(lambda: _address(values))
@@ -351,13 +351,13 @@ OPTIONS = (
 
 
 def _address(values: Mapping[str, Any]) -> Address:
-    given = [PasswordSource(name, values[name]) for name in SOURCES if values[name] is not None]
-    if len(given) > 1:
+    sources = [PasswordSource(name, values[name]) for name in SOURCES if values[name] is not None]
+    if len(sources) > 1:
         raise OptionError(
-            f"The options {' and '.join(each.option for each in given)} both give a password.",
+            f"The options {' and '.join(one.option for one in sources)} both give a password.",
             remedy="give one of them.",
         )
-    source = given[0] if given else None
+    source = sources[0] if sources else None
     if source is not None:
         source.check()
     return Address.parse(values["url"], values["user"], values["password"], source)

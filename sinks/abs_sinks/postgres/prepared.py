@@ -373,6 +373,6 @@ def transactions_of(options: PostgresOptions) -> Hashable | None:
     """
     if options.protocol == "idempotent":
         return None
-    given = {**_DEFAULTS, **dict(options.address.parameters)}
-    place = tuple(sorted((name, given[name]) for name in _PLACE if name in given))
+    parameters = {**_DEFAULTS, **dict(options.address.parameters)}
+    place = tuple(sorted((name, parameters[name]) for name in _PLACE if name in parameters))
     return options.protocol, place, options.stateschema

@@ -107,8 +107,8 @@ class PostgresRegister(Inventory):
 
     def load(self, job: str) -> Stored | None:
         doing = f"reading the register of job {job}"
-        found = self._stored(self._rows(doing, _LOAD + " where job = {job}", job=job))
-        return found[0] if found else None
+        states = self._stored(self._rows(doing, _LOAD + " where job = {job}", job=job))
+        return states[0] if states else None
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState, deadline: float | None = None

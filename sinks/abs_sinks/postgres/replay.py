@@ -91,14 +91,14 @@ class PostgresLetters(KeptLetters):
         Raises:
             OptionError: the rows are changes, and would be written as if they were none.
         """
-        told, given = written_as(letters[0]["schema"]), self._given
-        if told and given is not None and given.get("write", "changes") == "changes":
-            return PostgresOptions.parse({**told, **given})
-        options = self._options if given is None else PostgresOptions.parse(given)
-        if not options.changes and (told := told or self._kept_for(letters, batch)):
+        written, overrides = written_as(letters[0]["schema"]), self._given
+        if written and overrides is not None and overrides.get("write", "changes") == "changes":
+            return PostgresOptions.parse({**written, **overrides})
+        options = self._options if overrides is None else PostgresOptions.parse(overrides)
+        if not options.changes and (written := written or self._kept_for(letters, batch)):
             more = (
                 ""
-                if "applyasdeletes" in told
+                if "applyasdeletes" in written
                 else (
                     "; and --applyasdeletes, --unchanged and --exceptcolumns, if the job has them"
                 )
@@ -107,7 +107,7 @@ class PostgresLetters(KeptLetters):
                 f"The letters are changes of table {options.dbtable} (the first is "
                 f"{letters[0]['id']}): with write={options.write} an old one overwrites a newer row, "
                 "and a delete writes one. Nothing was written.",
-                remedy=f"replay them with {_arguments(told)}{more}.",
+                remedy=f"replay them with {_arguments(written)}{more}.",
             )
         return options
 

@@ -83,37 +83,37 @@ _OF_NEW_COLUMNS = {
 
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
-    found = _guarantee(options)
+    promise = _guarantee(options)
     if options.schemachange != "add":
-        return found
+        return promise
     said = _OF_NEW_COLUMNS["wal" if options.protocol == "wal" else "2pc"]
-    return replace(found, limits=(*found.limits, said))
+    return replace(promise, limits=(*promise.limits, said))
 
 
 def _guarantee(options: PostgresOptions) -> Guarantee:
     of_protocol = replace(_GUARANTEES[options.protocol], write=options.write)
-    found = write_of(options).guarantee(of_protocol)
+    promise = write_of(options).guarantee(of_protocol)
     if options.deadletter is not None:
-        found = replace(found, limits=(*found.limits, *_of_dead_letters(options)))
-    return found
+        promise = replace(promise, limits=(*promise.limits, *_of_dead_letters(options)))
+    return promise
 
 
 def _of_dead_letters(options: PostgresOptions) -> tuple[str, ...]:
     if options.letters is None:
         of_server = "What only the server can tell, such as a CHECK, stops the query."
         return (dead_letters_of("table", options), of_server)
-    what = (
+    limit = (
         "Rows that the table refuses by their data are in the table "
         f"{options.deadletter}, under the same decision; more than {options.deadlettermax:.2%} of the "
         f"rows {limit_text()}, stop the query. Deferred constraints are checked before the decision."
     )
     if options.protocol != "idempotent":
-        return (what,)
+        return (limit,)
     moment = (
         "A row can be visible and a dead letter for a moment, if attempts of its task see it "
         "differently."
     )
-    return (what, moment)
+    return (limit, moment)
 
 
 class PostgresSink(Sink):

@@ -105,12 +105,12 @@ class Staging:
     def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
         """The handles of this job's tables, by their comments; None: of any job's."""
         schema = sql.Identifier(self._schema).as_string()
-        found = []
+        doubts = []
         for name, relation, detail in connection.execute(sql.SQL(_HELD).format(schema=schema)):
             handle = HandleName.parse(name)
             if handle is not None and job in (None, handle.job) and _table_name(handle) == relation:
-                found.append(InDoubt(handle, None, detail))
-        return found
+                doubts.append(InDoubt(handle, None, detail))
+        return doubts
 
     def rows(self, connection: Connection[Any], handle: HandleName) -> int:
         """How many rows the table holds."""
@@ -125,9 +125,9 @@ class Staging:
         there = self.existing(connection, [committable.handle for committable in staged])
         for committable in staged:
             handle = committable.handle
-            found = self.rows(connection, handle) if handle in there else 0
-            if found != committable.rows:
-                return staged_incomplete(committable, found)
+            rows = self.rows(connection, handle) if handle in there else 0
+            if rows != committable.rows:
+                return staged_incomplete(committable, rows)
         return None
 
     def counts(
@@ -136,12 +136,12 @@ class Staging:
         """How many rows, and dead letters among them, each table holds; they have ``STAGED``."""
         if not handles:
             return {}
-        each = (
+        queries = (
             sql.SQL(_COUNTS).format(n, IS_DEAD, self.table(handle))
             for n, handle in enumerate(handles)
         )
-        found = connection.execute(sql.SQL(" union all ").join(each)).fetchall()
-        return {handles[n]: (rows, dead) for n, rows, dead in found}
+        counts = connection.execute(sql.SQL(" union all ").join(queries)).fetchall()
+        return {handles[n]: (rows, dead) for n, rows, dead in counts}
 
     def dropping(self, handles: Iterable[HandleName]) -> sql.Composed:
         """DROP TABLE for all of them."""

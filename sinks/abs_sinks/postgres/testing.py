@@ -72,7 +72,7 @@ class TableHarness:
         self.url = url
         self.table = f"t{number}"
         self.schema = f"abs{number}"
-        given = {
+        options = {
             "url": url,
             "dbtable": self.table,
             "stateschema": self.schema,
@@ -81,8 +81,8 @@ class TableHarness:
             "locktimeout": "2",
         }
         if variant.write == "upsert":
-            given["key"] = "id"
-        self.options = PostgresOptions.parse(given)
+            options["key"] = "id"
+        self.options = PostgresOptions.parse(options)
         if superuser is not None:
             self.held = partial(_held, self.options, url, superuser)
             """See ``abs_testing.Holding``."""

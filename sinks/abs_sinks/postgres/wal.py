@@ -112,9 +112,9 @@ class WalComposer(WalCommitter):
         if not committables:
             return []
         # A call that comes again finds what is prepared by the counts that are in its name.
-        given = [self._counted.get(c.handle, c) for c in committables]
-        self._counted = {c.handle: c for c in given}
-        return [EpochTransaction(self._tables).compose(given, self._counted)]
+        staged = [self._counted.get(c.handle, c) for c in committables]
+        self._counted = {c.handle: c for c in staged}
+        return [EpochTransaction(self._tables).compose(staged, self._counted)]
 
 
 class WalCoCommitter(WalCommitter):

@@ -66,13 +66,13 @@ class Changes:
 
     def agreement(self) -> str:
         """What all jobs that apply changes to the table have in common."""
-        given = {
+        settings = {
             "table": self.plan.table.label,
             "key": sorted(self.key),
             "sequenceby": list(self.sequence),
             "positions": "side" if self.side else "table",
         }
-        return json.dumps(given, ensure_ascii=False)
+        return json.dumps(settings, ensure_ascii=False)
 
 
 def equal(names: Sequence[str], left: str, right: str) -> sql.Composed:

@@ -130,14 +130,14 @@ def _timed(options: PostgresOptions, schema: pa.Schema, of_table: Sequence[str] 
 
 
 def _input_column(schema: pa.Schema, wanted: str, option: str) -> str:
-    found = alike(wanted, schema.names)
-    if len(found) != 1:
+    names = alike(wanted, schema.names)
+    if len(names) != 1:
         raise SchemaError(
             f"The option {option} names the column {wanted!r}, and the input has "
-            f"{'several such' if found else 'none such'}.",
+            f"{'several such' if names else 'none such'}.",
             remedy=f"the input has {', '.join(schema.names)}.",
         )
-    return found[0]
+    return names[0]
 
 
 def _with(table: CatalogTable, extra: Mapping[str, PgType]) -> CatalogTable:
@@ -180,22 +180,22 @@ _OF_ROLES = (
 
 def _types_of(connection: Connection[Any], fields: Sequence[pa.Field]) -> dict[str, PgType]:
     """The types in which columns are staged that the table lacks."""
-    found: dict[str, PgType] = {}
+    types: dict[str, PgType] = {}
     for field in fields:
         try:
-            found |= types_for(connection, [field])
+            types |= types_for(connection, [field])
         except MisfitError as error:
             raise SchemaError(
                 f'Column "{field.name}": {error.reason}.', remedy=f"{error.remedy}."
             ) from error
-        kind = found[field.name]
+        kind = types[field.name]
         if kind.label not in (*_OF_ROLES, "timestamptz") and kind.name != "numeric":
             raise SchemaError(
                 f'Column "{field.name}" ({type_name(field.type)}) can be neither an operation '
                 f"nor a position.",
                 remedy="cast it in Spark: to a string or boolean, or to a number or a time.",
             )
-    return found
+    return types
 
 
 def _check_roles(key: Sequence[str], sequence: Sequence[Column], not_written: set[str]) -> None:

@@ -170,9 +170,9 @@ def error_of(changes: Changes, found: tuple[Any, ...] | None) -> DataError | Non
         return None
     if problem == committed.AGAIN:
         return committed.error_of(changes, which)
-    what, remedy = PROBLEMS[problem]
+    sentence, remedy = PROBLEMS[problem]
     return DataError(
-        f"{what}: {which}. Nothing of the epoch is applied.",
+        f"{sentence}: {which}. Nothing of the epoch is applied.",
         remedy=f"{remedy.rstrip('.')}; or name a table in the option deadletter: such changes go "
         "there, and the query goes on.",
     )
@@ -259,7 +259,7 @@ select not exists (select from {table})
 def stale(changes: Changes) -> tuple[str, str]:
     """What is wrong about positions of rows that are gone, and what to do."""
     table, positions = changes.plan.table.label, changes.positions.as_string()
-    what = (
+    sentence = (
         f"Table {table} is empty, but {positions} has positions of its rows: changes that are not "
         "newer than these are taken for applied ones."
     )
@@ -267,7 +267,7 @@ def stale(changes: Changes) -> tuple[str, str]:
         "to begin again from nothing: `abs job reset JOB`, which drops these positions, and delete the "
         f"checkpoint; to go on with the changes that come next only: DROP TABLE {positions}."
     )
-    return what, remedy
+    return sentence, remedy
 
 
 def finding(changes: Changes, winners: sql.Identifier) -> sql.Composed:

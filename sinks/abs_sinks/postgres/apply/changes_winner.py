@@ -192,8 +192,8 @@ class _Parts:
     def _anew(self, old: str, new: str) -> sql.Composable:
         """Whether equal keys are written otherwise; ``old`` and ``new``: SQL of a column {0}."""
         text = _ANEW.format(old=old, new=new)
-        each = [sql.SQL(text).format(sql.Identifier(name)) for name in self._changes.spelled]
-        return sql.SQL("({})").format(sql.SQL(" or ").join(each)) if each else sql.SQL("false")
+        tests = [sql.SQL(text).format(sql.Identifier(name)) for name in self._changes.spelled]
+        return sql.SQL("({})").format(sql.SQL(" or ").join(tests)) if tests else sql.SQL("false")
 
     def _incomplete(self) -> sql.Composed:
         names = [*self._changes.key, *self._changes.sequence]

@@ -57,9 +57,9 @@ def forget_positions(
     doing = f"looking for positions of job {state.job}"
     with leased(options.server, doing=doing) as connection, translate_errors(doing):
         return [
-            _forget(connection, options, state, target, *found, wholly)
+            _forget(connection, options, state, target, *side, wholly)
             for target in sorted(targets)
-            for found in _sides(connection, options, target)
+            for side in _sides(connection, options, target)
         ]
 
 

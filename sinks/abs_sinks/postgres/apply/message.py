@@ -16,12 +16,12 @@ class Result(NamedTuple):
 
 
 def results_of(cursor: Cursor[Any]) -> list[Result]:
-    found = []
+    results = []
     more: bool | None = True
     while more:
-        found.append(Result(cursor.rowcount, cursor.fetchone() if cursor.description else None))
+        results.append(Result(cursor.rowcount, cursor.fetchone() if cursor.description else None))
         more = cursor.nextset()
-    return found
+    return results
 
 
 class Message:

@@ -72,16 +72,16 @@ def types_for(connection: Connection[Any], fields: Iterable[pa.Field]) -> dict[s
 
 
 def _types(connection: Connection[Any], schema: pa.Schema, new: Sequence[str]) -> dict[str, PgType]:
-    found: dict[str, PgType] = {}
+    types: dict[str, PgType] = {}
     for name in new:
         check_identifier(name)
         try:
-            found |= types_for(connection, [schema.field(name)])
+            types |= types_for(connection, [schema.field(name)])
         except MisfitError as error:
             raise SchemaError(
                 f'Column "{name}" cannot be added: {error.reason}.', remedy=f"{error.remedy}."
             ) from error
-    return found
+    return types
 
 
 def adding(plan: CopyPlan) -> sql.Composed:
@@ -132,8 +132,8 @@ def add_before(connection: Connection[Any], plan: CopyPlan) -> None:
 
     def add() -> None:
         # If another task was first, it writes already: ALTER TABLE would wait for it.
-        given = plan.table.oid, list(plan.added)
-        if connection.execute(there, given).fetchone() is None:
+        parameters = plan.table.oid, list(plan.added)
+        if connection.execute(there, parameters).fetchone() is None:
             connection.execute(adding(plan))
 
     with _explained(plan), suppress(psycopg.errors.DuplicateColumn):

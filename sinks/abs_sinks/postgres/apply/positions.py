@@ -52,8 +52,8 @@ def check_shared(connection: Connection[Any], changes: Changes) -> bool:
             positions in another state schema.
     """
     schema, name = changes.place
-    found = positions_of(connection, changes.plan.table)
-    for other, comment in found:
+    sides = positions_of(connection, changes.plan.table)
+    for other, comment in sides:
         if other != schema or comment != changes.agreement():
             raise SchemaError(
                 f"Another job applies changes to table {changes.plan.table.label}. Its positions "
@@ -63,7 +63,7 @@ def check_shared(connection: Connection[Any], changes: Changes) -> bool:
                 "there is no such job any more: DROP TABLE "
                 f"{sql.Identifier(other, name).as_string()}; what was deleted is forgotten then.",
             )
-    return bool(found)
+    return bool(sides)
 
 
 def ensure(connection: Connection[Any], changes: Changes, options: PostgresOptions) -> None:

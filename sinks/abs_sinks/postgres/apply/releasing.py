@@ -35,16 +35,16 @@ def releasing(
     Args:
         fine: whether the row of ``j`` is applied; ``q_fine``: that of ``q``.
     """
-    return [_releasing(changes, each, winners, fine, q_fine) for each in frees(changes)]
+    return [_releasing(changes, constraint, winners, fine, q_fine) for constraint in frees(changes)]
 
 
 def frees(changes: Changes) -> list[Unique]:
     """The unique constraints besides the key that the server checks row by row."""
     return [
-        each
-        for each in changes.plan.table.constraints.besides(changes.key)
-        if each.columns and set(each.columns) <= set(changes.written)
-        if not (each.deferrable or each.excludes)
+        constraint
+        for constraint in changes.plan.table.constraints.besides(changes.key)
+        if constraint.columns and set(constraint.columns) <= set(changes.written)
+        if not (constraint.deferrable or constraint.excludes)
     ]
 
 

@@ -26,7 +26,7 @@ def staging_columns(plan: CopyPlan) -> sql.Composed:
         sql.SQL("{} {}{}").format(
             sql.Identifier(planned.column.name),
             sql.SQL(planned.column.type.domain_of or planned.column.type.label),
-            sql.SQL(f" collate {found}" if (found := planned.column.collation) else ""),
+            sql.SQL(f" collate {collation}" if (collation := planned.column.collation) else ""),
         )
         for planned in plan.columns
     )
@@ -193,20 +193,20 @@ def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
         SchemaError: the table or the input has none, or several of the table match.
     """
     names = [column.name for column in plan.table.columns]
-    found = alike(wanted, names)
-    if len(found) != 1:
+    matches = alike(wanted, names)
+    if len(matches) != 1:
         near = difflib.get_close_matches(wanted, names, n=3) or names
         raise SchemaError(
             f"The option {option} names the column {wanted!r}, and table {plan.table.label} has "
-            f"{'several such' if found else 'none such'}.",
+            f"{'several such' if matches else 'none such'}.",
             remedy=f"take one of {', '.join(near)}.",
         )
-    if found[0] not in plan.names:
+    if matches[0] not in plan.names:
         raise SchemaError(
             f"The option {option} names the column {wanted!r}, which the input does not have.",
             remedy=f"the input has {', '.join(plan.names)}.",
         )
-    return found[0]
+    return matches[0]
 
 
 _PARTITIONED = " A unique index of a partitioned table must contain the partition's columns."

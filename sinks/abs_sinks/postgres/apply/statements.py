@@ -48,9 +48,9 @@ class Share:
 
 def in_order(parts: Sequence[Part]) -> list[tuple[Part, ResolvedTable]]:
     """The parts with their tables, each table after those that it refers to."""
-    found = [(part, part.table.target()) for part in parts]
-    tables = [(target.table.oid, target.table.constraints) for _, target in found]
-    return [found[number] for number in parents_first(tables)]
+    resolved = [(part, part.table.target()) for part in parts]
+    tables = [(target.table.oid, target.table.constraints) for _, target in resolved]
+    return [resolved[number] for number in parents_first(tables)]
 
 
 def locks(targets: Sequence[ResolvedTable]) -> list[sql.Composed]:

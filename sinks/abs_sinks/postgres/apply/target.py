@@ -215,12 +215,12 @@ def identity_of(
     database, readable = row
     if readable:
         query = sql.SQL("select system_identifier::text from pg_control_system()")
-        found = connection.execute(query).fetchone()
+        identifier = connection.execute(query).fetchone()
     else:
-        found = (_minted if mint else _kept)(connection, options.state)
-    if found is None:
+        identifier = (_minted if mint else _kept)(connection, options.state)
+    if identifier is None:
         return None
-    return f"postgres:{found[0]}/{within(database, table.schema, table.name)}"
+    return f"postgres:{identifier[0]}/{within(database, table.schema, table.name)}"
 
 
 def within(database: str, schema: str, name: str) -> str:

@@ -229,7 +229,9 @@ class ApplyChanges(Append):
 
     @classmethod
     def ties(cls, table: CatalogTable, options: PostgresOptions) -> Iterator[Finding]:
-        taken = [each.name for each in table.constraints.besides(options.key or table.primary_key)]
+        taken = [
+            unique.name for unique in table.constraints.besides(options.key or table.primary_key)
+        ]
         if taken:
             yield Finding.warning(
                 f"Table {table.label} has constraints besides its key ({', '.join(taken)}). A value "
@@ -238,7 +240,7 @@ class ApplyChanges(Append):
                 "drop these constraints here, if the source keeps them.",
             )
         foreign = table.constraints.foreign
-        others = [each.name for each in foreign if each.table == table.oid != each.of]
+        others = [key.name for key in foreign if key.table == table.oid != key.of]
         if options.letters is not None and others:
             yield Finding.warning(
                 f"Table {table.label} refers to other tables ({', '.join(others)}). A row that comes "

@@ -75,29 +75,29 @@ def findings_of_room(shared: Sequence[Shared], room: Room, tasks: int) -> list[F
     """The findings of one server for several sinks; a sink's own preflight looks at it alone."""
     wanted = sum(tasks if one.protocol == "2pc" else 1 for one in shared)
     names = ", ".join(f"{' and '.join(one.names)} ({one.protocol})" for one in shared)
-    what = (
+    need = (
         f"An epoch of {tasks} tasks prepares {wanted} transactions on one PostgreSQL server, for the "
         f"sinks {names}; "
     )
     if room.most < wanted:
         more = f"the server has room for {room.most} (max_prepared_transactions)."
-        return [Finding.error(what + more, _REMEDY)]
+        return [Finding.error(need + more, _REMEDY)]
     if room.most - room.taken < 2 * wanted:
         more = f"{room.most - room.taken} of {room.most} are free: retried tasks may find none."
-        return [Finding.warning(what + more, _REMEDY)]
+        return [Finding.warning(need + more, _REMEDY)]
     return []
 
 
 def _shared(sinks: Sequence[tuple[str, PostgresOptions]], apart: Sequence[str]) -> list[Shared]:
     """Group the sinks that prepare transactions together."""
-    found: dict[Hashable, Shared] = {}
+    groups: dict[Hashable, Shared] = {}
     for name, options in sinks:
         of_tasks = name if options.protocol == "2pc" and name in apart else None
         key = of_tasks, transactions_of(options)
-        before = found.get(key)
+        before = groups.get(key)
         names = (name,) if before is None else (*before.names, name)
-        found[key] = Shared(names, options.protocol)
-    return list(found.values())
+        groups[key] = Shared(names, options.protocol)
+    return list(groups.values())
 
 
 def _room(options: PostgresOptions) -> Room:

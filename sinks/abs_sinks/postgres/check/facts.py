@@ -164,8 +164,8 @@ def table_facts(connection: Connection[Any], table: CatalogTable) -> TableFacts:
 
 
 def way_of(connection: Connection[Any]) -> Way:
-    given = {each.keyword: each.val for each in connection.pgconn.info}
-    text = {name.decode(): (value or b"").decode() for name, value in given.items()}
+    settings = {setting.keyword: setting.val for setting in connection.pgconn.info}
+    text = {name.decode(): (value or b"").decode() for name, value in settings.items()}
     return Way(
         connection.info.host,
         bool(connection.pgconn.password),

@@ -97,8 +97,8 @@ def preflight(
         identity = identity_of(connection, options, table)
     if job and identity is not None and server.state_exists and server.may_use_state:
         register = PostgresRegister(options)
-        known = register.load(job) is not None
-        findings += findings_of_others(register.others_on(identity, job), known, table)
+        registered = register.load(job) is not None
+        findings += findings_of_others(register.others_on(identity, job), registered, table)
     return findings
 
 
@@ -160,14 +160,14 @@ def findings_of_server(
 
 
 def _findings_of_timeouts(server: ServerFacts) -> Iterator[Finding]:
-    for name, milliseconds, what in (
+    for name, milliseconds, work in (
         ("statement_timeout", server.statement_ms, "COPY of a task's share of an epoch"),
         ("transaction_timeout", server.transaction_ms, "whole transaction of a task"),
     ):
         if milliseconds:
             yield Finding.warning(
                 f"{name} is {milliseconds / 1000:g} s for role {server.role}: the server ends the "
-                f"{what} if it takes longer, and the job then fails at each attempt.",
+                f"{work} if it takes longer, and the job then fails at each attempt.",
                 f"ALTER ROLE ... SET {name} = 0 for the job's role, or keep epochs small.",
             )
 

@@ -13,8 +13,8 @@ from abs_sinks.postgres.options import PostgresOptions
 def findings_of_ties(table: CatalogTable, options: PostgresOptions) -> Iterator[Finding]:
     """Constraints by which rows of an epoch decide on one another."""
     ties, key = table.constraints, options.key or table.primary_key
-    taken = [each.name for each in ties.besides(key)]
-    referring = [each.name for each in ties.foreign if each.table == each.of]
+    taken = [unique.name for unique in ties.besides(key)]
+    referring = [foreign.name for foreign in ties.foreign if foreign.table == foreign.of]
     if options.letters is not None and options.protocol != "wal" and taken + referring:
         yield Finding.error(
             f"Constraints of table {table.label} let rows decide on one another "

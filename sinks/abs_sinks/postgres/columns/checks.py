@@ -204,8 +204,8 @@ def _check_range(
     array: pa.Array, ticks_type: pa.DataType, low: int, high: int, column: str, why: str
 ) -> None:
     # Values under a null can only cause the closer look.
-    found = values_of(array, ticks_type.to_pandas_dtype())
-    if found.size == 0 or (low <= found.min() and found.max() <= high):
+    values = values_of(array, ticks_type.to_pandas_dtype())
+    if values.size == 0 or (low <= values.min() and values.max() <= high):
         return
     ticks = array.view(ticks_type)
     outside = pc.or_(pc.less(ticks, low), pc.greater(ticks, high))

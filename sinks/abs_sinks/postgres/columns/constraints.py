@@ -88,27 +88,29 @@ class Constraints:
     @property
     def defers(self) -> bool:
         """Whether one of them can be deferred."""
-        return any(each.deferrable for each in self.unique) or any(
-            each.deferrable for each in self.foreign
+        return any(unique.deferrable for unique in self.unique) or any(
+            key.deferrable for key in self.foreign
         )
 
     def besides(self, key: Sequence[str]) -> list[Unique]:
         """The unique and exclusion constraints that are not on exactly these columns."""
-        return [each for each in self.unique if each.excludes or set(each.columns) != set(key)]
+        return [
+            unique for unique in self.unique if unique.excludes or set(unique.columns) != set(key)
+        ]
 
 
 def read_constraints(connection: Connection[Any], oid: int) -> Constraints:
     """Those of the table with this oid. The driver's errors pass through."""
-    given = {"oid": oid}
+    parameters = {"oid": oid}
     unique = [
         Unique(row[0], tuple(row[1]), tuple(row[2]), *row[3:])
-        for row in connection.execute(_UNIQUE, given)
+        for row in connection.execute(_UNIQUE, parameters)
     ]
     foreign = [
         ForeignKey(row[0], row[1], row[2], tuple(row[3]), tuple(row[4]), row[5])
-        for row in connection.execute(_FOREIGN, given)
+        for row in connection.execute(_FOREIGN, parameters)
     ]
-    fires = connection.execute(_DELETE_TRIGGERS, given).fetchone()
+    fires = connection.execute(_DELETE_TRIGGERS, parameters).fetchone()
     return Constraints(tuple(unique), tuple(foreign), fires == (True,))
 
 

@@ -74,14 +74,14 @@ def create_table_statement(
 def _key_columns(schema: pa.Schema, key: Sequence[str]) -> list[str]:
     names = []
     for wanted in key:
-        found = alike(wanted, schema.names)
-        if len(found) != 1:
+        matches = alike(wanted, schema.names)
+        if len(matches) != 1:
             raise OptionError(
                 f'The key names column "{wanted}", and the input has '
-                f"{'several such' if found else 'none'}.",
+                f"{'several such' if matches else 'none'}.",
                 remedy=f"take some of {', '.join(schema.names)}.",
             )
-        names.append(found[0])
+        names.append(matches[0])
     return names
 
 

@@ -182,10 +182,10 @@ class BinaryEncoder(Encoder):
         return bytes(self._pgpq.finish())
 
     def _encoded(self, piece: pa.RecordBatch) -> bytes:
-        given = piece.columns
-        arrays = self._converted(given)
+        columns = piece.columns
+        arrays = self._converted(columns)
         # As it came where nothing was converted; pgpq goes by position here.
-        if len(arrays) != len(given) or not all(map(is_, arrays, given)):
+        if len(arrays) != len(columns) or not all(map(is_, arrays, columns)):
             piece = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return bytes(self._pgpq.write_batch(piece))
 

@@ -122,11 +122,11 @@ def plan_columns(
     matched, named, problems = _match(schema, table, left_out)
     planned = []
     for position, column in matched:
-        found = _plan_one(schema.field(position), column)
-        if isinstance(found, Conversion):
-            planned.append(PlannedColumn(position, schema.field(position).name, column, found))
+        result = _plan_one(schema.field(position), column)
+        if isinstance(result, Conversion):
+            planned.append(PlannedColumn(position, schema.field(position).name, column, result))
         else:
-            problems.append(found)
+            problems.append(result)
     problems += _missing(table, named)
     if not problems and not planned:
         problems.append("the input has no columns")
@@ -153,26 +153,26 @@ def _match(
     for position, name in enumerate(schema.names):
         if name in left_out:
             continue
-        found = alike(name, list(columns))
-        if not found:
+        matches = alike(name, list(columns))
+        if not matches:
             problems.append(
                 f'column "{name}" ({type_name(schema.field(position).type)}) is not in the '
                 f"table: drop it in "
                 "Spark, add it to the table, or set schemachange to add or ignore"
             )
-        elif len(found) > 1:
-            unsure |= set(found)
+        elif len(matches) > 1:
+            unsure |= set(matches)
             problems.append(
-                f'column "{name}" could be any of {", ".join(found)}: spell it as one of them'
+                f'column "{name}" could be any of {", ".join(matches)}: spell it as one of them'
             )
-        elif found[0] in taken:
+        elif matches[0] in taken:
             problems.append(
-                f'columns "{taken[found[0]]}" and "{name}" both mean column "{found[0]}" of the '
+                f'columns "{taken[matches[0]]}" and "{name}" both mean column "{matches[0]}" of the '
                 "table: drop or rename one"
             )
         else:
-            taken[found[0]] = name
-            matched.append((position, columns[found[0]]))
+            taken[matches[0]] = name
+            matched.append((position, columns[matches[0]]))
     return matched, unsure | set(taken), problems
 
 

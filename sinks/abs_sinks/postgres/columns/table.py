@@ -85,25 +85,25 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         translate_errors(f"reading the shape of table {name}"),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
-        found = cursor.execute(_RELATION, {"name": str(name)}).fetchone()
-        if found is None:
+        relation = cursor.execute(_RELATION, {"name": str(name)}).fetchone()
+        if relation is None:
             path = (cursor.execute(_SEARCH_PATH).fetchone() or {})["path"]
             raise _missing(name, path, fitting)
-        _require_writable(found)
-        columns = cursor.execute(_COLUMNS, {"oid": found["oid"]}).fetchall()
-        keys = cursor.execute(_KEYS, {"oid": found["oid"]}).fetchall()
-        by_oid = _types(cursor, found["oid"])
-        constraints = read_constraints(connection, found["oid"])
+        _require_writable(relation)
+        columns = cursor.execute(_COLUMNS, {"oid": relation["oid"]}).fetchall()
+        keys = cursor.execute(_KEYS, {"oid": relation["oid"]}).fetchall()
+        by_oid = _types(cursor, relation["oid"])
+        constraints = read_constraints(connection, relation["oid"])
     return CatalogTable(
-        schema=found["schema"],
-        name=found["name"],
-        oid=found["oid"],
+        schema=relation["schema"],
+        name=relation["name"],
+        oid=relation["oid"],
         columns=tuple(_column(row, by_oid) for row in columns),
-        logged=found["persistence"] == "p",
-        row_security=found["row_security"],
+        logged=relation["persistence"] == "p",
+        row_security=relation["row_security"],
         unique_keys=tuple(tuple(key["columns"]) for key in keys),
         primary_key=next((tuple(key["columns"]) for key in keys if key["primary"]), ()),
-        partitioned=found["kind"] == "p",
+        partitioned=relation["kind"] == "p",
         constraints=constraints,
     )
 
@@ -169,8 +169,8 @@ _REFUSED_KINDS = {
 def _require_writable(found: Mapping[str, Any]) -> None:
     table = sql.Identifier(found["schema"], found["name"]).as_string()
     if found["kind"] in _REFUSED_KINDS:
-        what, remedy = _REFUSED_KINDS[found["kind"]]
-        raise PreflightError(f"{table} is {what}.", remedy=f"{remedy}.")
+        kind, remedy = _REFUSED_KINDS[found["kind"]]
+        raise PreflightError(f"{table} is {kind}.", remedy=f"{remedy}.")
     if found["persistence"] == "t":
         raise PreflightError(
             f"{table} is a temporary table: other connections do not see it, and a transaction "

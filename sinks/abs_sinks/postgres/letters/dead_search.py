@@ -207,9 +207,9 @@ class _Search:
             seen |= group
             if len(group) == 1:
                 continue
-            found = self._chosen(group, out) if len(group) <= LARGEST else self._added(group, out)
-            if found is not None:
-                return found
+            chosen = self._chosen(group, out) if len(group) <= LARGEST else self._added(group, out)
+            if chosen is not None:
+                return chosen
         return out
 
     def _component(

@@ -49,8 +49,8 @@ class StagedLetters:
             try:
                 held = self._held(connection, part)
                 if any(dead != part.dead.get(handle, 0) for handle, dead in held.items()):
-                    found = sum(held.values())
-                    counted, seen = (part.good, part.rows - part.good), (part.rows - found, found)
+                    marked = sum(held.values())
+                    counted, seen = (part.good, part.rows - part.good), (part.rows - marked, marked)
                     raise StagedRowsRefused from miscount(part.staged[0].handle, counted, seen)
             except (AbsError, StagedRowsRefused):
                 connection.execute("ROLLBACK")
@@ -91,11 +91,11 @@ class StagedLetters:
             return {}
         held = self._staging.counts(connection, part.handles)
         for committable in part.staged:
-            told = part.dead.get(committable.handle, 0)
+            expected = part.dead.get(committable.handle, 0)
             rows, dead = held[committable.handle]
             if rows != committable.rows:
                 raise staged_incomplete(committable, rows)
-            if dead < told:
-                counted, seen = (rows - told, told), (rows - dead, dead)
+            if dead < expected:
+                counted, seen = (rows - expected, expected), (rows - dead, dead)
                 raise miscount(committable.handle, counted, seen)
         return {handle: dead for handle, (_, dead) in held.items()}

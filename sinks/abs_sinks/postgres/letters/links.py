@@ -48,7 +48,7 @@ class Links:
         self._table = table
         connection.execute(sql.SQL(_CREATE).format(table))
         for target, numbered in rows:
-            for statement in self._statements(target, numbered, [each for each, _ in rows]):
+            for statement in self._statements(target, numbered, [other for other, _ in rows]):
                 connection.execute(statement)
         connection.execute(
             sql.SQL("create index on {0} (n); create index on {0} (space, value)").format(table)
@@ -77,7 +77,7 @@ class Links:
         self, target: ResolvedTable, rows: sql.Identifier, all_targets: Sequence[ResolvedTable]
     ) -> Iterator[sql.Composed]:
         for space, columns, gives, needs in _spaces(target, all_targets):
-            given = {
+            parts = {
                 "links": self._table,
                 "rows": rows,
                 "space": space,
@@ -93,7 +93,7 @@ class Links:
                 "table": target.table.identifier,
             }
             if set(columns) <= set(target.plan.names):
-                yield sql.SQL(_NEW).format(**given)
+                yield sql.SQL(_NEW).format(**parts)
             if columns and target.key and columns != target.key:
                 on = sql.SQL(" and ").join(
                     sql.SQL("{} = {}").format(one, other)
@@ -101,14 +101,14 @@ class Links:
                         _each("k", target.key), _each("r", target.key), strict=True
                     )
                 )
-                yield sql.SQL(_OLD).format(on=on, **given)
+                yield sql.SQL(_OLD).format(on=on, **parts)
 
 
 def _spaces(
     target: ResolvedTable, all_targets: Sequence[ResolvedTable]
 ) -> Iterator[tuple[str, tuple[str, ...], bool, bool]]:
     """What rows have in common: its name, the columns, and who gives it and who needs it."""
-    table, here = target.table, {each.table.oid for each in all_targets}
+    table, here = target.table, {other.table.oid for other in all_targets}
     if target.key:
         yield f"k {table.oid}", target.key, True, True
     for unique in table.constraints.besides(target.key):

@@ -51,7 +51,7 @@ def refused_rows(
         psycopg.Error: an error that is not of the rows' data.
     """
     most = most_dead(options, share_of or rows)
-    found: dict[int, psycopg.Error] = {}
+    errors: dict[int, psycopg.Error] = {}
     waiting = [(0, rows)]
     while waiting:
         first, end = waiting.pop()
@@ -68,12 +68,12 @@ def refused_rows(
                 half = (first + end) // 2
                 waiting += [(half, end), (first, half)]
                 continue
-            found[first] = error
-            if len(found) > most:
+            errors[first] = error
+            if len(errors) > most:
                 raise too_many(options, label, most, reason_of(error)[1]) from error
         else:
             connection.execute("release savepoint abs_rows")
-    return found
+    return errors
 
 
 def most_dead(options: PostgresOptions, rows: int) -> int:
@@ -110,12 +110,12 @@ def server_row(plan: CopyPlan, columns: list[str]) -> sql.Composed:
     """
     chosen = [
         sql.SQL("{} as {}").format(
-            _expression(plan.schema.field(each.position).type, each.column.type.name, name),
-            sql.Identifier(each.source),
+            _expression(plan.schema.field(planned.position).type, planned.column.type.name, name),
+            sql.Identifier(planned.source),
         )
-        for each in plan.columns
-        if each.source in columns
-        for name in (sql.Identifier("s", each.column.name),)
+        for planned in plan.columns
+        if planned.source in columns
+        for name in (sql.Identifier("s", planned.column.name),)
     ]
     if not chosen:
         return sql.SQL("'{{}}'::json").format()

@@ -66,10 +66,10 @@ def mark_refused(
     connection.execute(sql.SQL("; ").join([sql.SQL("begin"), *first]))
     # Their shapes were read before: a column that is added here locks those who look now.
     handle = filled[0][0].staged[0].handle
-    found = refused_of(connection, shares, lambda suffix: staging.winners(handle, suffix))
+    refused_rows = refused_of(connection, shares, lambda suffix: staging.winners(handle, suffix))
     connection.execute("rollback")
     with connection.transaction():
-        for (part, _), refused in zip(filled, found, strict=True):
+        for (part, _), refused in zip(filled, refused_rows, strict=True):
             for committable in part.staged:
                 mark(connection, staging.table(committable.handle), refused)
 
@@ -87,7 +87,7 @@ def refused_of(
     """
     for lock in locks([share.target for share in shares]):
         connection.execute(lock)
-    found = [_ill_formed(connection, share) for share in shares]
+    refused = [_ill_formed(connection, share) for share in shares]
     trials = ServerTrials(connection, shares, naming)
     most = sum(most_dead(share.options, share.rows) for share in shares)
     try:
@@ -99,31 +99,31 @@ def refused_of(
     for row, (number, table, at) in trials.places(dead).items():
         _check_keeps(shares[number], dead[row])
         why = dead[row].code, dead[row].message, dead[row].column
-        found[number].rows.append((table, at, *why))
-    return found
+        refused[number].rows.append((table, at, *why))
+    return refused
 
 
 def _ill_formed(connection: Connection[Any], share: StagedShare) -> Found:
     """The changes with a problem of their own; they are marked."""
     options, target = share.options, share.target
-    found = Found(target.plan, shown(options, target.plan, target.key), [])
+    refused = Found(target.plan, shown(options, target.plan, target.key), [])
     if options.letters is None:
-        return found
+        return refused
     at = sql.SQL('tableoid::oid as "abs:table", ctid as "abs:ctid", ')
     for problems in target.write.own_problems:
         union = union_of(target.plan, share.tables, good(options), at)
-        each = target.write.each(union, _PLACE)
-        query = sql.SQL(_PROBLEMS).format(each, list(problems))
+        changes = target.write.each(union, _PLACE)
+        query = sql.SQL(_PROBLEMS).format(changes, list(problems))
         more: list[tuple[int, str, str, str, str | None]] = [
             (table, place, CODES[problem], f"{changes_sql.PROBLEMS[problem][0]}.", None)
             for table, place, problem in connection.execute(query)
         ]
-        if len(found.rows) + len(more) > (most := most_dead(options, share.rows)):
+        if len(refused.rows) + len(more) > (most := most_dead(options, share.rows)):
             raise too_many(options, target.table.label, most, more[-1][3])
         for table in share.tables:
-            mark(connection, table, replace(found, rows=more))
-        found.rows.extend(more)
-    return found
+            mark(connection, table, replace(refused, rows=more))
+        refused.rows.extend(more)
+    return refused
 
 
 _PROBLEMS = """

@@ -147,19 +147,19 @@ class ServerTrials:
     def places(self, rows: Collection[int]) -> dict[int, tuple[int, int, str]]:
         """The share of each of these rows, and table and ctid of where it is staged, in that order."""
         query = sql.SQL(_PLACES).format(self._naming("_o"), sorted(rows))
-        found = self._connection.execute(query).fetchall()
-        return {n: (self._of[n], table, at) for n, table, at in found}
+        places = self._connection.execute(query).fetchall()
+        return {n: (self._of[n], table, at) for n, table, at in places}
 
     def _rows(self, number: int) -> sql.Identifier:
         return self._naming(f"_{number}")
 
     def _numbers(self, order: sql.Identifier) -> tuple[int, Sequence[int]]:
         """How many rows there are, and the share of each."""
-        found = self._connection.execute(sql.SQL("select p from {} order by n").format(order))
+        shares = self._connection.execute(sql.SQL("select p from {} order by n").format(order))
         of = (
-            bytes(row[0] for row in found)
+            bytes(row[0] for row in shares)
             if len(self._shares) < 256
-            else tuple(r[0] for r in found)
+            else tuple(r[0] for r in shares)
         )
         return len(of), of
 
@@ -208,14 +208,14 @@ class ServerTrials:
         if picks is None:
             return None
         _, problem = self._run(share, picks)
-        found = problem.row
-        if found is None or found[0] == changes_winner.FIRST:
+        row = problem.row
+        if row is None or row[0] == changes_winner.FIRST:
             return None
-        error = share.target.write.error_of(found)
+        error = share.target.write.error_of(row)
         if isinstance(error, SourceWentBackError):
             raise error  # none of its rows is dead
-        kind = Kind.LATE if found[0] == "older" else Kind.OTHER
-        return Refusal(CODES[found[0]], f"{changes_sql.PROBLEMS[found[0]][0]}.", None, kind)
+        kind = Kind.LATE if row[0] == "older" else Kind.OTHER
+        return Refusal(CODES[row[0]], f"{changes_sql.PROBLEMS[row[0]][0]}.", None, kind)
 
     def _run(self, share: Share, statements: Sequence[sql.Composable]) -> list[Result]:
         plan, message = share.target.plan, self._message
@@ -271,7 +271,7 @@ create index on {rows} ("abs:n")
 def _ordered(shares: Sequence[StagedShare], order: sql.Identifier) -> sql.Composed:
     """Number the rows of all shares."""
     positions = [_position(share) for share in shares]
-    comparable = bool(positions[0]) and all(each == positions[0] for each in positions)
+    comparable = bool(positions[0]) and all(position == positions[0] for position in positions)
     ranked = []
     for number, share in enumerate(shares):
         target, write = share.target, share.target.write
@@ -301,7 +301,7 @@ def _ordered(shares: Sequence[StagedShare], order: sql.Identifier) -> sql.Compos
 
 def _position(share: StagedShare) -> list[str]:
     """The types of the position, where there is one."""
-    own = {each.column.name: each.column for each in share.target.plan.columns}
+    own = {planned.column.name: planned.column for planned in share.target.plan.columns}
     columns = [own[name] for name in share.target.write.position]
     return [
         f"{column.type.domain_of or column.type.label} {column.collation}" for column in columns
